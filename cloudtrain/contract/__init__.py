@@ -1,0 +1,37 @@
+"""What a training container is promised: paths, documents, environment, command line, outcome.
+
+The contract is Amazon SageMaker's, so that a script sees the same under ``/opt/ml`` and in its environment
+on every platform. Standard library only: this room travels inside the job.
+"""
+
+from cloudtrain.contract.environment import script_environment
+from cloudtrain.contract.failure import FailureClass, FailureReport
+from cloudtrain.contract.host import Host, cpu_count, gpu_count, read_document
+from cloudtrain.contract.hyperparameters import (
+    decode_hyperparameters,
+    encode_hyperparameters,
+    to_arguments,
+    user_hyperparameters,
+)
+from cloudtrain.contract.paths import Paths
+from cloudtrain.contract.rank import RankSlot
+from cloudtrain.contract.settings import Settings
+from cloudtrain.contract.status import JobStatus
+
+__all__ = [
+    "FailureClass",
+    "FailureReport",
+    "Host",
+    "JobStatus",
+    "Paths",
+    "RankSlot",
+    "Settings",
+    "cpu_count",
+    "decode_hyperparameters",
+    "encode_hyperparameters",
+    "gpu_count",
+    "read_document",
+    "script_environment",
+    "to_arguments",
+    "user_hyperparameters",
+]

@@ -1,0 +1,120 @@
+"""This host among the hosts of the job, as ``resourceconfig.json`` tells it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Mapping
+
+
+@dataclass(frozen=True)
+class Host:
+    """``current`` is one of ``hosts``, which every host lists in the same order; the first one leads."""
+
+    current: str
+    hosts: tuple[str, ...]
+    network_interface: str = "eth0"
+    instance_type: str | None = None
+    group: str | None = None
+    groups: tuple[Mapping[str, Any], ...] = ()
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Host:
+        """From the content of ``resourceconfig.json``.
+
+        Raises:
+            ValueError: the current host is not one of the hosts.
+        """
+        current = document["current_host"]
+        hosts = tuple(sorted(document["hosts"], key=_natural_key))
+        if current not in hosts:
+            raise ValueError(f"resourceconfig.json: current_host {current!r} is not one of {list(hosts)}")
+        return cls(
+            current=current,
+            hosts=hosts,
+            network_interface=document.get("network_interface_name") or "eth0",
+            instance_type=document.get("current_instance_type"),
+            group=document.get("current_group_name"),
+            groups=tuple(document.get("instance_groups") or ()),
+        )
+
+    def to_document(self) -> dict[str, Any]:
+        """The inverse of `from_document`."""
+        document: dict[str, Any] = {
+            "current_host": self.current,
+            "hosts": list(self.hosts),
+            "network_interface_name": self.network_interface,
+        }
+        if self.instance_type:
+            document["current_instance_type"] = self.instance_type
+        if self.group:
+            document["current_group_name"] = self.group
+        if self.groups:
+            document["instance_groups"] = [dict(group) for group in self.groups]
+        return document
+
+    @classmethod
+    def alone(cls) -> Host:
+        """A job of one host, for when nobody wrote a ``resourceconfig.json``."""
+        name = socket.gethostname()
+        return cls(name, (name,))
+
+    @property
+    def rank(self) -> int:
+        return self.hosts.index(self.current)
+
+    @property
+    def count(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def leader(self) -> str:
+        return self.hosts[0]
+
+    @property
+    def leads(self) -> bool:
+        return self.current == self.leader
+
+
+def _natural_key(name: str) -> tuple[str, int]:
+    """``algo-10`` comes after ``algo-9``."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1)
+
+
+def read_document(path: Path, default: Any) -> Any:
+    """The JSON in ``path``, or ``default`` where there is no such file.
+
+    Raises:
+        ValueError: the file is not JSON; the message names it.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return default
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+
+
+def cpu_count() -> int:
+    """Processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def gpu_count(environ: Mapping[str, str] = os.environ) -> int:
+    """NVIDIA GPUs that a rank on this host would see, without loading CUDA."""
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
+    driver = Path("/proc/driver/nvidia/gpus")
+    if driver.is_dir():
+        return len(list(driver.iterdir()))
+    return len([device for device in Path("/dev").glob("nvidia*") if device.name[6:].isdigit()])
+
+
+def neuron_count() -> int:
+    """AWS Neuron devices of this host."""
+    return len([device for device in Path("/dev").glob("neuron*") if device.name[6:].isdigit()])

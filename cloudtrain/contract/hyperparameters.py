@@ -1,0 +1,59 @@
+"""Hyperparameters on their way from Python to the script's command line.
+
+Python values -> JSON strings in ``hyperparameters.json`` -> Python values -> ``--key value``.
+A string stays exactly the string it was: ``"1.10"`` never becomes ``1.1``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping
+
+PLATFORM_PREFIX = "sagemaker_"
+"""Keys with this prefix are the platform's; all others are the user's."""
+
+
+def encode_hyperparameters(values: Mapping[str, Any]) -> dict[str, str]:
+    """Each value as JSON text, as CreateTrainingJob wants it.
+
+    Raises:
+        ValueError: a value has no JSON form (NaN and infinity have none); the message names the key.
+    """
+    encoded = {}
+    for key, value in values.items():
+        try:
+            encoded[key] = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"hyperparameter {key!r} cannot be written as JSON: {error}") from None
+    return encoded
+
+
+def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:
+    """The values behind ``hyperparameters.json``: JSON where it parses, else the raw string."""
+    return {key: _decode(text) for key, text in encoded.items()}
+
+
+def _decode(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def user_hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The user's own, without the platform's ``sagemaker_*``."""
+    return {key: value for key, value in values.items() if not key.startswith(PLATFORM_PREFIX)}
+
+
+def to_arguments(values: Mapping[str, Any]) -> list[str]:
+    """Sorted ``--key value`` (``-k value`` for one character), ready for ``execve``.
+
+    >>> to_arguments({"lr": 0.1, "e": 5, "version": "1.10", "flag": True, "none": None})
+    ['-e', '5', '--flag', 'true', '--lr', '0.1', '--none', 'null', '--version', '1.10']
+    """
+    arguments = []
+    for key in sorted(values):
+        value = values[key]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        arguments += [f"-{key}" if len(key) == 1 else f"--{key}", text]
+    return arguments

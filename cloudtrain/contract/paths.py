@@ -1,0 +1,95 @@
+"""The folders and files of a training container."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Mapping
+
+DEFAULT_BASE = "/opt/ml"
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Every path the contract names, below ``base`` (``/opt/ml`` or ``$SAGEMAKER_BASE_DIR``)."""
+
+    base: Path
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Paths:
+        return cls(Path(environ.get("SAGEMAKER_BASE_DIR") or DEFAULT_BASE))
+
+    @property
+    def input(self) -> Path:
+        return self.base / "input"
+
+    @property
+    def input_config(self) -> Path:
+        return self.input / "config"
+
+    @property
+    def input_data(self) -> Path:
+        return self.input / "data"
+
+    def channel(self, name: str) -> Path:
+        return self.input_data / name
+
+    @property
+    def code(self) -> Path:
+        return self.base / "code"
+
+    @property
+    def model(self) -> Path:
+        return self.base / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.base / "checkpoints"
+
+    @property
+    def output(self) -> Path:
+        return self.base / "output"
+
+    @property
+    def output_data(self) -> Path:
+        return self.output / "data"
+
+    @property
+    def output_intermediate(self) -> Path:
+        return self.output / "intermediate"
+
+    @property
+    def failure(self) -> Path:
+        """The reason of a failure as text; SageMaker keeps its first 1,024 characters."""
+        return self.output / "failure"
+
+    @property
+    def failure_report(self) -> Path:
+        """The whole `FailureReport`, as JSON."""
+        return self.output / "failure.json"
+
+    @property
+    def success(self) -> Path:
+        return self.output / "success"
+
+    @property
+    def logs(self) -> Path:
+        """One file a rank: ``rank-<R>.log``; beside it what the rank left when it died."""
+        return self.output / "logs"
+
+    @property
+    def run(self) -> Path:
+        """The runtime's own files while ranks run: pipes, heartbeats, failures of ranks."""
+        return self.base / "run"
+
+    def make(self) -> None:
+        """Create every folder that a script may expect.
+
+        Raises OSError when the base cannot be written.
+        """
+        for folder in (
+            self.input_config, self.input_data, self.code, self.model, self.checkpoints,
+            self.output_data, self.output_intermediate, self.logs, self.run,
+        ):  # fmt: skip
+            folder.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,50 @@
+"""``events.jsonl``: every phase and change of state of a job, one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """Appends to a file of events. Several processes may append to the same file: a line is one write."""
+
+    path: Path
+    source: str
+    """Who writes: a host's name, or ``supervisor``."""
+    clock: Callable[[], float] = time.time
+
+    def emit(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Append one event and return it. ``time`` is in seconds since the epoch."""
+        record = {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
+        line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(descriptor, line.encode())
+        finally:
+            os.close(descriptor)
+        return record
+
+
+def parse_events(lines: Iterator[str] | list[str]) -> Iterator[dict[str, Any]]:
+    """The events in ``lines``; a line cut short by a crash is passed over."""
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """All events of a file, oldest first; none where there is no file."""
+    try:
+        return list(parse_events(path.read_text(encoding="utf-8", errors="replace").splitlines()))
+    except FileNotFoundError:
+        return []

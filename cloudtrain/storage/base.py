@@ -1,0 +1,62 @@
+"""The protocol that every kind of storage speaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Callable, Iterable, Iterator, Protocol
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were just moved; may come from several threads."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One object below a store's URI. ``key`` is relative to it, ``size`` in bytes."""
+
+    key: str
+    size: int
+
+
+class Store(Protocol):
+    """Bytes below one URI. Keys are relative, separated by ``/``.
+
+    Every write is all or nothing: a reader sees the old bytes, or the new ones. All methods raise the
+    errors of `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError) and name the full URI.
+    """
+
+    uri: str
+
+    def read(self, key: str) -> bytes:
+        """The whole object. Raises NotFound."""
+        ...
+
+    def write(self, key: str, data: bytes) -> None:
+        """Put ``data`` at ``key``, over what is there."""
+        ...
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Put ``data`` at ``key`` if nothing is there; False, and no change, if something is."""
+        ...
+
+    def stat(self, key: str) -> Entry | None:
+        """The entry at ``key``, or None."""
+        ...
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        """All entries whose key starts with ``prefix``, sorted by key."""
+        ...
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Remove the objects; those that are not there count as removed."""
+        ...
+
+    def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
+        """Copy the object into the file ``path``; it appears under its name only when it is whole."""
+        ...
+
+    def upload(
+        self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
+    ) -> bool:
+        """Copy the file ``path`` to ``key``; with ``if_absent`` only where nothing is (else False)."""
+        ...
