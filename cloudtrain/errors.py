@@ -20,7 +20,8 @@ Every error says what is wrong and where, in one line, and in ``hint`` what to d
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Iterable
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cloudtrain.contract.failure import FailureReport

@@ -1,13 +1,14 @@
 """The environment variables that a script is promised.
 
-Names and formats are those of Amazon's sagemaker-training toolkit 5.1.4 (its ``environment.to_env_vars``), with
-those of the newer drivers (SDK 3.27) beside them.
+Names and formats are those of Amazon's sagemaker-training toolkit 5.1.4 (its ``environment.to_env_vars``),
+with those of the newer drivers (SDK 3.27) beside them.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from cloudtrain.contract.host import Host, cpu_count, gpu_count, neuron_count
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, to_arguments, user_hyperparameters

@@ -7,7 +7,8 @@ A string stays exactly the string it was: ``"1.10"`` never becomes ``1.1``.
 from __future__ import annotations
 
 import json
-from typing import Any, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 PLATFORM_PREFIX = "sagemaker_"
 """Keys with this prefix are the platform's; all others are the user's."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Mapping
+from typing import Any
 
 PREFIX = "CLOUDTRAIN_"
 
@@ -21,7 +22,7 @@ class Settings:
     output_uri: str = ""
     """Where the runtime uploads model and outputs; empty where the platform does it itself."""
     checkpoint_uri: str = ""
-    """Where checkpoints are kept: what `cloudtrain.checkpoint` writes to, and what ``checkpoints/`` is synced with."""
+    """Where checkpoints are kept; ``checkpoints/`` is synced with it."""
     source_sha256: str = ""
     """The source archive is checked against it."""
     compress_output: bool = True

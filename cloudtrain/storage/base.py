@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Iterable, Iterator, Protocol
+from typing import Callable, Protocol
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just moved; may come from several threads."""
