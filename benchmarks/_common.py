@@ -1,0 +1,90 @@
+"""What all benchmarks share: timings, ratios, rows of a Markdown table, environments of the peers.
+
+Only ratios of things measured in the same run say something: machines and their load differ.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PEERS = Path.home() / ".cache" / "cloudtrain-bench"
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of several runs of one thing."""
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, seconds: Iterable[float]) -> Timing:
+        seconds = list(seconds)
+        return cls(statistics.median(seconds), min(seconds), max(seconds))
+
+    def __str__(self) -> str:
+        return f"{self.median:.3f} s ({self.min:.3f} to {self.max:.3f})"
+
+
+def measure(function: Callable[[], object], runs: int) -> Timing:
+    """Wall-clock time of ``function``, called ``runs`` times."""
+    seconds = []
+    for _ in range(runs):
+        start = time.perf_counter()
+        function()
+        seconds.append(time.perf_counter() - start)
+    return Timing.of(seconds)
+
+
+def cpu_seconds(command: Sequence[str], runs: int, env: Mapping[str, str] | None = None) -> Timing:
+    """CPU time, user and system, of a child process and of the descendants it waited for.
+
+    Its output is thrown away. Raises CalledProcessError where it does not end with 0.
+    """
+    seconds = []
+    for _ in range(runs):
+        child = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode:
+            raise subprocess.CalledProcessError(child.returncode, command)
+        seconds.append(usage.ru_utime + usage.ru_stime)
+    return Timing.of(seconds)
+
+
+def peer_python(name: str, requirements: Sequence[str]) -> Path:
+    """The interpreter of a virtual environment with ``requirements``, made once and kept in `PEERS`.
+
+    It is made again when the requirements change, or when the last attempt was broken off.
+    """
+    folder = PEERS / name
+    python = folder / "bin" / "python"
+    mark = folder / "requirements.txt"
+    wanted = "\n".join(requirements) + "\n"
+    if mark.is_file() and mark.read_text() == wanted:
+        return python
+    shutil.rmtree(folder, ignore_errors=True)
+    print(f"installing {', '.join(requirements)} into {folder}", file=sys.stderr)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "--quiet", *requirements], check=True)
+    mark.write_text(wanted)
+    return python
+
+
+def header() -> str:
+    """The first two lines of the table that `row` continues."""
+    return "| what | ours, median (min to max) | peer, median (min to max) | peer / ours |\n| --- | --- | --- | --- |"
+
+
+def row(what: str, ours: Timing, peer_name: str, peer: Timing) -> str:
+    """One row of the table; the last column says how many times more the peer needs, by medians."""
+    return f"| {what} | {ours} | {peer_name}: {peer} | {peer.median / ours.median:.2f} |"
