@@ -1,0 +1,99 @@
+"""What types cannot say: fields that contradict each other, values that have no meaning."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cloudtrain.contract import encode_hyperparameters
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec.names import check_job_name
+
+if TYPE_CHECKING:
+    from cloudtrain.spec.job import TrainingJob
+
+URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
+
+
+def check(job: TrainingJob) -> None:
+    """Raises InvalidJob for the first thing that is wrong with ``job``."""
+    _check_names(job)
+    _check_values(job)
+    _check_distribution(job)
+    _check_contradictions(job)
+
+
+def _check_names(job: TrainingJob) -> None:
+    for name in filter(None, (job.job_name, job.base_job_name)):
+        check_job_name(name)
+    for channel in job.inputs:
+        if not re.fullmatch(r"[A-Za-z0-9.\-_]{1,64}", channel) or channel in (".", ".."):
+            raise InvalidJob(
+                f"inputs: {channel!r} is no name for a channel: letters, digits, '.', '-' and '_'"
+            )
+    for name in job.environment:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise InvalidJob(f"environment: {name!r} is no name for a variable")
+
+
+def _check_values(job: TrainingJob) -> None:
+    try:
+        encode_hyperparameters(job.hyperparameters)
+    except ValueError as error:
+        raise InvalidJob(
+            str(error), hint="Numbers, strings, booleans, None, and lists and dicts of them can be."
+        ) from None
+    for field in URI_FIELDS:
+        _check_uri(field, getattr(job, field))
+    for name, channel in job.inputs.items():
+        _check_uri(f"inputs.{name}", channel.s3_data)
+    for number, definition in enumerate(job.metric_definitions):
+        if set(definition) != {"Name", "Regex"}:
+            raise InvalidJob(f"metric_definitions[{number}]: a definition has a Name and a Regex")
+        try:
+            groups = re.compile(definition["Regex"]).groups
+        except re.error as error:
+            raise InvalidJob(f"metric_definitions[{number}].Regex: {error}") from None
+        if groups != 1:
+            raise InvalidJob(
+                f"metric_definitions[{number}].Regex: has {groups} groups, one is needed",
+                hint="Put the number in parentheses: 'loss=([0-9.]+)'.",
+            )
+
+
+def _check_uri(field: str, uri: str | None) -> None:
+    if uri is None or re.match(r"s3://[^/]|file:///", uri):
+        return
+    hint = (
+        f"Did you mean file://{uri}?"
+        if uri.startswith("/")
+        else "Write s3://bucket/prefix or file:///folder."
+    )
+    raise InvalidJob(f"{field}: {uri!r} is not an s3:// or file:// URI", hint=hint)
+
+
+def _check_distribution(job: TrainingJob) -> None:
+    if job.distribution and len(job.distribution.enabled) > 1:
+        raise InvalidJob(
+            f"distribution: only one can be enabled, not {' and '.join(job.distribution.enabled)}"
+        )
+
+
+def _check_contradictions(job: TrainingJob) -> None:
+    if job.instance_groups and (job.instance_type or job.instance_count != 1):
+        raise InvalidJob("instance_groups: not together with instance_type or instance_count")
+    if job.use_spot_instances and (job.max_wait is None or job.max_wait < job.max_run):
+        raise InvalidJob(
+            "use_spot_instances: needs a max_wait of at least max_run",
+            hint=f"max_wait is the whole time to wait, the run included: max_wait={2 * job.max_run}, say.",
+        )
+    if job.max_wait is not None and not job.use_spot_instances:
+        raise InvalidJob("max_wait: only has a meaning with use_spot_instances=True")
+    if job.checkpoint_local_path and not job.checkpoint_s3_uri:
+        raise InvalidJob("checkpoint_local_path: needs a checkpoint_s3_uri to be synced with")
+    if bool(job.subnets) != bool(job.security_group_ids):
+        raise InvalidJob("subnets and security_group_ids: either both or none")
+    if job.source_dir and not job.entry_point:
+        raise InvalidJob(
+            "source_dir: needs an entry_point", hint="The script to run, relative to source_dir."
+        )

@@ -1,0 +1,63 @@
+"""msgspec's validation, with errors that a person can act on."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+from cloudtrain.errors import InvalidJob, nearest
+
+T = TypeVar("T")
+
+_ERROR = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`")
+
+
+def convert(value: Any, kind: type[T]) -> T:
+    """``value``, made of dicts, lists and scalars, as a ``kind``.
+
+    Raises:
+        InvalidJob: it does not fit. The message starts with the path, as ``inputs.train.s3_data: ...``.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        match = _ERROR.fullmatch(str(error))
+        what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
+    place = path.removeprefix("$").replace("[...]", "").lstrip(".")
+    unknown = _UNKNOWN.fullmatch(what)
+    if unknown:
+        struct = _struct_at(kind, place)
+        raise InvalidJob(
+            f"unknown field {'.'.join(filter(None, [place, unknown['field']]))!r}",
+            hint=nearest(unknown["field"], struct.__struct_fields__),
+        )
+    what = what[:1].lower() + what[1:].replace("`", "")
+    raise InvalidJob(f"{place}: {what}" if place else what)
+
+
+def _struct_at(kind: Any, place: str) -> Any:
+    """The struct type that stands at ``place`` below ``kind``."""
+    for name in filter(None, re.split(r"[.\[\]]+", place)):
+        fields = (
+            {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+            if _is_struct(kind)
+            else {}
+        )
+        kind = _struct_in(fields.get(name, kind))
+    return kind
+
+
+def _struct_in(kind: Any) -> Any:
+    """The struct within ``Optional[...]``, ``list[...]`` or ``dict[...]``."""
+    if _is_struct(kind):
+        return kind
+    return next(
+        (found for part in getattr(kind, "__args__", ()) if _is_struct(found := _struct_in(part))), kind
+    )
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)

@@ -1,0 +1,67 @@
+"""How the ranks of a job are started.
+
+Written as the SageMaker SDK writes it: ``{"mpi": {"enabled": True, "processes_per_host": 8}}``. To name a
+distribution is to want it: ``enabled`` is true unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+ProcessesPerHost = Annotated[int, Meta(ge=1)]
+
+
+class _Kind(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    enabled: bool = True
+
+
+class TorchDistributed(_Kind, frozen=True):
+    """``torchrun`` on every host. ``processes_per_host``: one for each GPU, or 1, unless given."""
+
+    processes_per_host: ProcessesPerHost | None = None
+
+
+class Processes(_Kind, frozen=True):
+    """Ranks started by cloudtrain itself, with the environment of the contract: for any framework."""
+
+    processes_per_host: ProcessesPerHost | None = None
+
+
+class Mpi(_Kind, frozen=True):
+    """``mpirun`` from the first host."""
+
+    processes_per_host: ProcessesPerHost | None = None
+    custom_mpi_options: str = ""
+
+
+class PytorchDdp(_Kind, frozen=True):
+    """SageMaker's own launcher for DDP."""
+
+    custom_mpi_options: str = ""
+
+
+class ParameterServer(_Kind, frozen=True):
+    """TensorFlow's parameter servers, one beside each worker."""
+
+
+class MultiWorkerMirrored(_Kind, frozen=True):
+    """TensorFlow's ``MultiWorkerMirroredStrategy``."""
+
+
+class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """At most one of these is enabled."""
+
+    torch_distributed: TorchDistributed | None = None
+    processes: Processes | None = None
+    mpi: Mpi | None = None
+    pytorchddp: PytorchDdp | None = None
+    parameter_server: ParameterServer | None = None
+    multi_worker_mirrored_strategy: MultiWorkerMirrored | None = None
+
+    @property
+    def enabled(self) -> dict[str, _Kind]:
+        """The enabled kinds by name."""
+        kinds = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: kind for name, kind in kinds.items() if kind is not None and kind.enabled}

@@ -1,0 +1,41 @@
+"""Channels and instance groups, with the names of the SageMaker SDK."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+
+class ShuffleConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The seed by which a channel's keys are shuffled before each epoch."""
+
+    seed: int
+
+
+class TrainingInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One channel: where its data is, and how hosts share it.
+
+    ``s3_data`` is an ``s3://`` or ``file://`` URI. ``distribution`` is ``FullyReplicated`` (every host gets
+    all) or ``ShardedByS3Key`` (every host gets its part of the keys).
+    """
+
+    s3_data: str
+    distribution: Annotated[str, Meta(pattern="^(FullyReplicated|ShardedByS3Key)$")] = "FullyReplicated"
+    compression: Annotated[str, Meta(pattern="^(None|Gzip)$")] | None = None
+    content_type: str | None = None
+    record_wrapping: Annotated[str, Meta(pattern="^(None|RecordIO)$")] | None = None
+    s3_data_type: Annotated[str, Meta(pattern="^(S3Prefix|ManifestFile|AugmentedManifestFile)$")] = "S3Prefix"
+    instance_groups: list[str] | None = None
+    input_mode: Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")] | None = None
+    attribute_names: list[str] | None = None
+    target_attribute_name: str | None = None
+    shuffle_config: ShuffleConfig | None = None
+
+
+class InstanceGroup(Struct, frozen=True, forbid_unknown_fields=True):
+    """A group of equal instances of a heterogeneous cluster."""
+
+    instance_group_name: str
+    instance_type: str
+    instance_count: Annotated[int, Meta(ge=1)]

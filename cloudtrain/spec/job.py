@@ -1,0 +1,155 @@
+"""The description of one training job."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from cloudtrain.spec._checks import check
+from cloudtrain.spec._convert import convert
+from cloudtrain.spec.distribution import Distribution
+from cloudtrain.spec.inputs import InstanceGroup, TrainingInput
+
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[int, Meta(ge=1)]
+InputMode = Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")]
+
+
+class Source(Struct, frozen=True):
+    """The packed source of a job: where the archive is (or will be), and the hash of its bytes."""
+
+    uri: str
+    sha256: str
+
+
+class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Everything a platform needs to know. Field names are the SageMaker SDK's, version 2, where it has one.
+
+    Make one with `from_dict`, which validates; ``msgspec.structs.replace`` changes fields of a valid one.
+    Sizes are in GB, times in seconds.
+    """
+
+    # what runs
+    entry_point: str | None = None
+    source_dir: str | None = None
+    dependencies: list[str] = []
+    hyperparameters: dict[str, Any] = {}
+    environment: dict[str, str] = {}
+    inputs: dict[str, TrainingInput] = {}
+    distribution: Distribution | None = None
+    container_entry_point: list[str] | None = None
+    container_arguments: list[str] | None = None
+    container_log_level: int = 20
+    allow_secrets: bool = False
+    source: Source | None = None
+
+    # in what
+    image_uri: str | None = None
+    framework_version: str | None = None
+    py_version: str | None = None
+
+    # on what
+    platform: str | None = None
+    platform_options: dict[str, Any] = {}
+    instance_type: str | None = None
+    instance_count: Positive = 1
+    instance_groups: list[InstanceGroup] = []
+    volume_size: Positive = 30
+    keep_alive_period_in_seconds: Seconds | None = None
+    training_plan: str | None = None
+
+    # how long
+    max_run: Seconds = 86400
+    max_wait: Seconds | None = None
+    use_spot_instances: bool = False
+    max_retry_attempts: Annotated[int, Meta(ge=0, le=30)] = 0
+    hang_timeout: Annotated[float, Meta(gt=0)] | None = None
+    stop_grace: Annotated[float, Meta(ge=0, le=120)] = 120.0
+
+    # where things go
+    job_name: str | None = None
+    base_job_name: str | None = None
+    output_path: str | None = None
+    code_location: str | None = None
+    checkpoint_s3_uri: str | None = None
+    checkpoint_local_path: str | None = None
+    disable_output_compression: bool = False
+    input_mode: InputMode = "File"
+    model_uri: str | None = None
+    model_channel_name: str = "model"
+    metric_definitions: list[dict[str, str]] = []
+    tags: list[dict[str, str]] = []
+
+    # cloud accounts
+    role: str | None = None
+    subnets: list[str] = []
+    security_group_ids: list[str] = []
+    volume_kms_key: str | None = None
+    output_kms_key: str | None = None
+    encrypt_inter_container_traffic: bool = False
+    enable_network_isolation: bool = False
+    enable_sagemaker_metrics: bool | None = None
+    enable_infra_check: bool | None = None
+    enable_remote_debug: bool | None = None
+    enable_session_tag_chaining: bool | None = None
+    training_repository_access_mode: str | None = None
+    training_repository_credentials_provider_arn: str | None = None
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> TrainingJob:
+        """Validate ``fields`` and make the job of them.
+
+        Raises:
+            InvalidJob: a field is unknown, of a wrong type, out of range, or contradicts another. The
+                message starts with the path of the field.
+        """
+        job = convert(_plain(fields), cls)
+        check(job)
+        return job
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> TrainingJob:
+        """Raises InvalidJob, as `from_dict` does."""
+        return cls.from_dict(msgspec.json.decode(text))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Only what differs from the defaults; `from_dict` gives the same job back."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return fields
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    @property
+    def host_count(self) -> int:
+        return sum(group.instance_count for group in self.instance_groups) or self.instance_count
+
+
+FIELDS = TrainingJob.__struct_fields__
+"""The names of all fields."""
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Accept the short forms that people write: a channel as a URI, tags as a dict, numbers in the environment."""
+    fields = {key: value for key, value in fields.items() if value is not None}
+    inputs = fields.get("inputs")
+    if isinstance(inputs, dict):
+        fields["inputs"] = {
+            name: {"s3_data": channel} if isinstance(channel, str) else channel
+            for name, channel in inputs.items()
+        }
+    environment = fields.get("environment")
+    if isinstance(environment, dict):
+        fields["environment"] = {key: _text(value) for key, value in environment.items()}
+    tags = fields.get("tags")
+    if isinstance(tags, dict):
+        fields["tags"] = [{"Key": key, "Value": str(value)} for key, value in tags.items()]
+    return fields
+
+
+def _text(value: Any) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return str(value) if is_number and math.isfinite(value) else value

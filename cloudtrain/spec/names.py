@@ -1,0 +1,50 @@
+"""Names of jobs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from cloudtrain.errors import InvalidJob
+
+MAX_LENGTH = 63
+"""SageMaker's, and that of a DNS label, which Kubernetes wants."""
+
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def check_job_name(name: str) -> None:
+    """Raises InvalidJob where ``name`` is too long, or has a character other than letters, digits and hyphens."""
+    if len(name) > MAX_LENGTH:
+        raise InvalidJob(
+            f"job name {name!r} has {len(name)} characters, {MAX_LENGTH} are allowed",
+            hint=f"For example: {clean(name)}",
+        )
+    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
+        raise InvalidJob(
+            f"job name {name!r}: only letters, digits and, between them, hyphens are allowed",
+            hint=f"For example: {clean(name) or 'my-job'}",
+        )
+
+
+def clean(text: str) -> str:
+    """The nearest valid job name, or an empty string."""
+    return re.sub(r"[^a-zA-Z0-9]+", "-", text)[:MAX_LENGTH].strip("-")
+
+
+def new_job_name(
+    base: str,
+    *,
+    now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
+    token: Callable[[], str] = lambda: "".join(secrets.choice(_ALPHABET) for _ in range(4)),
+) -> str:
+    """``base``, the time to the second (UTC), and four random characters: readable, sortable, unique.
+
+    >>> new_job_name("digits", now=lambda: datetime(2026, 11, 21, 12, 5, 9), token=lambda: "k3f9")
+    'digits-20261121-120509-k3f9'
+    """
+    suffix = f"-{now():%Y%m%d-%H%M%S}-{token()}"
+    stem = clean(base)[: MAX_LENGTH - len(suffix)].strip("-") or "job"
+    return stem + suffix

@@ -1,0 +1,82 @@
+"""Changes to a description from the command line: ``--set a.b=1`` and ``-- --epochs 5``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec.documents import parse_yaml
+
+
+def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """``fields`` with each ``path=value`` of ``settings`` put in; values are YAML.
+
+    Raises:
+        InvalidJob: a setting has no ``=``, or its path leads through something that is no mapping.
+
+    >>> apply_overrides({"hyperparameters": {"lr": 1}}, ["hyperparameters.lr=0.1", "instance_count=2"])
+    {'hyperparameters': {'lr': 0.1}, 'instance_count': 2}
+    """
+    for setting in settings:
+        path, separator, text = setting.partition("=")
+        if not separator or not path:
+            raise InvalidJob(f"--set {setting}: not of the form name=value")
+        fields = _put(fields, path.split("."), parse_yaml(text, f"--set {path}"), setting)
+    return fields
+
+
+def _put(fields: Any, path: list[str], value: Any, setting: str) -> dict[str, Any]:
+    if not isinstance(fields, dict):
+        raise InvalidJob(f"--set {setting}: there is no mapping at {path[0]!r} to put it in")
+    key, *rest = path
+    return {**fields, key: _put(fields.get(key, {}), rest, value, setting) if rest else value}
+
+
+def script_arguments(arguments: Sequence[str]) -> dict[str, Any]:
+    """The hyperparameters that a script's own command line means.
+
+    ``--lr 0.1``, ``--lr=0.1``, ``-e 5`` and flags (``--amp``, which becomes true). Values stay strings where
+    they would not survive a trip through YAML unchanged.
+
+    Raises:
+        InvalidJob: an argument has no name.
+
+    >>> script_arguments(["--epochs", "5", "--version=1.10", "--amp"])
+    {'epochs': 5, 'version': '1.10', 'amp': True}
+    """
+    values: dict[str, Any] = {}
+    rest = list(arguments)
+    while rest:
+        argument = rest.pop(0)
+        name = argument.lstrip("-")
+        if not argument.startswith("-") or not name:
+            raise InvalidJob(
+                f"script argument {argument!r} has no name",
+                hint="A job's arguments are hyperparameters: write them as --name value.",
+            )
+        name, separator, text = name.partition("=")
+        if separator:
+            values[name] = _value(text)
+        elif rest and not _is_option(rest[0]):
+            values[name] = _value(rest.pop(0))
+        else:
+            values[name] = True
+    return values
+
+
+def _is_option(text: str) -> bool:
+    """``--lr`` is one; ``-0.5`` is a number."""
+    return text.startswith("-") and len(text) > 1 and not text[1:2].isdigit() and text[1:2] != "."
+
+
+def _value(text: str) -> Any:
+    """A number where the text is exactly how Python would write it, else the text itself."""
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if str(number) == text:
+            return number
+    return text
