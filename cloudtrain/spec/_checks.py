@@ -29,7 +29,7 @@ def _check_names(job: TrainingJob) -> None:
     for channel in job.inputs:
         if not re.fullmatch(r"[A-Za-z0-9.\-_]{1,64}", channel) or channel in (".", ".."):
             raise InvalidJob(
-                f"inputs: {channel!r} is no name for a channel: letters, digits, '.', '-' and '_'"
+                f"inputs: {channel!r} is no name for a channel", hint="Use letters, digits, '.', '-' and '_'."
             )
     for name in job.environment:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
@@ -73,8 +73,9 @@ def _check_uri(field: str, uri: str | None) -> None:
 
 
 def _check_distribution(job: TrainingJob) -> None:
-    if job.distribution and len(job.distribution.enabled) > 1:
-        raise InvalidJob(
+    enabled = job.distribution.enabled if job.distribution else {}
+    if len(enabled) > 1:
+        raise InvalidJob(f"distribution: only one can be enabled, not {' and '.join(enabled)}")
             f"distribution: only one can be enabled, not {' and '.join(job.distribution.enabled)}"
         )
 
@@ -95,5 +96,5 @@ def _check_contradictions(job: TrainingJob) -> None:
         raise InvalidJob("subnets and security_group_ids: either both or none")
     if job.source_dir and not job.entry_point:
         raise InvalidJob(
-            "source_dir: needs an entry_point", hint="The script to run, relative to source_dir."
+            "source_dir: needs an entry_point", hint="The script in it to run."
         )

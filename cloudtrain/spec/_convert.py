@@ -41,12 +41,9 @@ def convert(value: Any, kind: type[T]) -> T:
 def _struct_at(kind: Any, place: str) -> Any:
     """The struct type that stands at ``place`` below ``kind``."""
     for name in filter(None, re.split(r"[.\[\]]+", place)):
-        fields = (
-            {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
-            if _is_struct(kind)
-            else {}
-        )
-        kind = _struct_in(fields.get(name, kind))
+        if _is_struct(kind):
+            kind = {field.name: field.type for field in msgspec.structs.fields(kind)}.get(name, kind)
+        kind = _struct_in(kind)
     return kind
 
 
@@ -54,9 +51,8 @@ def _struct_in(kind: Any) -> Any:
     """The struct within ``Optional[...]``, ``list[...]`` or ``dict[...]``."""
     if _is_struct(kind):
         return kind
-    return next(
-        (found for part in getattr(kind, "__args__", ()) if _is_struct(found := _struct_in(part))), kind
-    )
+    inside = (_struct_in(part) for part in getattr(kind, "__args__", ()))
+    return next((part for part in inside if _is_struct(part)), kind)
 
 
 def _is_struct(kind: Any) -> bool:

@@ -10,31 +10,34 @@ import yaml
 
 from cloudtrain.errors import InvalidJob
 
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+try:
+    from yaml import CSafeLoader as _Loader
+except ImportError:  # PyYAML without libyaml
+    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
 
 PATH_FIELDS = ("source_dir", "dependencies")
 
 
-class _StrictLoader(_Base):
-    """PyYAML's safe loader, which also refuses duplicate keys and reads ``1e-3`` as the number it is."""
+class _StrictLoader(_Loader):
+    """PyYAML's safe loader, which also refuses a key that stands twice."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} stands twice", key_node.start_mark
-                )
-            seen.add(key)
+            if isinstance(key_node, yaml.ScalarNode):
+                if key_node.value in seen:
+                    problem = f"the key {key_node.value!r} stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+                seen.add(key_node.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
 
-# YAML 1.2's numbers: YAML 1.1, PyYAML's, wants a dot and a sign in 1.0e+3. Its yes/no/on/off are strings here.
+# PyYAML speaks YAML 1.1, where 1e-3 is a string, and no, off and 2024-01-01 are none. Here it is as in 1.2.
+_YAML_11 = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
-    for first, resolvers in _Base.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _YAML_11]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
 _StrictLoader.add_implicit_resolver(
     "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
@@ -56,11 +59,15 @@ def parse_yaml(text: str, name: str = "<text>") -> Any:
         return yaml.load(text, _StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark else name
-        tab = (bool(mark) and "\t" in (error.problem or "")) or "'\\t'" in (error.problem or "")
-        hint = "YAML indents with spaces, never with tabs." if tab else ""
-        raise InvalidJob(f"{place}: {error.problem or error}", hint=hint) from None
-    except yaml.YAMLError as error:
+        if mark is None:
+            raise InvalidJob(f"{name}: {error}") from None
+        line = "".join(text.splitlines()[mark.line : mark.line + 1])
+        at_tab = line[mark.column : mark.column + 1] == "\t"
+        raise InvalidJob(
+            f"{name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}",
+            hint="YAML indents with spaces, never with tabs." if at_tab else "",
+        ) from None
+    except (yaml.YAMLError, ValueError) as error:
         raise InvalidJob(f"{name}: {error}") from None
 
 
@@ -77,17 +84,17 @@ def read_job_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidJob(f"{path} cannot be read: {error}") from None
     fields = parse_yaml(text, str(path))
-    if not isinstance(fields, dict):
+    if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise InvalidJob(
             f"{path} is not a mapping of fields", hint="A job file begins like: entry_point: train.py"
         )
-    return {key: _beside(path.parent, key, value) for key, value in fields.items()}
+    return {
+        key: _beside(path.parent, value) if key in PATH_FIELDS else value for key, value in fields.items()
+    }
 
 
-def _beside(folder: Path, key: str, value: Any) -> Any:
-    """Paths of a job file made absolute; an entry point without a source_dir is such a path too."""
-    if key not in PATH_FIELDS:
-        return value
+def _beside(folder: Path, value: Any) -> Any:
+    """A path, or a list of paths, made absolute; anything else is left to validation."""
     if isinstance(value, list):
-        return [str((folder / item).absolute()) if isinstance(item, str) else item for item in value]
+        return [_beside(folder, item) for item in value]
     return str((folder / value).absolute()) if isinstance(value, str) and "://" not in value else value

@@ -133,7 +133,7 @@ FIELDS = TrainingJob.__struct_fields__
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
-    """Accept the short forms that people write: a channel as a URI, tags as a dict, numbers in the environment."""
+    """Accept what people write: a channel as a URI, tags as a dict, numbers in the environment."""
     fields = {key: value for key, value in fields.items() if value is not None}
     inputs = fields.get("inputs")
     if isinstance(inputs, dict):

@@ -16,7 +16,7 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def check_job_name(name: str) -> None:
-    """Raises InvalidJob where ``name`` is too long, or has a character other than letters, digits and hyphens."""
+    """Raises InvalidJob where ``name`` is too long, or is not of letters, digits and inner hyphens."""
     if len(name) > MAX_LENGTH:
         raise InvalidJob(
             f"job name {name!r} has {len(name)} characters, {MAX_LENGTH} are allowed",
