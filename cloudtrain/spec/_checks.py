@@ -76,8 +76,6 @@ def _check_distribution(job: TrainingJob) -> None:
     enabled = job.distribution.enabled if job.distribution else {}
     if len(enabled) > 1:
         raise InvalidJob(f"distribution: only one can be enabled, not {' and '.join(enabled)}")
-            f"distribution: only one can be enabled, not {' and '.join(job.distribution.enabled)}"
-        )
 
 
 def _check_contradictions(job: TrainingJob) -> None:
@@ -95,6 +93,4 @@ def _check_contradictions(job: TrainingJob) -> None:
     if bool(job.subnets) != bool(job.security_group_ids):
         raise InvalidJob("subnets and security_group_ids: either both or none")
     if job.source_dir and not job.entry_point:
-        raise InvalidJob(
-            "source_dir: needs an entry_point", hint="The script in it to run."
-        )
+        raise InvalidJob("source_dir: needs an entry_point", hint="The script in it to run.")
