@@ -1,0 +1,16 @@
+"""Checkpoints that survive: data first, the manifest last, nothing committed is ever lost.
+
+    from cloudtrain.checkpoint import Checkpointer
+
+    checkpointer = Checkpointer("s3://bucket/checkpoints")
+    checkpoint = checkpointer.restore()
+    ...
+    checkpointer.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+
+Standard library only until a state holds tensors; then the framework that made them.
+"""
+
+from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
+from cloudtrain.checkpoint.layout import is_checkpoint_key
+
+__all__ = ["Checkpoint", "Checkpointer", "is_checkpoint_key"]

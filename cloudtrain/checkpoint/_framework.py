@@ -1,0 +1,88 @@
+"""How a framework's tensors become bytes and tensors again.
+
+`cloudtrain.checkpoint._torch` and ``._numpy`` are such frameworks, each a module. They are imported only
+when their framework already is, or when a checkpoint needs it: a job without torch never asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from cloudtrain.errors import CheckpointError
+
+FRAMEWORKS = ("torch", "numpy")
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a tensor is, apart from its bytes."""
+
+    framework: str
+    dtype: str
+    """The framework's own name, such as ``bfloat16``."""
+    itemsize: int
+    """Bytes of one element."""
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return self.itemsize * math.prod(self.shape)
+
+
+class Framework(Protocol):
+    def owns(self, value: Any) -> bool:
+        """Whether ``value`` is a tensor of this framework."""
+        ...
+
+    def spec(self, value: Any) -> TensorSpec:
+        """Raises Unsupported for a tensor that has no plain bytes, such as a sparse one."""
+        ...
+
+    def identity(self, value: Any) -> object:
+        """Equal for two tensors that are the same elements of the same memory; None for an empty one."""
+        ...
+
+    def dump(self, value: Any) -> memoryview:
+        """The elements in row-major order, little-endian. No copy is made where none is needed."""
+        ...
+
+    def load(self, spec: TensorSpec, data: memoryview) -> Any:
+        """A new tensor, in the host's memory. Raises CheckpointError for a dtype it does not have."""
+        ...
+
+
+def framework_of(value: Any) -> Framework | None:
+    """The framework whose tensor ``value`` is; None where it is none."""
+    for name in FRAMEWORKS:
+        if sys.modules.get(name) is not None:
+            framework = _module(name)
+            if framework.owns(value):
+                return framework
+    return None
+
+
+def framework_named(name: str) -> Framework:
+    """Raises CheckpointError where it cannot be imported."""
+    if name not in FRAMEWORKS:
+        raise CheckpointError(f"the checkpoint holds tensors of the unknown framework {name!r}")
+    try:
+        return _module(name)
+    except ImportError as error:
+        raise CheckpointError(
+            f"the checkpoint holds tensors of {name}, which cannot be imported: {error}",
+            hint=f"Install {name} to restore it.",
+        ) from error
+
+
+def versions() -> dict[str, str]:
+    """The versions of the frameworks that this process has imported."""
+    modules = {name: sys.modules.get(name) for name in FRAMEWORKS}
+    return {name: str(module.__version__) for name, module in modules.items() if module is not None}
+
+
+def _module(name: str) -> Framework:
+    return cast(Framework, importlib.import_module(f"cloudtrain.checkpoint._{name}"))

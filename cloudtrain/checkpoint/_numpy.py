@@ -1,0 +1,56 @@
+"""NumPy arrays as bytes. See `cloudtrain.checkpoint._framework.Framework`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cloudtrain.checkpoint._errors import Unsupported
+from cloudtrain.checkpoint._framework import TensorSpec
+from cloudtrain.errors import CheckpointError
+
+# Those that mean the same on every machine.
+_DTYPES = {
+    "bool",
+    "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64",
+    "complex64", "complex128",
+}  # fmt: skip
+
+
+def owns(value: Any) -> bool:
+    return type(value) is np.ndarray
+
+
+def spec(value: np.ndarray[Any, Any]) -> TensorSpec:
+    if value.dtype.name not in _DTYPES:
+        raise Unsupported(f"an array of dtype {value.dtype}")
+    return TensorSpec("numpy", value.dtype.name, value.dtype.itemsize, value.shape)
+
+
+def identity(value: np.ndarray[Any, Any]) -> object:
+    pointer = value.__array_interface__["data"][0]
+    return (pointer, value.dtype, value.shape, value.strides) if value.size else None
+
+
+def dump(value: np.ndarray[Any, Any]) -> memoryview:
+    return _bytes_of(np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")))
+
+
+def load(spec: TensorSpec, data: memoryview) -> np.ndarray[Any, Any]:
+    if spec.dtype not in _DTYPES:
+        raise CheckpointError(f"the checkpoint holds an array of dtype {spec.dtype}, unknown here")
+    array = np.empty(spec.shape, dtype=spec.dtype)
+    _bytes_of(array)[:] = data
+    return array
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar as the Python number it stands for; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
+    return array.reshape(-1).view(np.uint8).data

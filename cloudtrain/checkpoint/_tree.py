@@ -1,0 +1,185 @@
+"""A state as one JSON document, and the tensors apart.
+
+JSON stands for itself: text, numbers, booleans, null, lists, and dicts whose keys are all text. What JSON
+cannot say is an object with one key that begins with ``$``:
+
+    {"$tensor": NAME}        {"$tuple": [...]}          {"$dict": [[KEY, VALUE], ...]}
+    {"$bytes": BASE64}       {"$float": "nan"}
+
+The document is ``{"tree": ..., "tensors": {NAME: {framework, dtype, itemsize, shape}}}``. Nothing in it can
+run.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from collections import OrderedDict, defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cloudtrain.checkpoint._errors import Damaged, Unsupported
+from cloudtrain.checkpoint._framework import Framework, TensorSpec, framework_of
+from cloudtrain.checkpoint._safetensors import METADATA
+from cloudtrain.errors import CheckpointError
+
+MAX_DEPTH = 100
+"""Levels of a tree. More is a tree that contains itself."""
+
+Path = tuple[Any, ...]
+"""The keys and indices that lead to a value."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor of the state, not yet bytes."""
+
+    spec: TensorSpec
+    framework: Framework
+    value: Any
+
+    def dump(self) -> memoryview:
+        return self.framework.dump(self.value)
+
+
+def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, Leaf]]:
+    """The document of ``state``, and its tensors by name; ``root`` is what errors call the state.
+
+    A tensor that stands in several places is there once.
+
+    Raises:
+        CheckpointError: a value that cannot be saved, with its place in the tree.
+    """
+    encoder = _Encoder(root)
+    tree = encoder.encode(state, ())
+    specs = {name: asdict(leaf.spec) for name, leaf in encoder.leaves.items()}
+    return {"tree": tree, "tensors": specs}, encoder.leaves
+
+
+def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """What every tensor of the document is.
+
+    Raises:
+        Damaged: this is no document of `encode`.
+    """
+    try:
+        return {
+            name: TensorSpec(spec["framework"], spec["dtype"], int(spec["itemsize"]), tuple(spec["shape"]))
+            for name, spec in document["tensors"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged(f"its tree is not readable: {error!r}") from error
+
+
+def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
+    """The state again, with ``tensors`` in their places.
+
+    Raises:
+        Damaged: this is no document of `encode`, or a tensor is missing.
+    """
+    try:
+        return _decode(document["tree"], tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"its tree is not readable: {error!r}") from error
+
+
+class _Encoder:
+    def __init__(self, root: str) -> None:
+        self.leaves: dict[str, Leaf] = {}
+        self._root = root
+        self._names: dict[object, str] = {}
+
+    def encode(self, value: Any, path: Path) -> Any:
+        if len(path) > MAX_DEPTH:
+            raise self._error(path[:3], f"nested deeper than {MAX_DEPTH} levels, or contains itself")
+        value = _plain(value)
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"$float": repr(value)}
+        if kind is list:
+            return self._items(value, path)
+        if kind is tuple:
+            return {"$tuple": self._items(value, path)}
+        if kind in (dict, OrderedDict, defaultdict):
+            return self._dict(value, path)
+        if kind is bytes:
+            return {"$bytes": base64.b64encode(value).decode()}
+        framework = framework_of(value)
+        if framework is None:
+            raise self._error(path, f"a {kind.__module__}.{kind.__qualname__}")
+        return {"$tensor": self._tensor(value, framework, path)}
+
+    def _items(self, values: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
+        return [self.encode(value, (*path, index)) for index, value in enumerate(values)]
+
+    def _dict(self, values: dict[Any, Any], path: Path) -> dict[str, Any]:
+        for key in values:
+            if type(key) not in (str, int, float, bool, type(None)):
+                raise self._error((*path, key), f"under a key of type {type(key).__qualname__}")
+        encoded = {key: self.encode(value, (*path, key)) for key, value in values.items()}
+        if all(type(key) is str and not key.startswith("$") for key in values):
+            return encoded
+        return {"$dict": [[self.encode(key, path), value] for key, value in encoded.items()]}
+
+    def _tensor(self, value: Any, framework: Framework, path: Path) -> str:
+        try:
+            spec = framework.spec(value)
+        except Unsupported as error:
+            raise self._error(path, str(error)) from error
+        identity = framework.identity(value)
+        if identity is not None and identity in self._names:
+            return self._names[identity]
+        name = self._free_name("/".join(str(key) for key in path) or self._root)
+        self.leaves[name] = Leaf(spec, framework, value)
+        if identity is not None:
+            self._names[identity] = name
+        return name
+
+    def _free_name(self, wanted: str) -> str:
+        name, count = wanted, 1
+        while name in self.leaves or name == METADATA:
+            count += 1
+            name = f"{wanted}#{count}"
+        return name
+
+    def _error(self, path: Path, what: str) -> CheckpointError:
+        place = self._root + "".join(f"[{key!r}]" for key in path)
+        return CheckpointError(
+            f"{place} cannot be saved: it is {what}",
+            hint="A state is made of dicts, lists and tuples of torch tensors, NumPy arrays, numbers, "
+            "strings, bytes, booleans and None.",
+        )
+
+
+def _plain(value: Any) -> Any:
+    if sys.modules.get("numpy") is None:
+        return value
+    from cloudtrain.checkpoint._numpy import plain
+
+    return plain(value)
+
+
+def _decode(node: Any, tensors: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_decode(item, tensors) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if len(node) == 1:
+        ((tag, value),) = node.items()
+        if tag == "$tensor":
+            return tensors[value]
+        if tag == "$tuple":
+            return tuple(_decode(item, tensors) for item in value)
+        if tag == "$dict":
+            return {_decode(key, tensors): _decode(item, tensors) for key, item in value}
+        if tag == "$bytes":
+            return base64.b64decode(value, validate=True)
+        if tag == "$float":
+            return float(value)
+        if tag.startswith("$"):
+            raise ValueError(f"unknown tag {tag}")
+    return {key: _decode(item, tensors) for key, item in node.items()}
