@@ -48,7 +48,9 @@ def load(spec: TensorSpec, data: memoryview) -> torch.Tensor:
 
 
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    return tensor.reshape(-1).view(torch.uint8).numpy().data
+    # Not reshape: it leaves the stride of a single element, which view refuses.
+    flat = tensor.as_strided((tensor.numel(),), (1,))
+    return flat.view(torch.uint8).numpy().data
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -28,15 +28,15 @@ def committed_step(key: str) -> int | None:
 
 
 def save_prefix(step: int, save: str) -> str:
-    return f"step-{step:012d}/{save}/"
+    return f"step-{step:012d}/{save}"
 
 
 def tree_key(step: int, save: str) -> str:
-    return save_prefix(step, save) + "tree.json"
+    return f"{save_prefix(step, save)}/tree.json"
 
 
 def tensors_key(step: int, save: str, part: int) -> str:
-    return save_prefix(step, save) + f"tensors-{part:05d}.safetensors"
+    return f"{save_prefix(step, save)}/tensors-{part:05d}.safetensors"
 
 
 def is_checkpoint_key(key: str) -> bool:

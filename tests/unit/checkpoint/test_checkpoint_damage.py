@@ -1,0 +1,127 @@
+"""Damage of every kind is noticed; the checkpoint before is taken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from checkpoint_trees import same
+
+from cloudtrain.checkpoint import Checkpointer, _manifest
+from cloudtrain.errors import CheckpointError
+
+
+def state_of(step: int) -> dict[str, object]:
+    return {"weights": np.full(100, step, dtype=np.float32), "epoch": step}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("RANK", raising=False)
+    checkpointer = Checkpointer(tmp_path)
+    for step in (1, 2, 3):
+        checkpointer.save(step, state_of(step))
+    return tmp_path
+
+
+def file(folder: Path, step: int, name: str) -> Path:
+    return next((folder / f"step-{step:012d}").rglob(name))
+
+
+def truncate(folder: Path, name: str) -> None:
+    path = file(folder, 3, name)
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def flip(folder: Path, name: str) -> None:
+    path = file(folder, 3, name)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def swap(folder: Path, name: str) -> None:
+    shutil.copyfile(file(folder, 2, name), file(folder, 3, name))
+
+
+def remove(folder: Path, name: str) -> None:
+    file(folder, 3, name).unlink()
+
+
+def empty(folder: Path, name: str) -> None:
+    file(folder, 3, name).write_bytes(b"")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "tree.json", "tensors-00000.safetensors"])
+@pytest.mark.parametrize("harm", [truncate, flip, swap, remove, empty])
+def test_damage_is_noticed_and_passed_over(
+    folder: Path, harm: Callable[[Path, str], None], name: str
+) -> None:
+    harm(folder, name)
+    checkpointer = Checkpointer(folder)
+    if (harm, name) == (remove, "manifest.json"):  # then there is no such checkpoint
+        assert checkpointer.steps() == [1, 2]
+        checkpoint = checkpointer.restore()
+    else:
+        with pytest.raises(CheckpointError, match=r"checkpoint 3 in .* is damaged"):
+            Checkpointer(folder).restore(3)
+        with pytest.warns(RuntimeWarning, match=r"checkpoint 3 in .* is damaged"):
+            checkpoint = checkpointer.restore()
+    assert checkpoint is not None
+    assert checkpoint.step == 2
+    assert same(checkpoint.state, state_of(2))
+
+
+def test_training_goes_on_over_a_damaged_step(folder: Path) -> None:
+    flip(folder, "tree.json")
+    resumed = Checkpointer(folder)
+    with pytest.warns(RuntimeWarning):
+        resumed.restore()
+    resumed.save(3, state_of(3))
+    resumed.save(4, state_of(4))
+    assert resumed.steps() == [2, 3, 4]
+    checkpoint = Checkpointer(folder).restore(3)
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(3))
+
+
+def test_a_damaged_step_does_not_push_a_whole_one_out(folder: Path) -> None:
+    flip(folder, "tree.json")
+    resumed = Checkpointer(folder, keep=2)
+    with pytest.warns(RuntimeWarning):
+        resumed.restore()
+    resumed.save(4, state_of(4))
+    assert resumed.steps() == [2, 3, 4]
+    resumed.save(5, state_of(5))
+    assert resumed.steps() == [4, 5]
+
+
+def test_all_damaged_is_no_first_start(folder: Path) -> None:
+    for path in folder.rglob("tree.json"):
+        path.unlink()
+    everything = pytest.raises(CheckpointError, match=r"every checkpoint in .* 1, 2, 3")
+    with pytest.warns(RuntimeWarning), everything:
+        Checkpointer(folder).restore()
+
+
+def test_a_later_format_asks_for_an_upgrade(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as later:
+        later.setattr(_manifest, "VERSION", _manifest.VERSION + 1)
+        writer = Checkpointer(folder)
+        writer.restore()
+        writer.save(4, state_of(4))
+    with pytest.raises(CheckpointError, match=r"step 4 was saved in format 2.*\n  Upgrade cloudtrain"):
+        Checkpointer(folder).restore()
+    assert Checkpointer(folder).steps() == [2, 3, 4]
+
+
+def test_foreign_files_are_no_checkpoints(folder: Path) -> None:
+    (folder / "step-000000000009").mkdir()
+    (folder / "step-000000000009" / "notes.txt").write_text("mine")
+    (folder / "step-9").mkdir()
+    (folder / "step-9" / "manifest.json").write_text(json.dumps({}))
+    assert Checkpointer(folder).steps() == [1, 2, 3]

@@ -1,0 +1,189 @@
+"""What a user of `Checkpointer` sees, on a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from checkpoint_trees import same
+
+from cloudtrain.checkpoint import Checkpointer, is_checkpoint_key
+from cloudtrain.errors import CheckpointError
+
+
+def state_of(step: int) -> dict[str, Any]:
+    return {"weights": np.full(3, step, dtype=np.float32), "epoch": step}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("RANK", "WORLD_SIZE", "SM_CURRENT_HOST", "SAGEMAKER_JOB_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "run 1"
+
+
+def keys(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_first_start_finds_nothing(folder: Path) -> None:
+    checkpointer = Checkpointer(folder)
+    assert checkpointer.restore() is None
+    assert checkpointer.steps() == []
+
+
+def test_save_and_restore(folder: Path) -> None:
+    model = torch.nn.Linear(4, 2)
+    state = {"model": dict(model.state_dict()), "epoch": 3, "random": (1, [2.5, None])}
+    Checkpointer(folder).save(3, state, {"loss": 0.25, "best": np.float32(0.5), "worst": float("nan")})
+
+    checkpoint = Checkpointer(folder).restore()
+
+    assert checkpoint is not None
+    assert checkpoint.step == 3
+    assert same(checkpoint.state, state)
+    assert same(checkpoint.metrics, {"loss": 0.25, "best": 0.5, "worst": float("nan")})
+
+
+def test_large_states_are_stored_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudtrain.checkpoint._objects.PART_SIZE", 1000)
+    state = {str(index): np.random.default_rng(index).bytes(index) for index in range(3)}
+    state |= {f"t{index}": np.full(index * 50, index, dtype=np.uint8) for index in range(40)}
+    Checkpointer(folder).save(1, state)
+    assert 40 > len([key for key in keys(folder) if key.endswith(".safetensors")]) > 20
+    checkpoint = Checkpointer(folder).restore()
+    assert checkpoint is not None
+    assert same(checkpoint.state, state)
+
+
+def test_the_manifest_says_what_was_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("SAGEMAKER_JOB_NAME", "digits-1")
+    Checkpointer(folder).save(7, state_of(7), {"loss": 1})
+    manifest = json.loads((folder / "step-000000000007" / "manifest.json").read_bytes())
+    assert (manifest["format"], manifest["version"], manifest["step"]) == ("cloudtrain-checkpoint", 1, 7)
+    assert (manifest["world_size"], manifest["job"], manifest["metrics"]) == (2, "digits-1", {"loss": 1})
+    assert manifest["versions"].keys() >= {"cloudtrain", "python", "numpy"}
+    named = [manifest["tree"]["key"], *(entry["key"] for entry in manifest["tensors"])]
+    assert keys(folder) == sorted(["step-000000000007/manifest.json", *named])
+
+
+def test_the_newest_are_kept(folder: Path) -> None:
+    checkpointer = Checkpointer(folder, keep=2)
+    for step in range(5):
+        checkpointer.save(step, state_of(step))
+    assert checkpointer.steps() == [3, 4]
+    assert {key.split("/")[0] for key in keys(folder)} == {"step-000000000003", "step-000000000004"}
+
+
+def test_all_are_kept_on_request(folder: Path) -> None:
+    checkpointer = Checkpointer(folder, keep=None)
+    for step in range(5):
+        checkpointer.save(step, state_of(step))
+    assert checkpointer.steps() == [0, 1, 2, 3, 4]
+    checkpoint = checkpointer.restore(2)
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(2))
+
+
+def test_a_step_that_this_run_restored_is_kept_as_it_is(folder: Path) -> None:
+    Checkpointer(folder).save(10, state_of(10))
+    before = keys(folder)
+    resumed = Checkpointer(folder)
+    resumed.restore()
+    resumed.save(10, state_of(10))
+    assert keys(folder) == before
+    resumed.save(11, state_of(11))
+    resumed.save(10, state_of(10))
+    assert resumed.steps() == [10, 11]
+
+
+def test_a_run_that_does_not_resume_cannot_mix_with_the_one_before(folder: Path) -> None:
+    Checkpointer(folder).save(10, state_of(10))
+    before = keys(folder)
+    for step in (1, 10):
+        with pytest.raises(CheckpointError, match=rf"step {step} cannot be saved .* step 10 is there"):
+            Checkpointer(folder).save(step, state_of(step))
+    assert keys(folder) == before
+
+
+def test_other_ranks_restore_and_write_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Checkpointer(folder).save(1, state_of(1))
+    before = keys(folder)
+    monkeypatch.setenv("RANK", "1")
+    other = Checkpointer(folder)
+    other.save(2, state_of(2))
+    assert keys(folder) == before
+    checkpoint = other.restore()
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(1))
+
+
+def test_a_save_is_a_sign_of_life(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    heartbeat = folder.parent / "heartbeat"
+    heartbeat.touch()
+    monkeypatch.setenv("CLOUDTRAIN_HEARTBEAT_FILE", str(heartbeat))
+    monkeypatch.setattr("cloudtrain.observe.heartbeat.INTERVAL", 0)
+    before = heartbeat.stat().st_mtime_ns
+    Checkpointer(folder).save(1, state_of(1))
+    assert heartbeat.stat().st_mtime_ns > before
+
+
+def test_the_default_place_is_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    assert Checkpointer().uri == (folder.parent / "checkpoints").as_uri()
+    monkeypatch.setenv("SM_CURRENT_HOST", "algo-1")
+    monkeypatch.setenv("SAGEMAKER_BASE_DIR", str(folder))
+    assert Checkpointer().uri == (folder / "checkpoints").as_uri()
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "metrics", "message"),
+    [
+        (-1, {}, {}, "step -1 is out of range"),
+        (10**12, {}, {}, "step 1000000000000 is out of range"),
+        (1.5, {}, {}, "step 1.5 is no whole number"),
+        ("latest", {}, {}, "step 'latest' is no whole number"),
+        (1, {"x": object()}, {}, "state['x'] cannot be saved"),
+        (1, {}, {"loss": "low"}, "metrics['loss'] is no number: 'low'"),
+        (1, {}, {"loss": torch.ones(2)}, "metrics['loss'] is no number"),
+    ],
+)
+def test_bad_saves_leave_nothing_behind(
+    folder: Path, step: Any, state: Any, metrics: Any, message: str
+) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        Checkpointer(folder).save(step, state, metrics)
+    assert caught.value.message.startswith(message)
+    assert caught.value.hint
+    assert not folder.exists() or keys(folder) == []
+
+
+def test_a_step_that_is_not_there(folder: Path) -> None:
+    checkpointer = Checkpointer(folder)
+    checkpointer.save(4, state_of(4))
+    with pytest.raises(CheckpointError, match="has no checkpoint of step 3\n  Steps: 4"):
+        checkpointer.restore(3)
+
+
+def test_keep_at_least_one(folder: Path) -> None:
+    with pytest.raises(CheckpointError, match="keep=0"):
+        Checkpointer(folder, keep=0)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        ("step-000000000010/manifest.json", True),
+        ("step-000000000010/ab/tensors-00000.safetensors", True),
+        ("step-10/manifest.json", False),
+        ("old/step-000000000010/manifest.json", False),
+        ("model.pt", False),
+    ],
+)
+def test_keys_of_checkpoints(key: str, expected: bool) -> None:
+    assert is_checkpoint_key(key) is expected
