@@ -1,0 +1,75 @@
+"""How ranks' tensors become one: the operations, and scaling for every type of number."""
+
+from __future__ import annotations
+
+import warnings
+from enum import IntEnum
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cloudtrain.distributed.errors import InvalidArgument
+
+
+class ReduceOp(IntEnum):
+    """Horovod's operations, with its numbers (2 is Adasum)."""
+
+    Average = 0
+    Sum = 1
+    Min = 3
+    Max = 4
+    Product = 5
+
+
+Average, Sum, Min, Max, Product = ReduceOp
+
+_BACKEND_OPS = {
+    # Gloo has no average, and NCCL's rounds integers its own way: sum, then divide.
+    Average: dist.ReduceOp.SUM,
+    Sum: dist.ReduceOp.SUM,
+    Min: dist.ReduceOp.MIN,
+    Max: dist.ReduceOp.MAX,
+    Product: dist.ReduceOp.PRODUCT,
+}
+_WIRE_TYPES = {torch.int16: torch.int32}
+"""Types that no backend reduces, and what they travel as."""
+
+
+def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
+    """Average unless told, as in Horovod; ``average`` is its deprecated way to tell."""
+    if average is not None:
+        if op is not None:
+            raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
+        warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
+        return Average if average else Sum
+    try:
+        return Average if op is None else ReduceOp(op)
+    except ValueError:
+        known = ", ".join(known.name for known in ReduceOp)
+        raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
+
+
+def backend_op(op: ReduceOp) -> dist.ReduceOp.RedOpType:
+    return _BACKEND_OPS[op]
+
+
+def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
+    """``tensor``, without its graph, as a contiguous tensor of a type that backends reduce.
+
+    Args:
+        keep: never share memory with ``tensor``.
+    """
+    wire = tensor.detach().to(_WIRE_TYPES.get(tensor.dtype, tensor.dtype)).contiguous()
+    return wire.clone() if keep and wire.data_ptr() == tensor.data_ptr() else wire
+
+
+def scale_(tensor: Tensor, factor: float, divisor: int = 1) -> None:
+    """Multiply in place by ``factor / divisor``; integers are rounded towards zero, once."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        if factor != divisor:
+            tensor.mul_(factor / divisor)
+    elif factor != 1.0:
+        tensor.copy_(tensor.double() * factor / divisor)
+    elif divisor != 1:
+        tensor.div_(divisor, rounding_mode="trunc")

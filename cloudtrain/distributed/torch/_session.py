@@ -1,0 +1,202 @@
+"""From ``init`` to ``shutdown``: the world, and the process group that joins its ranks."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import itertools
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cloudtrain.contract.failure import first_line
+from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
+from cloudtrain.distributed.world import World
+
+START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
+"""Variable: seconds that ``init`` waits for the other ranks; 300 if not set."""
+TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
+"""Variable: seconds that one collective may take; 1800 if not set, as in ``torch.distributed``."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What ``init`` sets up. A world of one rank has no process group."""
+
+    world: World
+    owns_group: bool
+
+    @property
+    def alone(self) -> bool:
+        return self.world.size == 1
+
+    def control_device(self) -> torch.device:
+        """Where the group can send small things (shapes, pickles): the CPU if it has a backend for it."""
+        if "cpu" in dist.get_backend_config():
+            return torch.device("cpu")
+        return torch.device("cuda", torch.cuda.current_device())
+
+
+_session: Session | None = None
+_generations = itertools.count()
+
+
+def current() -> Session:
+    """Raises NotInitialized before ``init`` and after ``shutdown``."""
+    if _session is None:
+        raise NotInitialized
+    return _session
+
+
+def init(
+    *, backend: str | None = None, start_timeout: float | None = None, timeout: float | None = None
+) -> None:
+    """Join the ranks of the job; a second call does nothing.
+
+    The world is read from the environment (`World.from_environ`); without one this process is the only
+    rank, and no process group is made. A process group that the script itself made is used as it is.
+
+    Args:
+        backend: of ``torch.distributed``; else Gloo for CPU tensors and, where there is CUDA, NCCL for GPU
+            tensors. Then the current CUDA device becomes number ``local_rank``, if there is one.
+        start_timeout: seconds to wait for the other ranks; else ``CLOUDTRAIN_START_TIMEOUT``, else 300.
+        timeout: seconds that one collective may take; else ``CLOUDTRAIN_COLLECTIVE_TIMEOUT``, else 1800.
+
+    Raises:
+        InvalidArgument: the environment contradicts itself.
+        CollectiveError: the ranks did not meet; says where, and which are missing.
+    """
+    global _session
+    if _session is not None:
+        return
+    if dist.is_available() and dist.is_initialized():
+        _session = Session(_world_of_group(), owns_group=False)
+        return
+    world = World.from_environ()
+    start_timeout = _seconds(START_TIMEOUT, 300) if start_timeout is None else start_timeout
+    timeout = _seconds(TIMEOUT, 1800) if timeout is None else timeout
+    if torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
+        torch.cuda.set_device(world.local_rank)
+    if world.size > 1:
+        _join(world, backend, timedelta(seconds=start_timeout), timedelta(seconds=timeout))
+    _session = Session(world, owns_group=world.size > 1)
+
+
+def shutdown() -> None:
+    """Leave the group; ``init`` may follow. A group that the script itself made is left alone."""
+    global _session
+    if _session is not None and _session.owns_group and dist.is_initialized():
+        dist.destroy_process_group()
+    _session = None
+
+
+atexit.register(shutdown)
+
+
+def is_initialized() -> bool:
+    """Whether `init` was called and `shutdown` was not."""
+    return _session is not None
+
+
+def rank() -> int:
+    """This process among all, from 0. Raises NotInitialized before `init`, as do the five below."""
+    return current().world.rank
+
+
+def size() -> int:
+    """The number of ranks."""
+    return current().world.size
+
+
+def local_rank() -> int:
+    """This process among those of its host, from 0."""
+    return current().world.local_rank
+
+
+def local_size() -> int:
+    """The number of ranks on this host."""
+    return current().world.local_size
+
+
+def cross_rank() -> int:
+    """This host among the hosts, from 0."""
+    return current().world.cross_rank
+
+
+def cross_size() -> int:
+    """The number of hosts."""
+    return current().world.cross_size
+
+
+def _world_of_group() -> World:
+    """The group knows its ranks but not the hosts; where it met is of no more interest."""
+    known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
+    return World.from_environ({"MASTER_ADDR": "unknown", "MASTER_PORT": "0", **os.environ, **known})
+
+
+def _join(world: World, backend: str | None, start_timeout: timedelta, timeout: timedelta) -> None:
+    where = f"rank {world.rank} of {world.size} at {world.master_addr}:{world.master_port}"
+    if backend is None:
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+    try:
+        server = _server(world, start_timeout)
+    except (RuntimeError, ValueError) as error:
+        raise CollectiveError(
+            f"{where} could not reach the others: {first_line(str(error))}",
+            hint="Port taken? Give another MASTER_PORT."
+            if world.rank == 0
+            else "Does rank 0 run, and does MASTER_ADDR name its host?",
+        ) from error
+    prefix = f"cloudtrain/{next(_generations)}"
+    store = dist.PrefixStore(prefix, server)  # type: ignore[attr-defined]
+    _await_all(world, store, start_timeout, where)
+    try:
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
+    except (RuntimeError, ValueError) as error:
+        raise CollectiveError(f"{where}: backend {backend!r} failed: {first_line(str(error))}") from error
+
+
+@functools.lru_cache(maxsize=1)
+def _server(world: World, timeout: timedelta) -> Any:
+    """Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again.
+
+    Under torchrun the agent serves the port, and rank 0 is a client too.
+    """
+    agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return dist.TCPStore(  # type: ignore[attr-defined]
+        world.master_addr,
+        world.master_port,
+        world.size,
+        is_master=world.rank == 0 and not agent_serves,
+        timeout=timeout,
+        wait_for_workers=False,
+        multi_tenant=True,
+    )
+
+
+def _await_all(world: World, store: Any, timeout: timedelta, where: str) -> None:
+    """Wait until every rank is here, so that a missing one can be named before the backend starts."""
+    store.set(f"arrived/{world.rank}", "")
+    try:
+        store.wait([f"arrived/{rank}" for rank in range(world.size)], timeout)
+    except RuntimeError as error:
+        missing = [rank for rank in range(world.size) if not store.check([f"arrived/{rank}"])]
+        raise CollectiveError(
+            f"{where} waited {timeout.total_seconds():g} s; missing: ranks {missing}",
+            hint=f"Look at their logs, or raise {START_TIMEOUT}.",
+        ) from error
+
+
+def _seconds(variable: str, default: float) -> float:
+    text = os.environ.get(variable)
+    try:
+        seconds = default if text is None else float(text)
+    except ValueError:
+        seconds = 0
+    if seconds <= 0:
+        raise InvalidArgument(f"{variable}={text!r} is not a number of seconds")
+    return seconds
