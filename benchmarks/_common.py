@@ -82,7 +82,10 @@ def peer_python(name: str, requirements: Sequence[str]) -> Path:
 
 def header() -> str:
     """The first two lines of the table that `row` continues."""
-    return "| what | ours, median (min to max) | peer, median (min to max) | peer / ours |\n| --- | --- | --- | --- |"
+    return (
+        "| what | ours, median (min to max) | peer, median (min to max) | peer / ours |\n"
+        "| --- | --- | --- | --- |"
+    )
 
 
 def row(what: str, ours: Timing, peer_name: str, peer: Timing) -> str:

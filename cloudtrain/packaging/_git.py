@@ -1,0 +1,73 @@
+"""What git knows about a source directory. Where there is no git or no repository, that is nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.packaging._secrets import secret_content, secret_name
+
+LIMIT = 5.0
+"""Seconds that git may take in all. A repository that needs more is passed over."""
+
+
+@dataclass(frozen=True)
+class GitState:
+    """``commit`` is None before the first one, ``branch`` is None on a detached head."""
+
+    commit: str | None
+    branch: str | None
+    dirty: bool
+    """Whether files of the source directory differ from the commit, new files included."""
+    diff: str = ""
+    """The changes of tracked files, without those files that look like secrets."""
+
+
+def git_state(folder: Path) -> GitState | None:
+    """The state of the repository that ``folder`` is in, or None."""
+    deadline = time.monotonic() + LIMIT
+    try:
+        status = _git(folder, deadline, "status", "--porcelain=v2", "--branch", "--", ".")
+        lines = status.splitlines()
+        head = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# "))
+        commit = head["branch.oid"] if head["branch.oid"] != "(initial)" else None
+        branch = head["branch.head"] if head["branch.head"] != "(detached)" else None
+        changed = [line[0] for line in lines if not line.startswith("#")]
+        diff = ""
+        if commit and set(changed) - {"?"}:
+            options = ("--no-color", "--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/")
+            diff = _without_secrets(_git(folder, deadline, "diff", *options, "HEAD", "--", "."))
+        return GitState(commit, branch, bool(changed), diff)
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, deadline: float, *arguments: str) -> str:
+    # No hook or helper of the repository's configuration runs, and nothing is written to it.
+    done = subprocess.run(
+        ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *arguments],
+        cwd=folder,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=max(0.0, deadline - time.monotonic()),
+        check=True,
+    )
+    return done.stdout.decode("utf-8", "surrogateescape")
+
+
+def _without_secrets(diff: str) -> str:
+    """The diff without the files whose name, or whose old or new lines, look like a secret."""
+    files = re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE)
+    return "".join(file for file in files if not _looks_secret(file))
+
+
+def _looks_secret(file_diff: str) -> bool:
+    names = re.findall(r"^(?:---|\+\+\+) \"?[ab]/(.*?)\"?\t?$", file_diff, flags=re.MULTILINE)
+    # Without the signs of the diff, so that a key of several lines still reads as one.
+    content = re.sub(r"^[-+ ]", "", file_diff, flags=re.MULTILINE)
+    return any(map(secret_name, names)) or bool(secret_content(os.fsencode(content)))

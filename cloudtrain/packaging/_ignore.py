@@ -1,0 +1,87 @@
+"""What stays out of the archive: ``.gitignore``, ``.cloudtrainignore``, and what never belongs in it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from cloudtrain.errors import InvalidSource
+
+ALWAYS_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
+
+
+@dataclass(frozen=True)
+class _Level:
+    """The patterns of one ignore file; ``base`` is the length of its folder's path with the slash."""
+
+    base: int
+    spec: GitIgnoreSpec
+
+
+@dataclass(frozen=True)
+class IgnoreRules:
+    """The ignore files from the top of a tree down to one folder, with git's meaning.
+
+    The nearest file that says something about a path decides, by its last matching pattern. Every
+    ``.cloudtrainignore`` wins over every ``.gitignore``. As in git, nothing below a folder that is left out
+    can come back: do not enter it.
+    """
+
+    cloudtrainignore: tuple[_Level, ...] = ()
+    gitignore: tuple[_Level, ...] = ()
+
+    @classmethod
+    def around(cls, root: str) -> IgnoreRules:
+        """The rules that the git repository of the folder ``root`` has above it."""
+        rules = cls()
+        for folder in _folders_above(root):
+            rules = rules.within(folder)
+        # The user named this folder. Rules that leave all of it out are not meant for a job's source.
+        return cls() if rules.leave_out(root, is_folder=True) else rules
+
+    def within(self, folder: str, path: str | None = None) -> IgnoreRules:
+        """These rules and those in the files of ``folder``, which stands at ``path`` in the tree."""
+        base = len(path or folder) + 1
+        return IgnoreRules(
+            self.cloudtrainignore + _read(os.path.join(folder, ".cloudtrainignore"), base),
+            self.gitignore + _read(os.path.join(folder, ".gitignore"), base),
+        )
+
+    def leave_out(self, path: str, *, is_folder: bool) -> bool:
+        """Whether the entry at ``path``, an absolute path in the tree, stays out."""
+        if is_folder:
+            path += "/"
+        for level in (*reversed(self.cloudtrainignore), *reversed(self.gitignore)):
+            decision = level.spec.check_file(path[level.base :]).include
+            if decision is not None:
+                return decision
+        return False
+
+
+def _folders_above(root: str) -> list[str]:
+    """The folders from the top of the git repository down to the parent of ``root``; none without one."""
+    if os.path.lexists(os.path.join(root, ".git")):
+        return []
+    folders: list[str] = []
+    for folder in Path(root).parents:
+        folders.insert(0, str(folder))
+        if (folder / ".git").exists():
+            return folders
+    return []
+
+
+def _read(path: str, base: int) -> tuple[_Level, ...]:
+    try:
+        # git passes over a byte order mark, and takes any bytes.
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            lines = [line.rstrip("\r\n") for line in file]
+        return (_Level(base, GitIgnoreSpec.from_lines(lines)),)
+    except (FileNotFoundError, IsADirectoryError):
+        return ()
+    except OSError as error:
+        raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise InvalidSource(f"{path}: {error}", hint="Correct or remove this pattern.") from error
