@@ -1,0 +1,122 @@
+"""Learn to read handwritten digits, on one rank or many, and go on after a crash.
+
+python train.py
+cloudtrain submit train.yaml
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+import cloudtrain.distributed.torch as hvd
+from cloudtrain import environment
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.errors import NotFound
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--batch-size", type=int, default=16, help="digits per rank and step")
+    parser.add_argument(
+        "--epoch-seconds", type=float, default=0.0, help="make an epoch last at least so long"
+    )
+    return parser.parse_args()
+
+
+def load(name: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Images (N, 1, 8, 8) and labels (N,) of ``train`` or ``test``: the job's channel, or scikit-learn's."""
+    try:
+        with np.load(environment.channel("train") / f"{name}.npz") as file:
+            images, labels = file["images"], file["labels"]
+    except NotFound:  # no job, or one without the channel
+        from prepare import load_splits
+
+        images, labels = load_splits()[name]
+    return torch.from_numpy(images), torch.from_numpy(labels)
+
+
+def make_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(256, 10),
+    )  # fmt: skip
+
+
+def train_epoch(model, optimizer, images, labels, batch_size: int, epoch: int) -> float:
+    """One pass over this rank's share; returns the mean loss over all ranks.
+
+    The order depends on the epoch alone, so that a resumed run sees what the killed one would have seen.
+    """
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
+    share = order[: len(order) // hvd.size() * hvd.size()][hvd.rank() :: hvd.size()]
+    total = torch.zeros(())
+    for batch in share.split(batch_size):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images[batch]), labels[batch])
+        loss.backward()
+        optimizer.step()
+        total += loss.detach() * len(batch)
+    return hvd.allreduce(total / len(share), name="loss").item()
+
+
+@torch.no_grad()
+def accuracy(model, images, labels) -> float:
+    """The part of the digits that is read right, each rank looking at its share."""
+    share = slice(hvd.rank(), None, hvd.size())
+    right = (model(images[share]).argmax(1) == labels[share]).sum()
+    return hvd.allreduce(right, name="right", op=hvd.Sum).item() / len(images)
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    hvd.init()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    train_images, train_labels = load("train")
+    test_images, test_labels = load("test")
+    model = make_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+    # Rank 0 reads the last checkpoint; the others get it by broadcast.
+    checkpointer = Checkpointer()
+    checkpoint = checkpointer.restore() if hvd.rank() == 0 else None
+    if checkpoint:
+        model.load_state_dict(checkpoint.state["model"])
+        optimizer.load_state_dict(checkpoint.state["optimizer"])
+        print(f"resumed after epoch {checkpoint.step} from {checkpointer.uri}", flush=True)
+    done = hvd.broadcast_object(checkpoint.step if checkpoint else 0, root_rank=0)
+    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+    for epoch in range(done + 1, arguments.epochs + 1):
+        started = time.monotonic()
+        loss = train_epoch(model, optimizer, train_images, train_labels, arguments.batch_size, epoch)
+        right = accuracy(model, test_images, test_labels)
+        time.sleep(max(0.0, started + arguments.epoch_seconds - time.monotonic()))
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        checkpointer.save(epoch, state, {"loss": loss, "accuracy": right})
+        if hvd.rank() == 0:
+            print(
+                f"epoch {epoch}/{arguments.epochs}  train:loss={loss:.4f}  test:accuracy={right:.4f}",
+                flush=True,
+            )
+
+    right = accuracy(model, test_images, test_labels)
+    if hvd.rank() == 0:
+        model_file = environment.model_dir() / "model.pt"
+        torch.save(model.state_dict(), model_file)
+        print(f"trained {arguments.epochs} epochs  test:accuracy={right:.4f}  model={model_file}", flush=True)
+    hvd.shutdown()
+
+
+if __name__ == "__main__":
+    main()
