@@ -1,0 +1,38 @@
+"""Files that appear under their name only when they are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+TEMPORARY = ".cloudtrain-tmp-"
+"""Names that begin so are never listed: what a killed process left, or what is not whole yet."""
+
+
+def is_temporary(name: str) -> bool:
+    """Whether the last part of a key or path marks something unfinished."""
+    return name.startswith(TEMPORARY)
+
+
+@contextlib.contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A free name in the folder of ``path``, which is made; whatever is left under that name is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(TEMPORARY + secrets.token_hex(8))
+    try:
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def sync(path: Path) -> None:
+    """Wait until the file or folder is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

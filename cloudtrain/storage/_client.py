@@ -1,0 +1,84 @@
+"""The boto3 client of this process, by the standard AWS settings."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+    from s3transfer.manager import TransferManager
+
+PART = 8 << 20
+"""Bytes of one part of a large object; an object up to this size is moved by one request."""
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 10.0
+"""Seconds. With the three attempts of botocore, a server that hangs is given up after half a minute."""
+CONNECTIONS = 32
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What the threads of a process share to talk to one S3 service."""
+
+    client: S3Client
+    transfers: TransferManager
+    """Moves large objects, in several parts at a time."""
+
+    @property
+    def is_aws(self) -> bool:
+        """Whether this is Amazon's own service, and not one that is like it."""
+        return _is_aws(self.client)
+
+
+_lock = threading.Lock()
+_connections: dict[tuple[object, ...], Connection] = {}
+
+
+def connection(*, creating: bool = False) -> Connection:
+    """The connection of this process for the AWS settings in its environment, made on the first call.
+
+    With ``creating`` every write says ``If-None-Match: *``: it fails with status 412 where an object is.
+    A child made by fork gets its own, as sockets cannot be shared.
+    """
+    settings = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
+    key = (os.getpid(), creating, *settings)
+    with _lock:
+        if key not in _connections:
+            _connections[key] = _connect(creating)
+        return _connections[key]
+
+
+def _connect(creating: bool) -> Connection:
+    import boto3
+    from boto3.s3.transfer import TransferConfig, create_transfer_manager
+    from botocore.config import Config
+
+    config = Config(
+        connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, max_pool_connections=CONNECTIONS
+    )
+    client = boto3.Session().client("s3", config=config)
+    if creating:
+        # s3transfer refuses the argument IfNoneMatch (0.19), so it is added where botocore takes arguments.
+        for operation in ("PutObject", "CompleteMultipartUpload"):
+            client.meta.events.register(f"provide-client-params.s3.{operation}", _if_none_match)
+    # "auto" lets boto3 take its native transfer (CRT) where that is known to be faster. It cannot be used for
+    # other services, as boto3 makes it for TLS only (1.44), nor with the hook above, which it passes by.
+    native = _is_aws(client) and not creating
+    transfer = TransferConfig(
+        multipart_threshold=PART + 1,
+        multipart_chunksize=PART,
+        max_concurrency=CONNECTIONS // 2,
+        preferred_transfer_client="auto" if native else "classic",
+    )
+    return Connection(client, create_transfer_manager(client, transfer))
+
+
+def _is_aws(client: S3Client) -> bool:
+    return ".amazonaws.com" in client.meta.endpoint_url
+
+
+def _if_none_match(params: dict[str, Any], **_: Any) -> None:
+    params["IfNoneMatch"] = "*"

@@ -1,0 +1,106 @@
+"""Errors of the file system and of S3, said in cloudtrain's words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
+
+_CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
+_PERMISSION = "Check the permissions of these credentials."
+_ENDPOINT = "Check AWS_ENDPOINT_URL_S3 and the network, and that the server runs."
+
+_CREDENTIAL_CODES = {
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "InvalidAccessKeyId",
+    "InvalidToken",
+    "RequestTimeTooSkewed",
+    "SignatureDoesNotMatch",
+    "TokenRefreshRequired",
+}
+_REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+
+
+@contextlib.contextmanager
+def file_errors(where: str) -> Iterator[None]:
+    """Turns an OSError of the body into a StorageError about ``where``, a URI or a path."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _from_os(error, where) from error
+
+
+@contextlib.contextmanager
+def s3_errors(uri: str) -> Iterator[None]:
+    """Turns an error of boto3, or an OSError, of the body into a StorageError about ``uri``."""
+    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from s3transfer.exceptions import RetriesExceededError
+
+    try:
+        yield
+    except StorageError:
+        raise
+    except RetriesExceededError as error:
+        raise Unreachable(f"{uri}: the connection broke: {error.last_exception}", hint=_ENDPOINT) from error
+    except ClientError as error:
+        raise from_response(error.response, uri, error.operation_name) from error
+    except HTTPClientError as error:
+        raise Unreachable(f"{uri}: {error}", hint=_ENDPOINT) from error
+    except BotoCoreError as error:
+        raise _from_botocore(error, uri) from error
+    except OSError as error:
+        raise _from_os(error, uri) from error
+
+
+def _from_os(error: OSError, where: str) -> StorageError:
+    if error.filename is not None and str(error.filename) != where:
+        where = f"{where} ({error.filename})"
+    message = f"{where}: {error.strerror or error}"
+    if error.errno == errno.ENOENT:
+        return NotFound(f"{where} does not exist")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return AccessDenied(message, hint="Check the permissions of the file and its folder.")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return StorageError(message, hint="Free some space, or choose a folder on another disk.")
+    if isinstance(error, (ConnectionError, TimeoutError)):
+        return Unreachable(message, hint=_ENDPOINT)
+    return StorageError(message)
+
+
+def from_response(response: Any, uri: str, operation: str = "") -> StorageError:
+    """What a botocore ClientError's ``response`` means; that of a HEAD request has a status and no code."""
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    said = response.get("Error", {}).get("Message") or code
+    if code == "NoSuchBucket" or (code == "404" and operation == "HeadBucket"):
+        bucket = uri.partition("://")[2].partition("/")[0]
+        return NotFound(f"{uri}: there is no bucket {bucket!r}", hint="Make it, or check the endpoint.")
+    if code in ("NoSuchKey", "404"):
+        return NotFound(f"{uri} does not exist")
+    if code in _CREDENTIAL_CODES:
+        return AccessDenied(f"{uri}: {code}: {said}", hint=_CREDENTIALS)
+    if code in _REGION_CODES or status == 301:
+        return StorageError(f"{uri}: {code}: {said}", hint="Set AWS_DEFAULT_REGION to the bucket's region.")
+    if code == "AccessDenied" or status in (401, 403):
+        return AccessDenied(f"{uri}: access denied", hint=_PERMISSION)
+    if status >= 500:
+        return Unreachable(f"{uri}: the server failed ({status} {code}): {said}", hint=_ENDPOINT)
+    return StorageError(f"{uri}: {code}: {said}")
+
+
+def _from_botocore(error: Exception, uri: str) -> StorageError:
+    from botocore import exceptions
+
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        return AccessDenied(f"{uri}: no AWS credentials were found", hint=_CREDENTIALS)
+    if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.ProfileNotFound)):
+        return AccessDenied(f"{uri}: {error}", hint=_CREDENTIALS)
+    if isinstance(error, (exceptions.IncompleteReadError, exceptions.FlexibleChecksumError)):
+        return Unreachable(f"{uri}: what arrived is not whole: {error}", hint=_ENDPOINT)
+    return StorageError(f"{uri}: {error}")

@@ -1,0 +1,38 @@
+"""The files of a folder, in the order of their keys."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from cloudtrain.storage._atomic import is_temporary
+from cloudtrain.storage.base import Entry
+
+
+def walk(folder: Path, prefix: str = "") -> Iterator[Entry]:
+    """All regular files below ``folder`` whose key starts with ``prefix``, sorted by key.
+
+    Links are followed, but not back into a folder above them. Links to nowhere, sockets and the like, and
+    unfinished files are passed over, and so is what vanishes meanwhile. Raises OSError for a folder that
+    cannot be read.
+    """
+    return _walk(folder, "", prefix, (os.path.realpath(folder),))
+
+
+def _walk(folder: Path, base: str, prefix: str, above: tuple[str, ...]) -> Iterator[Entry]:
+    try:
+        with os.scandir(folder) as found:
+            children = [(base + child.name + ("/" if child.is_dir() else ""), child) for child in found]
+    except FileNotFoundError:
+        return
+    for key, child in sorted(children, key=lambda pair: pair[0]):
+        if key.endswith("/"):
+            real = os.path.realpath(child.path)
+            if real not in above and (key.startswith(prefix) or prefix.startswith(key)):
+                yield from _walk(Path(child.path), key, prefix, (*above, real))
+        elif key.startswith(prefix) and not is_temporary(child.name):
+            with contextlib.suppress(FileNotFoundError):
+                if child.is_file():
+                    yield Entry(key, child.stat().st_size)

@@ -1,0 +1,194 @@
+"""Objects below a prefix of an S3 bucket."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import Unreachable
+from cloudtrain.storage._atomic import is_temporary, temporary_beside
+from cloudtrain.storage._client import PART, connection
+from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
+from cloudtrain.storage._errors import from_response, s3_errors
+from cloudtrain.storage.base import Entry, Progress
+from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
+
+if TYPE_CHECKING:
+    from s3transfer.futures import TransferFuture
+
+DELETE_BATCH = 1000
+"""Keys of one DeleteObjects request, at the most (Amazon S3 API Reference)."""
+READ_ATTEMPTS = 3
+"""botocore repeats a request, but not the reading of a body that breaks off."""
+
+
+class S3Store:
+    """A `Store` on any service that speaks Amazon S3's API.
+
+    The standard AWS settings hold: ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, ``AWS_MAX_ATTEMPTS`` and so on.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.bucket, prefix = split_s3_uri(uri)
+        self.folder = prefix and prefix + "/"
+        self.uri = f"s3://{self.bucket}/{prefix}".rstrip("/")
+
+    def read(self, key: str) -> bytes:
+        with s3_errors(self._uri(key)):
+            data = self._read(key)
+            assert data is not None
+            return data
+
+    def write(self, key: str, data: bytes) -> None:
+        with s3_errors(self._uri(key)):
+            connection().client.put_object(**self._object(key), Body=data)
+
+    def create(self, key: str, data: bytes) -> bool:
+        from botocore.exceptions import ClientError
+
+        with s3_errors(self._uri(key)):
+            if not self._has_conditional_writes():
+                if self.stat(key):
+                    return False
+                self.write(key, data)
+                return True
+            try:
+                connection().client.put_object(**self._object(key), Body=data, IfNoneMatch="*")
+            except ClientError as error:
+                if not is_conflict(error):
+                    raise
+                # The answer to the first attempt may have been lost: then what is there is ours.
+                return was_repeated(error) and self.read(key) == data
+            return True
+
+    def stat(self, key: str) -> Entry | None:
+        from botocore.exceptions import ClientError
+
+        with s3_errors(self._uri(key)):
+            try:
+                found = connection().client.head_object(**self._object(key))
+            except ClientError as error:
+                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                    raise
+                self._check_bucket()
+                return None
+            return Entry(key, found["ContentLength"])
+
+    def list(self, prefix: str = "") -> Iterator[Entry]:
+        with s3_errors(join_uri(self.uri, prefix) if prefix else self.uri):
+            pages = connection().client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix):
+                for found in page.get("Contents", []):
+                    key = found["Key"][len(self.folder) :]
+                    if key and not is_temporary(key.rpartition("/")[2]):
+                        yield Entry(key, found["Size"])
+
+    def delete(self, keys: Iterable[str]) -> None:
+        names = (self._object(key)["Key"] for key in keys)
+        while batch := list(islice(names, DELETE_BATCH)):
+            with s3_errors(self.uri):
+                answer = connection().client.delete_objects(
+                    Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in batch], "Quiet": True}
+                )
+            for error in answer.get("Errors", []):
+                raise from_response({"Error": error}, f"s3://{self.bucket}/{error.get('Key', '')}")
+
+    def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
+        with s3_errors(self._uri(key)), temporary_beside(path) as temporary:
+            data = self._read(key, largest=PART)
+            if data is None:
+                self._download_parts(key, temporary, progress)
+            else:
+                temporary.write_bytes(data)
+                if progress:
+                    progress(len(data))
+            os.replace(temporary, path)
+
+    def upload(
+        self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
+    ) -> bool:
+        from botocore.exceptions import ClientError
+
+        with s3_errors(self._uri(key)):
+            if if_absent and self.stat(key):
+                return False
+            creating = if_absent and self._has_conditional_writes()
+            try:
+                self._upload(path, key, progress, creating)
+            except ClientError as error:
+                if creating and is_conflict(error):
+                    return False
+                raise
+            return True
+
+    def _read(self, key: str, largest: float = math.inf) -> bytes | None:
+        """The object, or None if it has more than ``largest`` bytes."""
+        from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+        for attempts_left in reversed(range(READ_ATTEMPTS)):
+            found = connection().client.get_object(**self._object(key))
+            with contextlib.closing(found["Body"]) as body:
+                if found["ContentLength"] > largest:
+                    return None
+                try:
+                    return body.read()
+                except (HTTPClientError, IncompleteReadError):
+                    if not attempts_left:
+                        raise
+        return None
+
+    def _download_parts(self, key: str, path: Path, progress: Progress | None) -> None:
+        expected = self.stat(key)
+        connection().transfers.download(
+            self.bucket, self.folder + key, str(path), subscribers=_subscribers(progress)
+        ).result()
+        if expected is None or path.stat().st_size != expected.size:
+            raise Unreachable(f"{self._uri(key)} changed while it was read", hint="Try again.")
+
+    def _upload(self, path: Path, key: str, progress: Progress | None, creating: bool) -> None:
+        service = connection(creating=creating)
+        if path.stat().st_size > PART:
+            service.transfers.upload(
+                str(path), self.bucket, self.folder + key, subscribers=_subscribers(progress)
+            ).result()
+            return
+        with open(path, "rb") as file:
+            service.client.put_object(**self._object(key), Body=file)
+            if progress:
+                progress(file.tell())
+
+    def _has_conditional_writes(self) -> bool:
+        return has_conditional_writes(connection(), self.bucket, self.folder)
+
+    def _check_bucket(self) -> None:
+        """Raises botocore's error if there is no bucket: a HEAD request for an object does not tell."""
+        from botocore.exceptions import ClientError
+
+        try:
+            connection().client.head_bucket(Bucket=self.bucket)
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
+                raise
+
+    def _object(self, key: str) -> dict[str, Any]:
+        check_key(key, self.uri)
+        return {"Bucket": self.bucket, "Key": self.folder + key}
+
+    def _uri(self, key: str) -> str:
+        return join_uri(self.uri, key)
+
+
+def _subscribers(progress: Progress | None) -> list[Any]:
+    from s3transfer.subscribers import BaseSubscriber
+
+    class Report(BaseSubscriber):
+        def on_progress(self, future: TransferFuture, bytes_transferred: int, **_: Any) -> None:
+            if progress:
+                progress(bytes_transferred)
+
+    return [Report()]

@@ -1,0 +1,32 @@
+"""Where cloudtrain keeps what it must remember on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from cloudtrain.errors import StorageError
+
+
+def state_home() -> Path:
+    """The user's state folder, made if it is missing, then for the user only.
+
+    ``$CLOUDTRAIN_HOME``, else ``$XDG_STATE_HOME/cloudtrain``, else ``~/.local/state/cloudtrain`` (XDG Base
+    Directory Specification: a relative ``$XDG_STATE_HOME`` counts as unset). Raises StorageError where it
+    cannot be made.
+    """
+    home = os.environ.get("CLOUDTRAIN_HOME")
+    xdg = os.environ.get("XDG_STATE_HOME", "")
+    if home:
+        folder = Path(home)
+    elif os.path.isabs(xdg):
+        folder = Path(xdg, "cloudtrain")
+    else:
+        folder = Path("~/.local/state/cloudtrain")
+    try:
+        folder = folder.expanduser().absolute()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:
+        hint = "Set CLOUDTRAIN_HOME to a folder of your own."
+        raise StorageError(f"the state folder {folder} cannot be used: {error}", hint=hint) from error
+    return folder

@@ -1,0 +1,122 @@
+"""Whole folders up and down, many files at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Callable
+
+from cloudtrain.errors import NotFound, StorageError
+from cloudtrain.storage._errors import file_errors
+from cloudtrain.storage._walk import walk
+from cloudtrain.storage.base import Entry, Progress, Store
+from cloudtrain.storage.uri import check_key
+
+MAX_WORKERS = 16
+"""Files on their way at the same time."""
+
+Select = Callable[[Entry], bool]
+"""Whether an entry is wanted; its key is relative to the tree."""
+
+
+def list_folder(folder: Path) -> list[Entry]:
+    """The files that `upload_tree` copies, sorted by key. Raises NotFound where there is no such folder."""
+    if not folder.is_dir():
+        raise NotFound(f"the folder {folder} does not exist")
+    with file_errors(str(folder)):
+        return list(walk(folder))
+
+
+def list_tree(store: Store, prefix: str = "", select: Select | None = None) -> list[Entry]:
+    """The objects that `download_tree` copies, sorted by key; keys are relative to ``prefix``."""
+    base = _base(prefix)
+    entries = [Entry(found.key[len(base) :], found.size) for found in store.list(base)]
+    return [entry for entry in entries if entry.key and (select is None or select(entry))]
+
+
+def upload_tree(
+    folder: Path,
+    store: Store,
+    prefix: str = "",
+    progress: Progress | None = None,
+    max_workers: int = MAX_WORKERS,
+) -> list[Entry]:
+    """Copy every file below ``folder`` to ``prefix/`` in ``store``; return what was copied.
+
+    The first error ends the rest and is raised: NotFound for a missing folder, else those of `Store.upload`.
+    What was copied before it stays.
+    """
+    entries = list_folder(folder)
+    base = _base(prefix)
+
+    def upload(entry: Entry, report: Progress) -> None:
+        store.upload(folder / entry.key, base + entry.key, report)
+
+    _each(entries, upload, progress, max_workers)
+    return entries
+
+
+def download_tree(
+    store: Store,
+    folder: Path,
+    prefix: str = "",
+    progress: Progress | None = None,
+    select: Select | None = None,
+    max_workers: int = MAX_WORKERS,
+) -> list[Entry]:
+    """Copy every object below ``prefix/`` in ``store`` into ``folder``, which is made; return what was copied.
+
+    Each file replaces one of its name at once, when it is whole. The empty objects ``name/`` with which S3
+    consoles mark a folder become folders. Raises StorageError, before anything is copied, if a key would leave
+    ``folder``; then the first error of `Store.download` ends the rest and is raised.
+    """
+    entries = list_tree(store, prefix, select)
+    for entry in entries:
+        check_key(entry.key[:-1] if entry.key.endswith("/") else entry.key, store.uri)
+    base = _base(prefix)
+
+    def download(entry: Entry, report: Progress) -> None:
+        if entry.key.endswith("/"):
+            _make_folder(folder / entry.key)
+        else:
+            store.download(base + entry.key, folder / entry.key, report)
+
+    _make_folder(folder)
+    _each(entries, download, progress, max_workers)
+    return entries
+
+
+def _each(
+    entries: Sequence[Entry],
+    move: Callable[[Entry, Progress], None],
+    progress: Progress | None,
+    max_workers: int,
+) -> None:
+    """Move all entries; when one fails, the others end at their next progress, and its error is raised."""
+    stopped = threading.Event()
+
+    def report(count: int) -> None:
+        if stopped.is_set():
+            raise StorageError("stopped, as another file failed")
+        if progress:
+            progress(count)
+
+    with ThreadPoolExecutor(max_workers, thread_name_prefix="cloudtrain-transfer") as pool:
+        try:
+            for future in as_completed([pool.submit(move, entry, report) for entry in entries]):
+                future.result()
+        finally:
+            stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _make_folder(folder: Path) -> None:
+    with file_errors(str(folder)):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def _base(prefix: str) -> str:
+    prefix = prefix.strip("/")
+    return prefix and prefix + "/"

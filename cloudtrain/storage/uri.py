@@ -1,0 +1,91 @@
+"""URIs of storage: ``file:///folder`` and ``s3://bucket/prefix``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from cloudtrain.errors import StorageError
+
+SCHEMES = ("file", "s3")
+
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
+
+
+def uri_scheme(uri: str) -> str:
+    """``file`` or ``s3``. Raises StorageError for anything else, and says what is known."""
+    scheme, separator, _ = uri.partition("://")
+    if separator and scheme in SCHEMES:
+        return scheme
+    if separator:
+        hint = f"Known: {', '.join(f'{name}://' for name in SCHEMES)}."
+        raise StorageError(f"{uri!r} has an unknown scheme", hint=hint)
+    hint = f"Write {Path(uri).absolute().as_uri()} for the folder, or s3://bucket/prefix."
+    raise StorageError(f"{uri!r} is not a URI", hint=hint)
+
+
+def uri_to_path(uri: str) -> Path:
+    """The absolute path that a ``file://`` URI names; ``%20`` and the like are decoded.
+
+    Raises StorageError for a relative path or a host other than this one (RFC 8089).
+    """
+    parts = urlsplit(uri)
+    path = unquote(parts.path)
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not path or "\0" in path:
+        raise StorageError(f"{uri!r} names no absolute path", hint="Write three slashes: file:///folder.")
+    if parts.query or parts.fragment:
+        raise StorageError(f"{uri!r} has a query or a fragment", hint="Write %3F for ?, and %23 for #.")
+    return Path(path)
+
+
+def split_s3_uri(uri: str) -> tuple[str, str]:
+    """Bucket and key of an ``s3://`` URI; no slash ends the key. Nothing in an S3 URI is percent-encoded."""
+    scheme, _, rest = uri.partition("://")
+    bucket, _, key = rest.partition("/")
+    if scheme != "s3" or not _BUCKET.fullmatch(bucket):
+        raise StorageError(f"{uri!r} has no valid bucket name", hint="Write s3://bucket/prefix.")
+    key = key.rstrip("/")
+    if key:
+        check_key(key, uri)
+    return bucket, key
+
+
+def check_key(key: str, uri: str) -> None:
+    """Raises StorageError unless ``key`` is relative, in UTF-8, and stays below ``uri``."""
+    if not key or "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
+        hint = "A key has parts separated by single slashes; none may be empty, . or .."
+        raise StorageError(f"{key!r} below {uri} is not a valid key", hint=hint)
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise StorageError(f"{key!r} below {uri} is not UTF-8", hint="Rename the file.") from None
+
+
+def join_uri(uri: str, *parts: str) -> str:
+    """``uri`` with ``parts`` below it: ``join_uri("s3://bucket/out", "job", "model")``.
+
+    A part is a key, not yet encoded; it may hold slashes.
+    """
+    for part in parts:
+        check_key(part, uri)
+    if uri_scheme(uri) == "file":
+        return uri_to_path(uri).joinpath(*parts).as_uri()
+    return "/".join([uri.rstrip("/"), *parts])
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """The folder's URI and the last part of the key: what `open_store` and a `Store` method take.
+
+    Raises StorageError where there is no key: at a bucket, or at the root of the file system.
+    """
+    if uri_scheme(uri) == "file":
+        path = uri_to_path(uri)
+        folder, name = path.parent.as_uri(), path.name
+    else:
+        bucket, key = split_s3_uri(uri)
+        parent, _, name = key.rpartition("/")
+        folder = f"s3://{bucket}/{parent}".rstrip("/")
+    if not name:
+        raise StorageError(f"{uri!r} names no object", hint="Add its key.")
+    return folder, name

