@@ -13,6 +13,7 @@ from cloudtrain.contract.hyperparameters import (
     to_arguments,
     user_hyperparameters,
 )
+from cloudtrain.contract.launch import Launcher
 from cloudtrain.contract.paths import Paths
 from cloudtrain.contract.rank import RankSlot
 from cloudtrain.contract.settings import Settings
@@ -23,6 +24,7 @@ __all__ = [
     "FailureReport",
     "Host",
     "JobStatus",
+    "Launcher",
     "Paths",
     "RankSlot",
     "Settings",

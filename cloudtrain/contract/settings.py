@@ -26,6 +26,8 @@ class Settings:
     source_sha256: str = ""
     """The source archive is checked against it."""
     compress_output: bool = True
+    channels: tuple[tuple[str, str], ...] = ()
+    """Pairs of channel and URI that the runtime fetches; empty where the platform fetches them."""
     rendezvous: str = ""
     """Where the leader is found: ``host:port``, or the path of a file on a folder that all hosts share."""
     master_addr: str = ""
@@ -71,7 +73,7 @@ def _parse(name: str, text: str, default: Any) -> Any:
     try:
         value = json.loads(text)
         if isinstance(default, tuple):
-            return tuple((str(key), str(regex)) for key, regex in value)
+            return tuple((str(name), str(item)) for name, item in value)
         return type(default)(value)
     except (TypeError, ValueError):
         raise ValueError(f"{name}={text!r} is not a value like {default!r}") from None

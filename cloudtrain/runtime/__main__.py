@@ -1,0 +1,5 @@
+"""``python -m cloudtrain.runtime``."""
+
+from cloudtrain.runtime.main import main
+
+main()

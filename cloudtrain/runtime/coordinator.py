@@ -1,0 +1,241 @@
+"""The leader's side of the job: it knows every host, and decides for all of them.
+
+Hosts (the leader's own included) connect over TCP and speak JSON, one message a line, each with a ``type``:
+
+    from a host   join, ready, done, uploaded, failed, stopping, stacks, beat
+    to the hosts  start, finish, complete, abort, stop, dump, beat
+
+    join ─ ready ──(all)── start ─ done ──(all)── finish ─ uploaded ──(all)── complete
+                 any failed ── abort, with the one report that names the cause
+                 any stopping ── stop
+
+No host hears ``complete`` before every host has uploaded; none succeeds when another failed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import selectors
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.runtime.diagnose import first_cause
+
+BEAT_SECONDS = 2.0
+LOST_SECONDS = 10.0
+"""Seconds without a message after which a host counts as lost."""
+SETTLE_SECONDS = 0.7
+"""How long reports of failure are gathered before the cause is chosen among them."""
+STACKS_SECONDS = 3.0
+"""The same when ranks hang: all hosts are asked for the stacks of their ranks."""
+LEAVE_SECONDS = 15.0
+"""How long the leader waits for the hosts to leave, after its last word."""
+
+Message = dict[str, Any]
+
+
+@dataclass
+class _Member:
+    """One host, as the leader sees it."""
+
+    connection: socket.socket
+    host: str | None = None
+    state: str = "joining"
+    seen: float = field(default_factory=time.monotonic)
+    buffer: bytes = b""
+
+    def send(self, message: Message) -> None:
+        # a host that is gone is noticed by its silence
+        with contextlib.suppress(OSError):
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+
+class Coordinator:
+    """Runs in a thread of the leader's runtime until every host has left.
+
+    Args:
+        listener: a bound, listening socket; the coordinator closes it.
+        hosts: the names of all hosts.
+        token: what a host has to know to join.
+        join_timeout: seconds within which all hosts have to join.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        hosts: tuple[str, ...],
+        token: str,
+        *,
+        master: tuple[str, int],
+        join_timeout: float,
+    ) -> None:
+        self._listener = listener
+        self._hosts = hosts
+        self._token = token
+        self._master = master
+        self._join_by = time.monotonic() + join_timeout
+        self._members: dict[str, _Member] = {}
+        self._selector = selectors.DefaultSelector()
+        self._failures: list[FailureReport] = []
+        self._stacks: dict[str, str] = {}
+        self._decide_at: float | None = None
+        self._next_beat = 0.0
+        self._said = ""
+        self._leave_by: float | None = None
+        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+
+    def start(self) -> None:
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until every host has left (bounded)."""
+        self._thread.join(LEAVE_SECONDS + 1)
+
+    def _run(self) -> None:
+        while not self._over():
+            for key, _ in self._selector.select(0.1):
+                if key.data is None:
+                    self._accept()
+                else:
+                    self._receive(key.data)
+            self._tick(time.monotonic())
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+
+    def _over(self) -> bool:
+        if self._leave_by is None:
+            return False
+        return not self._members or time.monotonic() > self._leave_by
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            connection, _ = self._listener.accept()
+            connection.settimeout(5)
+            self._selector.register(connection, selectors.EVENT_READ, _Member(connection))
+
+    def _receive(self, member: _Member) -> None:
+        try:
+            data = member.connection.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            self._leave(member)
+            return
+        member.seen = time.monotonic()
+        *lines, member.buffer = (member.buffer + data).split(b"\n")
+        for line in lines:
+            try:
+                message = json.loads(line)
+                self._handle(member, message)
+            except (ValueError, KeyError, TypeError):
+                self._leave(member)  # not one of ours
+                return
+
+    def _leave(self, member: _Member) -> None:
+        self._selector.unregister(member.connection)
+        member.connection.close()
+        if member.host is None:
+            return
+        del self._members[member.host]
+        if self._leave_by is None:
+            self._fail(lost_host(member.host, "its runtime ended without a word"))
+
+    def _handle(self, member: _Member, message: Message) -> None:
+        kind = message["type"]
+        if member.host is None:
+            self._admit(member, message)
+        elif kind in ("ready", "done", "uploaded"):
+            member.state = kind
+        elif kind == "failed":
+            report = FailureReport.from_dict(message["report"])
+            if report.failure_class == FailureClass.HANG and not self._failures:
+                self._tell({"type": "dump"})
+                self._decide_at = time.monotonic() + STACKS_SECONDS
+            self._fail(report)
+        elif kind == "stacks":
+            self._stacks[member.host] = message["text"]
+        elif kind == "stopping":
+            self._say({"type": "stop"})
+
+    def _admit(self, member: _Member, message: Message) -> None:
+        known = message["type"] == "join" and message["host"] in self._hosts
+        if not known or not hmac.compare_digest(message["token"], self._token):
+            raise ValueError("a stranger")
+        member.host, member.state = message["host"], "joined"
+        self._members[message["host"]] = member
+        if self._said == "stop":
+            member.send({"type": "stop"})
+
+    def _fail(self, report: FailureReport) -> None:
+        self._failures.append(report)
+        if self._decide_at is None:
+            self._decide_at = time.monotonic() + SETTLE_SECONDS
+
+    def _tick(self, now: float) -> None:
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT_SECONDS
+            self._tell({"type": "beat"})
+        if self._leave_by is not None:
+            return
+        if self._decide_at is not None:
+            if now >= self._decide_at:
+                self._abort()
+            return
+        self._look_for_lost_hosts(now)
+        states = {member.state for member in self._members.values()}
+        if len(self._members) == len(self._hosts) and len(states) == 1:
+            [state] = states
+            if state == "ready" and self._said == "":
+                self._say({"type": "start", "master_addr": self._master[0], "master_port": self._master[1]})
+            elif state == "done" and self._said != "finish":
+                self._say({"type": "finish"})
+            elif state == "uploaded":
+                self._say({"type": "complete"})
+                self._leave_by = now + LEAVE_SECONDS
+        elif self._said == "stop" and not self._members:
+            self._leave_by = now
+
+    def _look_for_lost_hosts(self, now: float) -> None:
+        for member in list(self._members.values()):
+            if now - member.seen > LOST_SECONDS and member.host:
+                self._fail(lost_host(member.host, f"nothing was heard of it for {LOST_SECONDS:.0f} s"))
+        missing = [host for host in self._hosts if host not in self._members]
+        if missing and now > self._join_by and not self._said:
+            self._fail(lost_host(missing[0], "it never joined the job"))
+
+    def _abort(self) -> None:
+        report = first_cause(self._failures)
+        if self._stacks:
+            stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
+            report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
+        self._say({"type": "abort", "report": report.to_dict()})
+        self._leave_by = time.monotonic() + LEAVE_SECONDS
+
+    def _say(self, message: Message) -> None:
+        """Tell all hosts something that is said once."""
+        if self._said != message["type"]:
+            self._said = message["type"]
+            self._tell(message)
+
+    def _tell(self, message: Message) -> None:
+        for member in list(self._members.values()):
+            member.send(message)
+
+
+def lost_host(host: str, why: str) -> FailureReport:
+    return FailureReport(
+        failure_class=FailureClass.HOST_LOST,
+        message=f"host {host} was lost: {why}",
+        hint="The machine or its container went away: look at the platform's own log of that host.",
+        host=host,
+        phase="train",
+        time=time.time(),
+    )

@@ -1,0 +1,152 @@
+"""From how a rank ended to why: the class of a failure, and what to do about it."""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.runtime.record import RankRecord
+
+COLLECTIVE = re.compile(
+    r"connection (?:closed|reset) by peer|connection was likely closed|broken pipe|connection refused"
+    r"|timed? ?out|nccl|gloo|collective|process group|socket",
+    re.IGNORECASE,
+)
+"""What ranks say when another rank has gone: a consequence, not a cause."""
+
+_MEMORY = re.compile(
+    r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
+)
+_TIMEOUT = re.compile(r"timed? ?out", re.IGNORECASE)
+_NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
+)
+
+_HINTS = {
+    FailureClass.SYNTAX_ERROR: "Mend the syntax at the line shown.",
+    FailureClass.IMPORT_ERROR: "Add the package to requirements.txt beside the script, or the module to dependencies.",
+    FailureClass.OUT_OF_MEMORY: "Use a smaller batch, or an instance type with more memory.",
+    FailureClass.MISSING_DATA: "Check the channels given to fit() against the paths that the script opens.",
+    FailureClass.DISK_FULL: "Use a larger volume_size, or write less.",
+    FailureClass.COLLECTIVE_TIMEOUT: "A rank did not take part in a collective: compare the last lines of all ranks.",
+}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How one rank ended: its exit code (negative: the signal that killed it) and what it left."""
+
+    rank: int
+    exit_code: int
+    time: float
+    record: RankRecord | None = None
+    log_tail: tuple[str, ...] = ()
+
+
+def diagnose(ending: Ending, host: str, *, memory_kills: int = 0) -> FailureReport:
+    """The report of a rank that ended badly.
+
+    Args:
+        memory_kills: processes that the kernel's out-of-memory killer ended here since the launch.
+    """
+    killed_by = -ending.exit_code if ending.exit_code < 0 else None
+    exception_type, message, traceback = _exception(ending)
+    if killed_by is not None:
+        kind, hint = _by_signal(killed_by, memory_kills)
+        exception_type, message = None, ""
+    else:
+        kind = _by_exception(exception_type, message)
+        hint = _HINTS.get(kind, "")
+        if exception_type is None and ending.log_tail:
+            message = f"its last line: {ending.log_tail[-1]}"
+    return FailureReport(
+        failure_class=kind,
+        message=message,
+        hint=hint,
+        rank=ending.rank,
+        host=host,
+        exit_code=ending.exit_code if killed_by is None else 128 + killed_by,
+        signal=killed_by,
+        exception_type=exception_type,
+        traceback=traceback,
+        log_tail=ending.log_tail,
+        phase="train",
+        time=(ending.record.time if ending.record else 0) or ending.time,
+    )
+
+
+def is_consequence(report: FailureReport) -> bool:
+    """Whether this failure looks like the echo of another: a collective that lost its partner, a SIGTERM."""
+    if report.signal is not None:
+        return report.signal == signal.SIGTERM
+    return report.exception_type is not None and bool(COLLECTIVE.search(report.message))
+
+
+def first_cause(reports: list[FailureReport]) -> FailureReport:
+    """Of the failures seen within a moment, the one that the others follow from."""
+    return min(reports, key=lambda report: (is_consequence(report), report.rank is None, report.time or 0))
+
+
+def _exception(ending: Ending) -> tuple[str | None, str, str]:
+    """Type, message and traceback: from the rank's own record, else from what it printed."""
+    if ending.record and ending.record.exception_type:
+        return ending.record.exception_type, ending.record.message, ending.record.traceback
+    starts = [
+        number for number, line in enumerate(ending.log_tail) if line.startswith("Traceback (most recent")
+    ]
+    if starts:
+        for number in range(starts[-1] + 1, len(ending.log_tail)):
+            match = _EXCEPTION.match(ending.log_tail[number])
+            if match:
+                traceback = "\n".join(ending.log_tail[starts[-1] : number + 1])
+                return match["type"].rpartition(".")[2], match["message"] or "", traceback
+    return None, "", ""
+
+
+def _by_exception(exception_type: str | None, message: str) -> FailureClass:
+    if _NO_SPACE.search(message):
+        return FailureClass.DISK_FULL
+    if _MEMORY.search(message) or exception_type in ("MemoryError", "OutOfMemoryError"):
+        return FailureClass.OUT_OF_MEMORY
+    if exception_type in ("SyntaxError", "IndentationError", "TabError"):
+        return FailureClass.SYNTAX_ERROR
+    if exception_type in ("ModuleNotFoundError", "ImportError"):
+        return FailureClass.IMPORT_ERROR
+    if exception_type in ("FileNotFoundError", "NotFound"):
+        return FailureClass.MISSING_DATA
+    if exception_type and COLLECTIVE.search(message) and _TIMEOUT.search(message):
+        return FailureClass.COLLECTIVE_TIMEOUT
+    return FailureClass.USER_ERROR
+
+
+def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
+    if number == signal.SIGKILL and memory_kills:
+        return FailureClass.OUT_OF_MEMORY, _HINTS[FailureClass.OUT_OF_MEMORY]
+    if number == signal.SIGKILL:
+        return (
+            FailureClass.KILLED,
+            "Somebody, or the kernel for want of memory, killed it: see the host's log.",
+        )
+    if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE):
+        return (
+            FailureClass.KILLED,
+            "Native code crashed: the Python stack at that moment is in the rank's log.",
+        )
+    return FailureClass.KILLED, ""
+
+
+def memory_kill_count(root: Path = Path("/sys/fs/cgroup")) -> int:
+    """How many processes of this cgroup the kernel has killed for want of memory; 0 where it cannot be known."""
+    for file in (root / "memory.events", root / "memory" / "memory.oom_control"):
+        try:
+            text = file.read_text()
+        except OSError:
+            continue
+        match = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
+        if match:
+            return int(match[1])
+    return 0

@@ -1,0 +1,93 @@
+"""Brings the source and the channels to this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Callable
+
+from cloudtrain.errors import NotFound
+from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.unpack import unpack
+from cloudtrain.storage import Entry, open_store, split_uri, uri_scheme, uri_to_path
+from cloudtrain.storage.transfer import download_tree
+
+OnBytes = Callable[[int], None]
+
+
+def fetch_source(plan: HostPlan) -> None:
+    """Download and unpack the source archive into the code folder.
+
+    Raises StorageError when it is not there, is not what was submitted, or does not fit on the disk.
+    """
+    if plan.source_uri is None:
+        return
+    if uri_scheme(plan.source_uri) == "file":
+        unpack(uri_to_path(plan.source_uri), plan.paths.code, plan.settings.source_sha256 or None)
+        return
+    parent, name = split_uri(plan.source_uri)
+    archive = plan.paths.run / name
+    open_store(parent).download(name, archive)
+    unpack(archive, plan.paths.code, plan.settings.source_sha256 or None)
+    archive.unlink()
+
+
+def channel_entries(uri: str) -> tuple[str, list[Entry]]:
+    """What stands at a channel's URI: the URI of the folder, and the entries below it.
+
+    The URI may name a folder (prefix) or one object.
+
+    Raises:
+        NotFound: nothing is there.
+    """
+    entries = [entry for entry in open_store(uri).list() if not entry.key.endswith("/")]
+    if entries:
+        return uri, entries
+    if uri.rstrip("/").count("/") > 2:  # not a whole bucket
+        parent, name = split_uri(uri)
+        entry = open_store(parent).stat(name)
+        if entry is not None:
+            return parent, [entry]
+    raise NotFound(
+        f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
+    )
+
+
+def shard(entries: list[Entry], host_rank: int, host_count: int) -> list[Entry]:
+    """Every ``host_count``-th entry, by key: ``ShardedByS3Key``."""
+    return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
+
+
+def fetch_channel(plan: HostPlan, name: str, uri: str, on_total: OnBytes, progress: OnBytes) -> None:
+    """Put a channel's data where the script expects it; ``file://`` data is linked, not copied.
+
+    Raises:
+        NotFound: nothing is at ``uri``; the message names the channel.
+        StorageError: it cannot be read, or does not fit on the disk.
+    """
+    folder = plan.paths.channel(name)
+    sharded = plan.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
+    try:
+        base, entries = channel_entries(uri)
+    except NotFound as error:
+        raise NotFound(f"channel {name!r}: {error.message}", hint=error.hint) from None
+    if sharded:
+        entries = shard(entries, plan.host.rank, plan.host.count)
+    if uri_scheme(uri) == "file":
+        _link(folder, uri_to_path(base), entries, whole=base == uri and not sharded)
+        return
+    on_total(sum(entry.size for entry in entries))
+    keys = {entry.key for entry in entries}
+    download_tree(open_store(base), folder, progress=progress, select=lambda entry: entry.key in keys)
+
+
+def _link(folder: Path, source: Path, entries: list[Entry], *, whole: bool) -> None:
+    if folder.is_symlink():
+        folder.unlink()
+    if whole and not folder.exists():
+        folder.symlink_to(source, target_is_directory=True)
+        return
+    for entry in entries:
+        link = folder / entry.key
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(source / entry.key)

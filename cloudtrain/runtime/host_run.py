@@ -1,0 +1,279 @@
+"""One host's part of a job, from its first phase to its outcome.
+
+Everything that happens (a phase ends, a rank ends, the leader speaks, a signal comes) arrives as a message in
+one inbox, and one thread handles it: there is one place where a decision is made, and no lock.
+"""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Callable
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.errors import CloudtrainError, NotFound, StorageError
+from cloudtrain.observe import EventLog
+from cloudtrain.runtime.coordinator import Message, lost_host
+from cloudtrain.runtime.diagnose import diagnose, memory_kill_count
+from cloudtrain.runtime.fetch import fetch_channel, fetch_source
+from cloudtrain.runtime.launch import Launch
+from cloudtrain.runtime.member import Inbox, Member
+from cloudtrain.runtime.output import MetricFinder, OutputMerger
+from cloudtrain.runtime.phases import Phases
+from cloudtrain.runtime.plan import HostPlan, launch_plan, show_command
+from cloudtrain.runtime.requirements import RequirementsFailed, install
+from cloudtrain.runtime.sync import CheckpointSync
+from cloudtrain.runtime.upload import upload_outputs
+
+POLL_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How this host's part ended; the same on every host of the job."""
+
+    status: JobStatus
+    failure: FailureReport | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0, the code of the rank that failed first, or 143 (128 + SIGTERM) where the job was ended early."""
+        if self.status == JobStatus.COMPLETED:
+            return 0
+        return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
+
+
+class HostRun:
+    """The state of a host between messages. Use: ``HostRun(...).run()``, once."""
+
+    def __init__(
+        self, plan: HostPlan, environ: Mapping[str, str], inbox: Inbox, leader: Member, events: EventLog
+    ) -> None:
+        self._plan = plan
+        self._environ = environ
+        self._inbox = inbox
+        self._leader = leader
+        self._phases = Phases(events)
+        self._events = events
+        self._output = OutputMerger(
+            1,
+            plan.paths.logs,
+            MetricFinder(plan.settings.metric_definitions, events.emit)
+            if plan.settings.metric_definitions
+            else None,
+        )
+        self._sync: CheckpointSync | None = None
+        self._python = ""
+        self._launch: Launch | None = None
+        self._memory_kills = 0
+        self._done = False
+        self._kill_at: float | None = None
+        """When ranks that were asked to stop are killed."""
+        self._stopping = False
+        self._hang_reported = False
+
+    def run(self) -> Outcome:
+        """Go through all phases; returns when the whole job has an outcome, with no process left here."""
+        self._in_background(self._prepare, "prepared")
+        outcome = None
+        while outcome is None:
+            if self._launch:
+                self._watch(self._launch)
+            try:
+                message = self._inbox.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            outcome = self._handle(message)
+        self._end(outcome)
+        return outcome
+
+    def _handle(self, message: Message) -> Outcome | None:
+        """React to one message; an outcome ends the run."""
+        kind = message["type"]
+        if kind == "prepared":
+            self._leader.send({"type": "ready"})
+        elif kind == "start":
+            self._start((message["master_addr"], message["master_port"]))
+        elif kind == "finish":
+            self._phases.end("train")
+            self._in_background(self._upload, "uploaded")
+        elif kind == "uploaded":
+            self._leader.send({"type": "uploaded"})
+        elif kind == "complete":
+            return Outcome(JobStatus.INTERRUPTED if self._stopping else JobStatus.COMPLETED)
+        elif kind == "failed":
+            self._leader.send(message)
+        elif kind == "signal":
+            self._leader.send({"type": "stopping"})
+        elif kind == "stop":
+            return self._stop()
+        elif kind == "dump":
+            self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
+        elif kind == "abort":
+            return Outcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
+        elif kind == "lost":
+            return Outcome(
+                JobStatus.FAILED, lost_host(self._plan.host.leader, "the leader of the job is gone")
+            )
+        return None
+
+    # -- phases, in a thread of their own
+
+    def _in_background(self, work: Callable[[], None], done: str) -> None:
+        def run() -> None:
+            try:
+                work()
+                self._inbox.put({"type": done})
+            except Exception as error:
+                self._inbox.put({"type": "failed", "report": self._report(error).to_dict()})
+
+        threading.Thread(target=run, name=done, daemon=True).start()
+
+    def _prepare(self) -> None:
+        plan = self._plan
+        if plan.source_uri:
+            with self._phases("unpack"):
+                fetch_source(plan)
+        if plan.settings.channels:
+            with self._phases("fetch") as phase:
+                for name, uri in plan.settings.channels:
+                    fetch_channel(plan, name, uri, phase.add_total, phase.add)
+        if plan.settings.checkpoint_uri:
+            with self._phases("restore"):
+                self._sync = CheckpointSync(
+                    plan.paths.checkpoints, plan.settings.checkpoint_uri, self._events
+                )
+                self._sync.restore()
+        with self._phases("requirements"):
+            self._python = install(
+                plan.paths.code, package=plan.is_package, cache=plan.settings.requirements_cache
+            )
+
+    def _upload(self) -> None:
+        with self._phases("upload") as phase:
+            if self._sync and self._plan.host.leads:
+                self._sync.finish()
+            for kind, uri in upload_outputs(self._plan, phase.add).items():
+                self._events.emit("uploaded", kind=kind, uri=uri)
+
+    def _report(self, error: Exception) -> FailureReport:
+        """What went wrong in a phase, as a report that blames no rank."""
+        phase = self._phases.current
+        if isinstance(error, RequirementsFailed):
+            record = error.report.to_dict()
+        elif isinstance(error, CloudtrainError):
+            kind = FailureClass.PLATFORM
+            if isinstance(error, NotFound):
+                kind = FailureClass.MISSING_DATA
+            elif isinstance(error, StorageError):
+                kind = FailureClass.DISK_FULL if "space" in error.message else FailureClass.STORAGE
+            record = FailureReport(kind, error.message, error.hint, phase=phase).to_dict()
+        else:
+            record = FailureReport(
+                FailureClass.PLATFORM, f"{type(error).__name__}: {error}", phase=phase
+            ).to_dict()
+        return FailureReport.from_dict({**record, "host": self._plan.host.current, "time": time.time()})
+
+    # -- ranks
+
+    def _start(self, master: tuple[str, int]) -> None:
+        try:
+            self._phases.begin("launch")
+            plan = launch_plan(self._plan, self._python, master, self._environ)
+            self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
+            self._memory_kills = memory_kill_count()
+            launch = Launch(plan, self._output)
+            launch.start()
+        except (CloudtrainError, OSError) as error:
+            self._leader.send({"type": "failed", "report": self._report(error).to_dict()})
+            return
+        self._launch = launch
+        if self._sync and self._plan.host.leads:
+            self._sync.start()
+        self._phases.end("launch")
+        self._phases.begin("train")
+
+    def _watch(self, launch: Launch) -> None:
+        """Look at the ranks; tell the leader of those that ended badly, and of the end of all."""
+        for ending in launch.poll():
+            self._events.emit("rank-ended", rank=ending.rank, exit_code=ending.exit_code)
+            if ending.exit_code and not self._stopping:
+                kills = memory_kill_count() - self._memory_kills
+                report = diagnose(ending, self._plan.host.current, memory_kills=kills)
+                self._leader.send({"type": "failed", "report": report.to_dict()})
+        if not launch.running and not self._done:
+            self._done = True
+            if self._stopping or not any(ending.exit_code for ending in launch.endings.values()):
+                self._leader.send({"type": "done"})
+        if self._kill_at is not None and time.monotonic() > self._kill_at:
+            self._kill_at = None
+            launch.kill()
+        self._look_for_hang(launch)
+
+    def _look_for_hang(self, launch: Launch) -> None:
+        limit = self._plan.settings.hang_timeout
+        if not limit or self._hang_reported or self._stopping or not launch.running:
+            return
+        rank, silence = launch.most_silent()
+        if silence > limit:
+            self._hang_reported = True
+            report = FailureReport(
+                FailureClass.HANG,
+                f"no sign of life for {silence:.0f} s (hang_timeout is {limit:g} s)",
+                "The stacks of all ranks show where each one waits.",
+                rank=rank,
+                host=self._plan.host.current,
+                phase="train",
+                log_tail=self._output.tail(rank),
+                time=time.time(),
+            )
+            self._leader.send({"type": "failed", "report": report.to_dict()})
+
+    def _stop(self) -> Outcome | None:
+        """Pass the stop on to the ranks, which get their grace; before the launch there is nothing to wait for."""
+        self._stopping = True
+        self._events.emit("stopping", grace=self._plan.settings.stop_grace)
+        if self._launch is None:
+            return Outcome(JobStatus.INTERRUPTED)
+        self._launch.signal_ranks(signal.SIGTERM)
+        self._kill_at = time.monotonic() + self._plan.settings.stop_grace
+        return None
+
+    # -- the end
+
+    def _end(self, outcome: Outcome) -> None:
+        if self._launch:
+            self._launch.kill()
+            self._output.close()
+        if outcome.status != JobStatus.COMPLETED and self._launch:
+            self._save_what_is_left()
+        paths = self._plan.paths
+        if outcome.failure:
+            paths.failure.write_text(outcome.failure.reason(), encoding="utf-8", errors="backslashreplace")
+            paths.failure_report.write_text(
+                outcome.failure.to_json(), encoding="utf-8", errors="backslashreplace"
+            )
+        elif outcome.status == JobStatus.COMPLETED:
+            paths.success.touch()
+        self._events.emit(
+            "outcome",
+            status=str(outcome.status),
+            exit_code=outcome.exit_code,
+            **({"failure": outcome.failure.summary()} if outcome.failure else {}),
+        )
+        self._leader.close()
+
+    def _save_what_is_left(self) -> None:
+        """After a failure: the last checkpoints and outputs, as far as they can be had."""
+        if not self._plan.host.leads:
+            return
+        try:
+            if self._sync:
+                self._sync.finish()
+            upload_outputs(self._plan, lambda count: None, model=False)
+        except (StorageError, OSError) as error:
+            self._events.emit("warning", message=f"what is left could not be uploaded: {error}")

@@ -1,0 +1,207 @@
+"""Starts the ranks of one host and tells when each has ended.
+
+Ranks are started by this process itself (launchers ``single`` and ``processes``) or by an agent
+(``torchrun``). Either way every rank runs `cloudtrain.runtime.rank`, so that all of them are seen alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cloudtrain.contract import RankSlot
+from cloudtrain.runtime.diagnose import Ending
+from cloudtrain.runtime.output import OutputMerger
+from cloudtrain.runtime.record import RankRecord, heartbeat_path, pipe_path, stacks_path
+
+VANISHED_SECONDS = 1.0
+"""How long an agent may take to say how a rank ended that is no longer there."""
+
+LINGER_SECONDS = 2.0
+"""How long a rank whose script has failed may take to end."""
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """What to start on this host: one command for all slots, or an agent that starts the ranks."""
+
+    slots: tuple[RankSlot, ...]
+    command: tuple[str, ...]
+    """A rank's whole command line; or the agent's, where ``agent`` is true."""
+    environment: Mapping[str, str]
+    rank_environments: tuple[Mapping[str, str], ...]
+    """What each rank gets beyond ``environment``; an agent sets it itself."""
+    cwd: Path
+    run: Path
+    agent: bool = False
+    signals_group: bool = False
+    """Whether SIGTERM goes to the rank's whole process group: a shell does not pass it on."""
+
+    @property
+    def agent_report(self) -> Path:
+        """Where the agent leaves the exit codes of ranks that failed: ``{local rank: code}``."""
+        return self.run / "agent.json"
+
+
+@dataclass
+class Launch:
+    """The running ranks of one host."""
+
+    plan: LaunchPlan
+    output: OutputMerger
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    endings: dict[int, Ending] = field(default_factory=dict)
+    """By global rank."""
+    vanished: dict[int, float] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Raises OSError when the command cannot be started at all."""
+        for slot in self.plan.slots:
+            self.output.add_rank(pipe_path(self.plan.run, slot.local_rank), slot.rank)
+            heartbeat_path(self.plan.run, slot.local_rank).touch()
+        if self.plan.agent:
+            agent = self._spawn(self.plan.environment, subprocess.PIPE)
+            assert agent.stdout is not None
+            self.output.add_launcher(agent.stdout.fileno())
+        else:
+            for environment in self.plan.rank_environments:
+                self._spawn({**self.plan.environment, **environment}, subprocess.DEVNULL)
+        self.output.start()
+
+    def _spawn(self, environment: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            self.plan.command,
+            cwd=self.plan.cwd,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def poll(self) -> list[Ending]:
+        """The ranks that have ended since the last call."""
+        new = []
+        for slot in self.plan.slots:
+            if slot.rank in self.endings:
+                continue
+            record = self.record(slot)
+            code = self._agent_code(slot, record) if self.plan.agent else self._process_code(slot, record)
+            if code is not None:
+                tail = self.output.tail(slot.rank) or self.output.tail(None)
+                self.endings[slot.rank] = Ending(slot.rank, code, time.time(), record, tail)
+                new.append(self.endings[slot.rank])
+        return new
+
+    def _process_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
+        code = self.processes[slot.local_rank].poll()
+        return _failed_but_lingers(record) if code is None else code
+
+    def _agent_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
+        """The exit code of a rank that is not our child: the agent's word, else what the rank left."""
+        [agent] = self.processes
+        if agent.poll() is not None:
+            reported = _read_codes(self.plan.agent_report)
+            # ranks that the agent does not name ended well, unless it names none
+            return reported.get(slot.local_rank, 0 if reported else agent.returncode)
+        if record is None or is_alive(record.pid):
+            return _failed_but_lingers(record)
+        if record.exit_code is not None:
+            # 0 waits for the agent's word: a rank may still crash while Python shuts down
+            return record.exit_code or None
+        # no word from the rank: the agent will say how it ended, or is waiting for the others to end
+        since = self.vanished.setdefault(slot.local_rank, time.monotonic())
+        return -signal.SIGKILL if time.monotonic() - since > VANISHED_SECONDS else None
+
+    def record(self, slot: RankSlot) -> RankRecord | None:
+        return RankRecord.read(self.plan.run, slot.local_rank)
+
+    @property
+    def running(self) -> bool:
+        """Whether any process that was started here still runs."""
+        return any(process.poll() is None for process in self.processes)
+
+    def signal_ranks(self, number: int) -> None:
+        """Send a signal to every rank that has begun and not ended."""
+        for slot in self.plan.slots:
+            record = self.record(slot)
+            if record is None or slot.rank in self.endings:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                if self.plan.signals_group and number == signal.SIGTERM:
+                    os.killpg(record.pid, number)
+                else:
+                    os.kill(record.pid, number)
+
+    def kill(self) -> None:
+        """End everything at once: ranks with all that they started, and the agent."""
+        for slot in self.plan.slots:
+            record = self.record(slot)
+            if record is not None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(record.pid, signal.SIGKILL)
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def most_silent(self) -> tuple[int, float]:
+        """The rank that still runs whose last sign of life is the oldest, and the seconds since then."""
+        silence = {
+            slot.rank: time.time() - heartbeat_path(self.plan.run, slot.local_rank).stat().st_mtime
+            for slot in self.plan.slots
+            if slot.rank not in self.endings
+        }
+        rank = max(silence, key=lambda rank: silence[rank], default=0)
+        return rank, silence.get(rank, 0.0)
+
+    def stacks(self) -> str:
+        """Have every rank dump its Python stacks, and collect them."""
+        self.signal_ranks(signal.SIGQUIT)
+        time.sleep(0.5)  # faulthandler writes within the signal handler, but the rank must be scheduled
+        parts = []
+        for slot in self.plan.slots:
+            path = stacks_path(self.plan.run, slot.local_rank)
+            text = path.read_text(errors="backslashreplace") if path.exists() else ""
+            parts.append(f"rank {slot.rank}:\n{text.strip() or '(no Python stack: it does not answer)'}\n")
+        return "\n".join(parts)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that has ended but was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return False
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        return True
+    return state not in "ZX"
+
+
+def _failed_but_lingers(record: RankRecord | None) -> int | None:
+    """The exit code of a rank whose script has failed but whose process does not end (a thread, a library)."""
+    if record is None or not record.exit_code or time.time() - record.time < LINGER_SECONDS:
+        return None
+    return record.exit_code
+
+
+def _read_codes(path: Path) -> dict[int, int]:
+    try:
+        return {int(local): int(code) for local, code in json.loads(path.read_text()).items()}
+    except FileNotFoundError:
+        return {}

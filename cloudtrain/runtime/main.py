@@ -1,0 +1,79 @@
+"""The process of one host: signals, the leader, the run, the exit code."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from cloudtrain.contract import Paths
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.observe import EventLog
+from cloudtrain.runtime.coordinator import Coordinator
+from cloudtrain.runtime.host_run import HostRun, Outcome
+from cloudtrain.runtime.member import JOIN_TIMEOUT, Inbox, Member, free_port, listen
+from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.rank import die_with_parent
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+DEFAULT_PORT = 7778
+"""Where the leader listens, in a cluster that says nothing else."""
+
+
+def main() -> None:
+    """Run this host's part of the job, and exit with the code of its outcome."""
+    inbox: Inbox = queue.SimpleQueue()
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
+    if os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT"):
+        die_with_parent()
+    try:
+        outcome = run(Paths.from_environ(), os.environ, inbox)
+    except (CloudtrainError, OSError) as error:
+        sys.stderr.write(f"cloudtrain: {error}\n")
+        sys.exit(1)
+    if outcome.failure:
+        sys.stderr.write(f"cloudtrain: {outcome.failure.reason()}\n")
+    sys.stderr.flush()
+    # threads of a phase that was abandoned may still run: they must not hold the exit up
+    os._exit(outcome.exit_code)
+
+
+def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
+    """This host's part of the job under ``paths``.
+
+    Raises:
+        CloudtrainError: the contract cannot be read, or the leader not found: there is no job to be part of.
+    """
+    _clean(paths)
+    plan = HostPlan.read(paths, environ)
+    settings, host = plan.settings, plan.host
+    events = EventLog(
+        Path(settings.events) if settings.events else paths.output / "events.jsonl", host.current
+    )
+    events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
+    rendezvous = settings.rendezvous or (
+        str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
+    )
+    coordinator = None
+    if host.leads:
+        listener, token = listen(rendezvous)
+        master = (settings.master_addr or host.leader, settings.master_port or free_port())
+        coordinator = Coordinator(listener, host.hosts, token, master=master, join_timeout=JOIN_TIMEOUT)
+        coordinator.start()
+    outcome = HostRun(plan, environ, inbox, Member.join(host.current, rendezvous, inbox), events).run()
+    if coordinator:
+        coordinator.join()
+    return outcome
+
+
+def _clean(paths: Paths) -> None:
+    """Remove what an earlier attempt in the same folders left, and make what is missing."""
+    shutil.rmtree(paths.run, ignore_errors=True)
+    for mark in (paths.failure, paths.failure_report, paths.success):
+        mark.unlink(missing_ok=True)
+    paths.make()

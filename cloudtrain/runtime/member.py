@@ -1,0 +1,132 @@
+"""A host's side of the conversation with the leader's `Coordinator`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.coordinator import LOST_SECONDS, Message
+
+JOIN_TIMEOUT = 600.0
+"""Seconds in which all hosts have to find each other: machines of one job do not start at the same time."""
+
+Inbox = queue.SimpleQueue[Message]
+
+
+def listen(rendezvous: str) -> tuple[socket.socket, str]:
+    """The leader's socket, and the token that hosts have to show.
+
+    ``rendezvous`` is ``host:port`` (on a network of the job's own: the token is empty), or the path of a file,
+    in which the address and a fresh token are then written, readable for the owner only.
+
+    Raises:
+        PlatformError: the port is taken.
+    """
+    if "/" not in rendezvous:
+        port = int(rendezvous.rpartition(":")[2])
+        return _bind("", port), ""
+    listener = _bind("127.0.0.1", 0)
+    token = secrets.token_hex(16)
+    path = Path(rendezvous)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(f"127.0.0.1:{listener.getsockname()[1]} {token}")
+    temporary.replace(path)
+    return listener, token
+
+
+def _bind(address: str, port: int) -> socket.socket:
+    try:
+        return socket.create_server((address, port), backlog=256)
+    except OSError as error:
+        raise PlatformError(
+            f"port {port} cannot be listened on: {error.strerror}",
+            hint="Another program has it: end that one, or choose another port.",
+        ) from None
+
+
+def free_port(address: str = "") -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Member:
+    """Sends to the leader; what the leader says is put into ``inbox``, as is ``{"type": "lost"}``."""
+
+    def __init__(self, host: str, connection: socket.socket, inbox: Inbox) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._listen, name="member", daemon=True)
+
+    @classmethod
+    def join(cls, host: str, rendezvous: str, inbox: Inbox, timeout: float = JOIN_TIMEOUT) -> Member:
+        """Find the leader and join.
+
+        Raises:
+            PlatformError: the leader was not there within ``timeout`` seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                address, token = _leader(rendezvous)
+                connection = socket.create_connection(address, timeout=5)
+                break
+            except (OSError, ValueError) as error:
+                if time.monotonic() > deadline:
+                    raise PlatformError(
+                        f"{host}: the leader was not found at {rendezvous} within {timeout:.0f} s: {error}",
+                        hint="Did the first host start? Is its port open to the other hosts?",
+                    ) from None
+                time.sleep(0.05)
+        connection.settimeout(LOST_SECONDS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        member = cls(host, connection, inbox)
+        member.send({"type": "join", "host": host, "token": token})
+        member._thread.start()
+        return member
+
+    def send(self, message: Message) -> None:
+        """Tell the leader. A leader that is gone is told of by ``lost``, not here."""
+        with self._lock, contextlib.suppress(OSError):
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._connection.close()
+
+    def _listen(self) -> None:
+        try:
+            with self._connection.makefile("rb") as lines:
+                for line in lines:
+                    message = json.loads(line)
+                    if message["type"] == "beat":
+                        self.send(message)
+                    else:
+                        self._inbox.put(message)
+        except (OSError, ValueError):
+            pass
+        self._inbox.put({"type": "lost"})
+
+
+def _leader(rendezvous: str) -> tuple[tuple[str, int], str]:
+    if "/" in rendezvous:
+        rendezvous, _, token = Path(rendezvous).read_text().partition(" ")
+    else:
+        token = ""
+    address, _, port = rendezvous.rpartition(":")
+    return (address, int(port)), token

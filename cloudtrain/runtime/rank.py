@@ -1,0 +1,154 @@
+"""What every rank runs: the user's script, in a process that can say how it ended.
+
+    python -m cloudtrain.runtime.rank train.py --epochs 5      a script
+    python -m cloudtrain.runtime.rank -m package.train         a module
+    python -m cloudtrain.runtime.rank -- ./train.sh --epochs 5 anything that can be executed
+
+Whatever started this process (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its
+parent, leaves a record of its state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself
+runs as it would under plain ``python``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Callable
+
+from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
+from cloudtrain.runtime.record import RankRecord, heartbeat_path, local_rank, pipe_path, stacks_path
+
+EXEC = "--"
+MODULE = "-m"
+
+
+def main(arguments: list[str]) -> None:
+    folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    if folder:
+        _attach(Path(folder))
+    kind, *rest = arguments
+    if kind == EXEC:
+        _exec(rest)
+    elif kind == MODULE:
+        _run(lambda: _module(rest))
+    else:
+        _run(lambda: _script(arguments))
+
+
+def _attach(folder: Path) -> None:
+    """Tie this process to the runtime of its host: its death, its pipe, its record."""
+    local = local_rank(os.environ)
+    die_with_parent()
+    os.environ[HEARTBEAT] = str(heartbeat_path(folder, local))
+    pipe = pipe_path(folder, local)
+    if pipe.exists():
+        descriptor = os.open(pipe, os.O_WRONLY)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        os.close(descriptor)
+    RankRecord(pid=os.getpid(), rank=int(os.environ.get("RANK", "0"))).write(folder, local)
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends (on Linux; elsewhere nothing happens)."""
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes
+    import signal
+
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _exec(command: list[str]) -> None:
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} cannot be executed: {error.strerror}\n")
+        sys.exit(127 if isinstance(error, FileNotFoundError) else 126)
+
+
+def _script(arguments: list[str]) -> None:
+    """Run ``arguments[0]`` as ``python`` does: its own ``__main__``, its folder first on the path."""
+    path = arguments[0]
+    sys.argv[:] = arguments
+    sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
+    main_module = types.ModuleType("__main__")
+    main_module.__dict__.update(__file__=path, __builtins__=__builtins__)
+    sys.modules["__main__"] = main_module
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, main_module.__dict__)
+
+
+def _module(arguments: list[str]) -> None:
+    import runpy
+
+    sys.argv[:] = arguments
+    sys.path[0:1] = [os.getcwd()]
+    runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+
+
+def _run(script: Callable[[], None]) -> None:
+    """Run the script and leave a record of how it ended, before it ends the usual way."""
+    owner = os.getpid()
+    _dump_stacks_on_quit()
+    try:
+        script()
+        _record_end(owner, 0)
+    except SystemExit as error:
+        # exit() is 0, exit("why") is 1
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        _record_end(owner, code & 0xFF, "SystemExit", str(error.code) if isinstance(error.code, str) else "")
+        raise
+    except BaseException as error:
+        import traceback
+
+        # the frames of this file are nobody's business
+        inner = error.__traceback__
+        while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+            inner = inner.tb_next
+        error.__traceback__ = inner
+        lines = traceback.format_exception(type(error), error, inner)
+        code = 130 if isinstance(error, KeyboardInterrupt) else 1
+        _record_end(owner, code, type(error).__qualname__, str(error), "".join(lines))
+        sys.excepthook(type(error), error, inner)
+        sys.exit(code)
+
+
+def _record_end(
+    owner: int, code: int, exception_type: str = "", message: str = "", traceback: str = ""
+) -> None:
+    folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    if folder and os.getpid() == owner:  # not in a child that the script forked
+        RankRecord(
+            pid=owner,
+            rank=int(os.environ.get("RANK", "0")),
+            exit_code=code,
+            exception_type=exception_type,
+            message=message,
+            traceback=traceback,
+            time=time.time(),
+        ).write(Path(folder), local_rank(os.environ))
+
+
+def _dump_stacks_on_quit() -> None:
+    folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    if not folder:
+        return
+    import faulthandler
+    import signal
+
+    faulthandler.enable()
+    # the file stays open for the life of the process: a signal handler cannot open one
+    stacks = open(stacks_path(Path(folder), local_rank(os.environ)), "w")  # noqa: SIM115
+    faulthandler.register(signal.SIGQUIT, file=stacks, all_threads=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,48 @@
+"""What a job leaves: the model and the other outputs, as SageMaker leaves them."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+from typing import Callable
+
+from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.storage import join_uri, open_store
+from cloudtrain.storage.transfer import upload_tree
+
+OnBytes = Callable[[int], None]
+
+
+def upload_outputs(plan: HostPlan, progress: OnBytes, *, model: bool = True) -> dict[str, str]:
+    """Upload ``model/`` and ``output/data/`` below the job's output URI; empty folders are passed over.
+
+    The leader's become ``model.tar.gz`` and ``output.tar.gz``; another host's, if it has any, stand in a
+    folder of its name. Returns what was uploaded, by kind, with its URI. Raises StorageError.
+    """
+    uri = plan.settings.output_uri
+    if not uri:
+        return {}
+    if not plan.host.leads:
+        uri = join_uri(uri, plan.host.current)
+    uploaded = {}
+    for kind, folder in (("model", plan.paths.model), ("output", plan.paths.output_data)):
+        if (kind == "model" and not model) or not folder.is_dir() or not any(folder.iterdir()):
+            continue
+        if plan.settings.compress_output:
+            uploaded[kind] = _upload_archive(folder, uri, f"{kind}.tar.gz", progress)
+        else:
+            upload_tree(folder, open_store(uri), kind, progress)
+            uploaded[kind] = join_uri(uri, kind)
+    return uploaded
+
+
+def _upload_archive(folder: Path, uri: str, name: str, progress: OnBytes) -> str:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".upload-") as temporary:
+        path = Path(temporary) / name
+        # models are mostly noise to gzip: more effort gains little
+        with tarfile.open(path, "w:gz", compresslevel=1) as archive:
+            for item in sorted(folder.iterdir()):
+                archive.add(item, item.name)
+        open_store(uri).upload(path, name, progress)
+    return join_uri(uri, name)
