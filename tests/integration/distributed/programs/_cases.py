@@ -1,0 +1,51 @@
+"""Runs the cases of a program: all ranks run the same functions in the same order."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+import cloudtrain.distributed.torch as hvd
+
+
+def run(namespace: dict[str, object]) -> None:
+    """Print one line of JSON for each function ``case_*``; stop at the first that fails."""
+    torch.set_num_threads(1)
+    hvd.init(start_timeout=60, timeout=30)
+    for name, function in list(namespace.items()):
+        if name.startswith("case_") and callable(function):
+            error = _error_of(function)
+            print(json.dumps({"case": name.removeprefix("case_"), "error": error}), flush=True)
+            if error:
+                raise SystemExit(1)
+
+
+def _error_of(function: Callable[[], object]) -> str | None:
+    torch.manual_seed(0)
+    try:
+        function()
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+@contextmanager
+def raises(kind: type[Exception], *words: str) -> Iterator[None]:
+    """The block raises ``kind`` with all ``words`` in its text."""
+    try:
+        yield
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in: {error}"
+    else:
+        raise AssertionError(f"did not raise {kind.__name__}")
+
+
+def same_on_all_ranks(tensor: torch.Tensor) -> bool:
+    """Whether ``tensor`` is equal on all ranks, bit for bit."""
+    rows = hvd.allgather(tensor.detach()[None])
+    return bool((rows == rows[0]).all())

@@ -1,0 +1,164 @@
+"""allreduce: types, operations, forms."""
+
+from __future__ import annotations
+
+import torch
+from _cases import raises, run, same_on_all_ranks
+from torch import Tensor
+
+import cloudtrain.distributed.torch as hvd
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+
+
+def given(dtype: torch.dtype, rank: int | None = None, shape: tuple[int, ...] = (3, 4)) -> Tensor:
+    """Small whole numbers, other ones on each rank; every type holds their sums and products."""
+    generator = torch.Generator().manual_seed(hvd.rank() if rank is None else rank)
+    return torch.randint(1, 5, shape, generator=generator).to(dtype)
+
+
+def of_all(dtype: torch.dtype, shape: tuple[int, ...] = (3, 4)) -> Tensor:
+    return torch.stack([given(dtype, rank, shape) for rank in range(hvd.size())])
+
+
+def expected(op: hvd.ReduceOp, dtype: torch.dtype) -> Tensor:
+    parts = of_all(dtype).double()
+    reduced = {
+        hvd.Average: lambda: parts.sum(0) / hvd.size(),
+        hvd.Sum: lambda: parts.sum(0),
+        hvd.Min: lambda: parts.amin(0),
+        hvd.Max: lambda: parts.amax(0),
+        hvd.Product: lambda: parts.prod(0),
+    }[op]()
+    return reduced.to(dtype)
+
+
+def case_every_type_and_operation() -> None:
+    for dtype in FLOATS + INTEGERS:
+        for op in hvd.ReduceOp:
+            tensor = given(dtype)
+            result = hvd.allreduce(tensor, op=op, name=f"{dtype} {op.name}")
+            assert result.dtype == dtype
+            assert torch.equal(tensor, given(dtype)), "the input was changed"
+            torch.testing.assert_close(result, expected(op, dtype), msg=f"{dtype} {op.name}")
+
+
+def case_complex_numbers_are_summed() -> None:
+    tensor = torch.complex(given(torch.float32), given(torch.float32))
+    total = of_all(torch.float32).sum(0)
+    torch.testing.assert_close(hvd.allreduce(tensor, op=hvd.Sum), torch.complex(total, total))
+
+
+def case_average_is_the_default() -> None:
+    result = hvd.allreduce(given(torch.float32))
+    torch.testing.assert_close(result, of_all(torch.float32).mean(0))
+
+
+def case_averages_of_integers_are_rounded_towards_zero() -> None:
+    tensor = (
+        torch.tensor([7, -7], dtype=torch.int32) if hvd.rank() == 0 else torch.zeros(2, dtype=torch.int32)
+    )
+    wanted = int(7 / hvd.size())
+    assert hvd.allreduce(tensor).tolist() == [wanted, -wanted]
+
+
+def case_factors_before_and_after() -> None:
+    result = hvd.allreduce(given(torch.float32), op=hvd.Sum, prescale_factor=0.5, postscale_factor=3.0)
+    torch.testing.assert_close(result, of_all(torch.float32).sum(0) * 1.5)
+    result = hvd.allreduce(given(torch.int64), op=hvd.Sum, prescale_factor=0.5)
+    assert torch.equal(result, (of_all(torch.int64) // 2).sum(0))
+    result = hvd.allreduce(given(torch.int64), postscale_factor=10.0)
+    assert torch.equal(result, of_all(torch.int64).sum(0) * 10 // hvd.size())
+
+
+def case_without_dimensions() -> None:
+    result = hvd.allreduce(torch.tensor(float(hvd.rank())), op=hvd.Sum)
+    assert result.shape == ()
+    assert result.item() == sum(range(hvd.size()))
+
+
+def case_empty() -> None:
+    assert hvd.allreduce(torch.empty(0, 5)).shape == (0, 5)
+
+
+def case_not_contiguous() -> None:
+    tensor = given(torch.float32).t()
+    total = of_all(torch.float32).sum(0).t()
+    assert torch.equal(hvd.allreduce(tensor, op=hvd.Sum), total)
+    assert hvd.allreduce_(tensor, op=hvd.Sum) is tensor
+    assert torch.equal(tensor, total)
+
+
+def case_in_place() -> None:
+    for dtype in (torch.float32, torch.int16):
+        tensor = given(dtype)
+        assert hvd.allreduce_(tensor, op=hvd.Max) is tensor
+        assert torch.equal(tensor, of_all(dtype).amax(0))
+
+
+def case_in_place_on_a_parameter() -> None:
+    parameter = torch.nn.Parameter(given(torch.float32))
+    hvd.allreduce_(parameter)
+    torch.testing.assert_close(parameter.data, of_all(torch.float32).mean(0))
+
+
+def case_many_at_once() -> None:
+    handles = [hvd.allreduce_async(torch.full((n + 1,), float(n)), op=hvd.Sum) for n in range(20)]
+    results = [hvd.synchronize(handle) for handle in handles]
+    assert all(hvd.poll(handle) for handle in handles)
+    assert [result[0].item() for result in results] == [n * hvd.size() for n in range(20)]
+    assert hvd.synchronize(handles[3]) is results[3]
+
+
+def case_the_same_bits_everywhere() -> None:
+    torch.manual_seed(hvd.rank())
+    assert same_on_all_ranks(hvd.allreduce(torch.randn(10007)))
+
+
+def case_compression() -> None:
+    torch.manual_seed(hvd.rank())
+    tensor = torch.randn(100)
+    exact = hvd.allreduce(tensor)
+    for compression, tolerance in ((hvd.Compression.fp16, 2e-3), (hvd.Compression.bf16, 2e-2)):
+        result = hvd.allreduce(tensor, compression=compression)
+        assert result.dtype == torch.float32
+        torch.testing.assert_close(result, exact, rtol=tolerance, atol=tolerance)
+    whole = given(torch.int32)
+    assert torch.equal(
+        hvd.allreduce(whole, compression=hvd.Compression.fp16, op=hvd.Sum), of_all(torch.int32).sum(0)
+    )
+
+
+def case_deprecated_average() -> None:
+    assert hvd.allreduce(torch.ones(1), False).item() == hvd.size()
+    assert hvd.allreduce(torch.ones(1), average=True).item() == 1
+    with raises(ValueError, "supersedes average"):
+        hvd.allreduce(torch.ones(1), average=True, op=hvd.Sum)
+    with raises(ValueError, "op=9", "Average"):
+        hvd.allreduce(torch.ones(1), op=9)
+
+
+def case_gradient() -> None:
+    for op, factor in ((hvd.Sum, hvd.size()), (hvd.Average, 1)):
+        tensor = given(torch.float32).requires_grad_()
+        (hvd.allreduce(tensor, op=op, prescale_factor=2.0) * (hvd.rank() + 1)).sum().backward()
+        mean_weight = (hvd.size() + 1) / 2
+        torch.testing.assert_close(tensor.grad, torch.full((3, 4), 2.0 * factor * mean_weight))
+    tensor = given(torch.float32).requires_grad_()
+    with raises(ValueError, "Min", "no gradient"):
+        hvd.allreduce(tensor, op=hvd.Min).sum().backward()
+
+
+def case_gradient_through_compression() -> None:
+    tensor = given(torch.float32).requires_grad_()
+    hvd.allreduce(tensor, compression=hvd.Compression.fp16).sum().backward()
+    torch.testing.assert_close(tensor.grad, torch.ones(3, 4))
+
+
+def case_barrier() -> None:
+    hvd.barrier()
+
+
+if __name__ == "__main__":
+    run(globals())

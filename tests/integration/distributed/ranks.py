@@ -1,0 +1,101 @@
+"""Programs run as real ranks: processes on this machine that meet on the loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from cloudtrain.contract import RankSlot
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one rank ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def run_ranks(program: str, count: int, *arguments: str, timeout: float = 120) -> list[Ended]:
+    """Run a program of `PROGRAMS` as ``count`` ranks, to its end; one rank gets no variables at all."""
+    slots = RankSlot.on_host(0, 1, count)
+    port = free_port()
+    environments = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
+    return run_each(program, environments, *arguments, timeout=timeout)
+
+
+def run_each(
+    program: str, environments: list[dict[str, str]], *arguments: str, timeout: float = 120
+) -> list[Ended]:
+    """Run a program once in each environment, all at the same time. Kills what outlives ``timeout`` seconds."""
+    told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in told}
+    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    with contextlib.ExitStack() as stack:
+        # Files, not pipes: a rank that writes much must not wait for who reads the rank before it.
+        outputs = [(_file(stack), _file(stack)) for _ in environments]
+        processes = [
+            subprocess.Popen(
+                command, env={**base, "OMP_NUM_THREADS": "1", **environment}, stdout=out, stderr=err
+            )
+            for environment, (out, err) in zip(environments, outputs, strict=True)
+        ]
+        end = time.monotonic() + timeout
+        for process in processes:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(end - time.monotonic(), 0))
+        for process in processes:
+            process.kill()
+        return [
+            Ended(process.wait(), _text(out), _text(err))
+            for process, (out, err) in zip(processes, outputs, strict=True)
+        ]
+
+
+def _file(stack: contextlib.ExitStack) -> IO[bytes]:
+    return stack.enter_context(tempfile.TemporaryFile())
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+def case_names(program: str) -> list[str]:
+    """The functions ``case_*`` of a program, without importing it."""
+    return re.findall(r"^def case_(\w+)\(", (PROGRAMS / program).read_text(), re.MULTILINE)
+
+
+@functools.cache
+def failures(program: str, count: int) -> dict[str, list[str]]:
+    """What went wrong in each case, one text for each rank; the program runs once for all its cases."""
+    found: dict[str, list[str]] = {name: [] for name in case_names(program)}
+    for rank, ended in enumerate(run_ranks(program, count)):
+        lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
+        errors = {line["case"]: line["error"] for line in lines}
+        for name, texts in found.items():
+            error = errors.get(name, f"was not run\n{ended.stderr}")
+            if error:
+                texts.append(f"rank {rank}: {error}")
+    return found
