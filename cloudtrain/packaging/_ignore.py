@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,10 +79,19 @@ def _read(path: str, base: int) -> tuple[_Level, ...]:
         # git passes over a byte order mark, and takes any bytes.
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             lines = [line.rstrip("\r\n") for line in file]
-        return (_Level(base, GitIgnoreSpec.from_lines(lines)),)
     except (FileNotFoundError, IsADirectoryError):
         return ()
     except OSError as error:
         raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
-        raise InvalidSource(f"{path}: {error}", hint="Correct or remove this pattern.") from error
+    return (_Level(base, GitIgnoreSpec.from_lines(_pattern(line) for line in lines)),)
+
+
+def _pattern(line: str) -> str:
+    """The line as pathspec has to be given it to mean what git means."""
+    # `data/**` is what is in the folder. pathspec takes it for the folder too, and then `!data/keep` is lost.
+    line = re.sub(r"/\*\*\s*$", "/**/*", line)
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return ""  # git passes over a line that makes no sense
+    return line

@@ -70,10 +70,10 @@ _CONTENTS: tuple[tuple[str, tuple[bytes, ...], Callable[[bytes], object]], ...] 
     (
         "GitHub token",
         (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
-        _matches(rb"\b(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_\w{82})\b"),
+        _matches(rb"(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_\w{82})\b"),
     ),
-    ("Hugging Face token", (b"hf_",), _matches(rb"\bhf_[A-Za-z0-9]{34}\b")),
-    ("Slack token", (b"xox",), _matches(rb"\bxox[abeprs]-\d[\w-]{20,}")),
+    ("Hugging Face token", (b"hf_",), _matches(rb"hf_[A-Za-z0-9]{34}\b")),
+    ("Slack token", (b"xox",), _matches(rb"xox[abeprs]-\d[\w-]{20,}")),
 )
 
 
