@@ -9,8 +9,7 @@ from typing import Any
 
 from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
 
-_CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE."
-_PERMISSION = "Check the permissions of these credentials."
+_CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and what they may do."
 _ENDPOINT = "Check AWS_ENDPOINT_URL_S3 and the network, and that the server runs."
 
 _CREDENTIAL_CODES = {
@@ -39,7 +38,7 @@ def file_errors(where: str) -> Iterator[None]:
 @contextlib.contextmanager
 def s3_errors(uri: str) -> Iterator[None]:
     """Turns an error of boto3, or an OSError, of the body into a StorageError about ``uri``."""
-    from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+    from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
     from s3transfer.exceptions import RetriesExceededError
 
     try:
@@ -50,10 +49,12 @@ def s3_errors(uri: str) -> Iterator[None]:
         raise Unreachable(f"{uri}: the connection broke: {error.last_exception}", hint=_ENDPOINT) from error
     except ClientError as error:
         raise from_response(error.response, uri, error.operation_name) from error
-    except HTTPClientError as error:
+    except (ConnectionError, HTTPClientError) as error:
         raise Unreachable(f"{uri}: {error}", hint=_ENDPOINT) from error
     except BotoCoreError as error:
         raise _from_botocore(error, uri) from error
+    except ValueError as error:
+        raise StorageError(f"{uri}: {error}", hint=_ENDPOINT) from error  # an endpoint that is no URL
     except OSError as error:
         raise _from_os(error, uri) from error
 
@@ -88,7 +89,7 @@ def from_response(response: Any, uri: str, operation: str = "") -> StorageError:
     if code in _REGION_CODES or status == 301:
         return StorageError(f"{uri}: {code}: {said}", hint="Set AWS_DEFAULT_REGION to the bucket's region.")
     if code == "AccessDenied" or status in (401, 403):
-        return AccessDenied(f"{uri}: access denied", hint=_PERMISSION)
+        return AccessDenied(f"{uri}: access denied", hint=_CREDENTIALS)
     if status >= 500:
         return Unreachable(f"{uri}: the server failed ({status} {code}): {said}", hint=_ENDPOINT)
     return StorageError(f"{uri}: {code}: {said}")

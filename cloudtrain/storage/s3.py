@@ -27,6 +27,10 @@ READ_ATTEMPTS = 3
 """botocore repeats a request, but not the reading of a body that breaks off."""
 
 
+class _Larger(Exception):
+    pass
+
+
 class S3Store:
     """A `Store` on any service that speaks Amazon S3's API.
 
@@ -40,9 +44,7 @@ class S3Store:
 
     def read(self, key: str) -> bytes:
         with s3_errors(self._uri(key)):
-            data = self._read(key)
-            assert data is not None
-            return data
+            return self._read(key)
 
     def write(self, key: str, data: bytes) -> None:
         with s3_errors(self._uri(key)):
@@ -80,13 +82,10 @@ class S3Store:
             return Entry(key, found["ContentLength"])
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
-        with s3_errors(join_uri(self.uri, prefix) if prefix else self.uri):
-            pages = connection().client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix):
-                for found in page.get("Contents", []):
-                    key = found["Key"][len(self.folder) :]
-                    if key and not is_temporary(key.rpartition("/")[2]):
-                        yield Entry(key, found["Size"])
+        with s3_errors(f"{self.uri}/{prefix}" if prefix else self.uri):
+            entries = self._list(prefix)
+            # Amazon lists in the order of keys; SeaweedFS puts a/b before a-b.
+            yield from entries if connection().is_aws else sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
         names = (self._object(key)["Key"] for key in keys)
@@ -100,8 +99,9 @@ class S3Store:
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
         with s3_errors(self._uri(key)), temporary_beside(path) as temporary:
-            data = self._read(key, largest=PART)
-            if data is None:
+            try:
+                data = self._read(key, largest=PART)
+            except _Larger:
                 self._download_parts(key, temporary, progress)
             else:
                 temporary.write_bytes(data)
@@ -126,21 +126,30 @@ class S3Store:
                 raise
             return True
 
-    def _read(self, key: str, largest: float = math.inf) -> bytes | None:
-        """The object, or None if it has more than ``largest`` bytes."""
+    def _list(self, prefix: str) -> Iterator[Entry]:
+        pages = connection().client.get_paginator("list_objects_v2")
+        for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix):
+            for found in page.get("Contents", []):
+                key = found["Key"][len(self.folder) :]
+                if key and not is_temporary(key.rpartition("/")[2]):
+                    yield Entry(key, found["Size"])
+
+    def _read(self, key: str, largest: float = math.inf) -> bytes:
+        """The object. Raises _Larger, and reads nothing, if it has more than ``largest`` bytes."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
-        for attempts_left in reversed(range(READ_ATTEMPTS)):
+        attempt = 1
+        while True:
             found = connection().client.get_object(**self._object(key))
             with contextlib.closing(found["Body"]) as body:
                 if found["ContentLength"] > largest:
-                    return None
+                    raise _Larger
                 try:
                     return body.read()
                 except (HTTPClientError, IncompleteReadError):
-                    if not attempts_left:
+                    if attempt == READ_ATTEMPTS:
                         raise
-        return None
+            attempt += 1
 
     def _download_parts(self, key: str, path: Path, progress: Progress | None) -> None:
         expected = self.stat(key)

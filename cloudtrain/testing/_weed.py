@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -53,7 +54,7 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
     """Start a server on the objects in ``data``, and wait until it answers a signed request.
 
     Configuration and log go into ``folder``. The server inherits the file descriptor ``alive``, and its
-    process id is written there. Raises StorageError if it is not installed, if ``port`` is taken, or if it
+    process id and host are written there. Raises StorageError if it is not installed, if ``port`` is taken, or if it
     does not come up; nothing is left running then.
     """
     executable = find_weed()
@@ -77,7 +78,7 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
         weed = Weed(process, account, ports)
         try:
             if alive is not None:
-                os.pwrite(alive, f"{process.pid:<20}".encode(), 0)
+                os.pwrite(alive, f"{process.pid} {socket.gethostname()}".encode(), 0)
             if _comes_up(weed):
                 return weed
         except BaseException:

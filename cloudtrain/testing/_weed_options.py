@@ -36,13 +36,13 @@ def pick_ports(s3_port: int = 0) -> list[int]:
 
     Raises StorageError if ``s3_port`` is given and taken.
     """
-    if s3_port and not _is_free(s3_port):
+    if s3_port and not is_free(s3_port):
         raise StorageError(f"port {s3_port} on {HOST} is taken", hint="Choose another, or leave it out.")
     ports = [s3_port] if s3_port else []
     for port in random.sample(PORTS, len(PORTS)):
         if len(ports) == 2 * len(SERVICES):
             break
-        if port != s3_port and _is_free(port):
+        if port != s3_port and is_free(port):
             ports.append(port)
     return ports
 
@@ -97,7 +97,8 @@ def remove_sockets(ports: Sequence[int]) -> None:
                 leftover.unlink()
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int) -> bool:
+    """Whether a server could listen on the port now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,0 +1,125 @@
+"""``cloudtrain s3``: an S3 server on this machine, for people without AWS."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from cloudtrain.testing import S3Daemon
+
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+class _Group(click.Group):
+    """Shows an error of cloudtrain as one message."""
+
+    def invoke(self, context: click.Context) -> Any:
+        from cloudtrain.errors import CloudtrainError
+
+        try:
+            return super().invoke(context)
+        except CloudtrainError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=_Group)
+def s3() -> None:
+    """An S3 server on this machine, for people without AWS.
+
+    \b
+    cloudtrain s3 start
+    eval "$(cloudtrain s3 env)"
+    cloudtrain s3 make-bucket data
+    """
+
+
+@s3.command()
+@click.option(
+    "--dir",
+    "data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the objects are kept.  [default: as last time, at first in the state folder]",
+)
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Listen here.  [default: as last time, at first a free one]"
+)
+@_json
+def start(data: Path | None, port: int | None, as_json: bool) -> None:
+    """Start the server; it runs until it is stopped.
+
+    It listens on loopback. S3 asks for its random keys; its inner services do not, so that other users of this
+    machine can reach the objects through them.
+    """
+    from cloudtrain.testing import start_s3
+
+    daemon, started = start_s3(data, port=port or 0)
+    if as_json:
+        click.echo(json.dumps({"started": started, **_describe(daemon)}))
+        return
+    click.echo(f"The S3 server {'runs' if started else 'runs already'} at {daemon.account.endpoint}")
+    click.echo(f"Objects are kept in {daemon.data}")
+    click.echo('To use it: eval "$(cloudtrain s3 env)"')
+
+
+@s3.command()
+def stop() -> None:
+    """Stop the server. Its objects and keys stay for the next start."""
+    from cloudtrain.testing import stop_s3
+
+    click.echo("The S3 server has stopped." if stop_s3() else "No S3 server runs.")
+
+
+@s3.command()
+@_json
+def status(as_json: bool) -> None:
+    """Say whether the server runs, and where; exit status 1 if it does not."""
+    from cloudtrain.testing import running_s3
+
+    daemon = running_s3()
+    if as_json:
+        click.echo(json.dumps({"running": daemon is not None, **(_describe(daemon) if daemon else {})}))
+    elif daemon:
+        click.echo(f"The S3 server runs at {daemon.account.endpoint} (process {daemon.pid})")
+        click.echo(f"Objects are kept in {daemon.data}")
+    else:
+        click.echo("No S3 server runs.")
+    if daemon is None:
+        raise SystemExit(1)
+
+
+@s3.command()
+@_json
+def env(as_json: bool) -> None:
+    """Print the AWS settings that lead to the server, keys included, for eval."""
+    settings = _running().account.env
+    if as_json:
+        click.echo(json.dumps(settings))
+    else:
+        for name, value in settings.items():
+            click.echo(f"export {name}={shlex.quote(value)}")
+
+
+@s3.command("make-bucket")
+@click.argument("name")
+def make_bucket(name: str) -> None:
+    """Make the bucket NAME on the server, if it is not there."""
+    _running().account.create_bucket(name)
+    click.echo(f"s3://{name}")
+
+
+def _running() -> S3Daemon:
+    from cloudtrain.testing import running_s3
+
+    daemon = running_s3()
+    if daemon is None:
+        raise click.ClickException("No S3 server runs.\n  Start one: cloudtrain s3 start")
+    return daemon
+
+
+def _describe(daemon: S3Daemon) -> dict[str, Any]:
+    return {"endpoint": daemon.account.endpoint, "data": str(daemon.data), "pid": daemon.pid}

@@ -1,0 +1,171 @@
+"""One S3 server per user that outlives the process which starts it: ``cloudtrain s3 start``.
+
+Its state is the folder ``s3`` in the user's state folder:
+
+- ``server.json``: endpoint, keys and data of the server that runs, or ran last;
+- ``alive``: locked by the server itself, so that the kernel tells whether it lives; holds its process id;
+- ``starting``: locked by who starts or stops it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from cloudtrain.errors import StorageError, Unreachable
+from cloudtrain.storage import state_home
+from cloudtrain.testing._account import S3Account
+from cloudtrain.testing._weed import STOP_TIMEOUT, launch
+from cloudtrain.testing._weed_options import is_free, remove_sockets, write_private
+
+ANSWER_TIMEOUT = 10.0
+"""Seconds that a server which lives may take to answer."""
+
+
+@dataclass(frozen=True)
+class S3Daemon:
+    """The S3 server of this user."""
+
+    account: S3Account
+    data: Path
+    """The folder with the objects."""
+    ports: tuple[int, ...]
+    pid: int
+
+
+def start_s3(data: Path | None = None, *, port: int = 0) -> tuple[S3Daemon, bool]:
+    """Start the server, unless it runs; returns it, and whether it was started now.
+
+    It keeps its keys from one start to the next, and, unless told otherwise, its data and, if free, its port.
+    Raises StorageError if it cannot be started, and Unreachable if one runs but does not answer.
+    """
+    folder = _folder()
+    with _locked(folder / "starting"):
+        found = running_s3()
+        if found is not None:
+            return found, False
+        last = _load(folder)
+        if last is not None:
+            remove_sockets(last.ports)
+            data = data or last.data
+            port = port or (last.ports[0] if is_free(last.ports[0]) else 0)
+        data = (data or folder / "data").absolute()
+        keys = last.account if last else S3Account.generate()
+        with _locked(folder / "alive") as alive:
+            os.ftruncate(alive, 0)
+            weed = launch(folder, data, keys, port=port, alive=alive)
+            daemon = S3Daemon(weed.account, data, tuple(weed.ports), weed.process.pid)
+            try:
+                _save(folder, daemon)
+            except BaseException:
+                weed.stop()
+                raise
+        return daemon, True
+
+
+def stop_s3() -> bool:
+    """End the server; False if none ran. Its data and keys stay for the next start."""
+    folder = _folder()
+    with _locked(folder / "starting"):
+        pid = _living(folder)
+        if pid is None:
+            return False
+        if not pid:
+            raise StorageError(
+                "the S3 server runs, but its start was cut short", hint="End the process weed."
+            )
+        os.kill(pid, signal.SIGTERM)
+        if not _wait_for_end(folder, STOP_TIMEOUT):
+            os.kill(pid, signal.SIGKILL)
+            _wait_for_end(folder, STOP_TIMEOUT)
+        last = _load(folder)
+        if last is not None:
+            remove_sockets(last.ports)
+        return True
+
+
+def running_s3() -> S3Daemon | None:
+    """The server, if it runs. Raises Unreachable if it lives but does not answer."""
+    folder = _folder()
+    deadline = time.monotonic() + ANSWER_TIMEOUT
+    while True:
+        pid = _living(folder)
+        if pid is None:
+            return None
+        found = _load(folder)
+        if found is not None and found.pid == pid and found.account.answers():
+            return found
+        if time.monotonic() > deadline:
+            hint = "Run: cloudtrain s3 stop"
+            raise Unreachable(f"the S3 server (process {pid}) does not answer", hint=hint)
+        time.sleep(0.1)
+
+
+def _folder() -> Path:
+    folder = state_home() / "s3"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """Holds the file's lock, and gives its descriptor; a child that inherits that holds the lock on."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _living(folder: Path) -> int | None:
+    """The process id of the server if it lives, 0 while it is being started.
+
+    Raises StorageError if it lives on another host that shares the folder.
+    """
+    try:
+        descriptor = os.open(folder / "alive", os.O_RDWR)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        pid, _, host = os.pread(descriptor, 1000, 0).decode().partition(" ")
+    finally:
+        os.close(descriptor)
+    if host not in ("", socket.gethostname()):
+        raise StorageError(f"the S3 server runs on the host {host}", hint="Stop it there.")
+    return int(pid or 0)
+
+
+def _wait_for_end(folder: Path, timeout: float) -> bool:
+    deadline = time.monotonic() + timeout
+    while _living(folder) is not None:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _save(folder: Path, daemon: S3Daemon) -> None:
+    write_private(folder / "server.json", json.dumps({**asdict(daemon), "data": str(daemon.data)}))
+
+
+def _load(folder: Path) -> S3Daemon | None:
+    try:
+        state = json.loads((folder / "server.json").read_text(encoding="utf-8"))
+        account = S3Account(**state["account"])
+        return S3Daemon(account, Path(state["data"]), tuple(state["ports"]), int(state["pid"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{folder / 'server.json'} is damaged", hint="Remove it.") from error
