@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Callable
 
@@ -95,21 +94,30 @@ def _each(
     max_workers: int,
 ) -> None:
     """Move all entries; when one fails, the others end at their next progress, and its error is raised."""
-    stopped = threading.Event()
+    failures: list[BaseException] = []
 
     def report(count: int) -> None:
-        if stopped.is_set():
+        if failures:
             raise StorageError("stopped, as another file failed")
         if progress:
             progress(count)
 
+    def run(entry: Entry) -> None:
+        if failures:
+            return
+        try:
+            move(entry, report)
+        except BaseException as error:
+            failures.append(error)
+
     with ThreadPoolExecutor(max_workers, thread_name_prefix="cloudtrain-transfer") as pool:
         try:
-            for future in as_completed([pool.submit(move, entry, report) for entry in entries]):
-                future.result()
-        finally:
-            stopped.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            for _ in pool.map(run, entries):
+                pass
+        except BaseException as error:  # Ctrl-C
+            failures.append(error)
+    if failures:
+        raise failures[0]
 
 
 def _make_folder(folder: Path) -> None:

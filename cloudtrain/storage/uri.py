@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from cloudtrain.errors import StorageError
 
@@ -31,7 +32,7 @@ def uri_to_path(uri: str) -> Path:
     Raises StorageError for a relative path or a host other than this one (RFC 8089).
     """
     parts = urlsplit(uri)
-    path = unquote(parts.path)
+    path = os.fsdecode(unquote_to_bytes(parts.path))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not path or "\0" in path:
         raise StorageError(f"{uri!r} names no absolute path", hint="Write three slashes: file:///folder.")
     if parts.query or parts.fragment:
