@@ -6,8 +6,9 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pathspec import GitIgnoreSpec
+from pathspec import GitIgnoreSpec, PathSpec
 
 from cloudtrain.errors import InvalidSource
 
@@ -16,10 +17,15 @@ ALWAYS_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store"
 
 @dataclass(frozen=True)
 class _Level:
-    """The patterns of one ignore file; ``base`` is the length of its folder's path with the slash."""
+    """The patterns of one ignore file; ``base`` is the length of its folder's path with the slash.
+
+    For a file, GitIgnoreSpec sets patterns of the file itself above those of the folders it is in. For a
+    folder it would do the same, and in ``*``, ``!*/`` the folder would be lost: there the last match holds.
+    """
 
     base: int
-    spec: GitIgnoreSpec
+    files: GitIgnoreSpec
+    folders: PathSpec[Any]
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,12 @@ class IgnoreRules:
 
     def leave_out(self, path: str, *, is_folder: bool) -> bool:
         """Whether the entry at ``path``, an absolute path in the tree, stays out."""
-        if is_folder:
-            path += "/"
         for level in (*reversed(self.cloudtrainignore), *reversed(self.gitignore)):
-            decision = level.spec.check_file(path[level.base :]).include
+            relative = path[level.base :]
+            check = (
+                level.folders.check_file(relative + "/") if is_folder else level.files.check_file(relative)
+            )
+            decision = check.include
             if decision is not None:
                 return decision
         return False
@@ -83,7 +91,8 @@ def _read(path: str, base: int) -> tuple[_Level, ...]:
         return ()
     except OSError as error:
         raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
-    return (_Level(base, GitIgnoreSpec.from_lines(_pattern(line) for line in lines)),)
+    spec = GitIgnoreSpec.from_lines(_pattern(line) for line in lines)
+    return (_Level(base, spec, PathSpec(spec.patterns)),)
 
 
 def _pattern(line: str) -> str:
