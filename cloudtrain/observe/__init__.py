@@ -2,5 +2,6 @@
 
 from cloudtrain.observe.events import EventLog, parse_events, read_events
 from cloudtrain.observe.heartbeat import beat
+from cloudtrain.observe.summary import Summary, summarize
 
-__all__ = ["EventLog", "beat", "parse_events", "read_events"]
+__all__ = ["EventLog", "Summary", "beat", "parse_events", "read_events", "summarize"]

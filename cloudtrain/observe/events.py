@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
@@ -32,7 +32,7 @@ class EventLog:
         return record
 
 
-def parse_events(lines: Iterator[str] | list[str]) -> Iterator[dict[str, Any]]:
+def parse_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The events in ``lines``; a line cut short by a crash is passed over."""
     for line in lines:
         try:

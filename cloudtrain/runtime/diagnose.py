@@ -61,7 +61,7 @@ def diagnose(ending: Ending, host: str, *, memory_kills: int = 0) -> FailureRepo
     else:
         kind = _by_exception(exception_type, message)
         hint = _HINTS.get(kind, "")
-        if exception_type is None and ending.log_tail:
+        if exception_type is None and not message and ending.log_tail:
             message = f"its last line: {ending.log_tail[-1]}"
     return FailureReport(
         failure_class=kind,
@@ -93,8 +93,11 @@ def first_cause(reports: list[FailureReport]) -> FailureReport:
 
 def _exception(ending: Ending) -> tuple[str | None, str, str]:
     """Type, message and traceback: from the rank's own record, else from what it printed."""
-    if ending.record and ending.record.exception_type:
-        return ending.record.exception_type, ending.record.message, ending.record.traceback
+    record = ending.record
+    if record and record.exception_type == "SystemExit":
+        return None, record.message, ""  # exit("why") has no traceback that helps
+    if record and record.exception_type:
+        return record.exception_type, record.message, record.traceback
     starts = [
         number for number, line in enumerate(ending.log_tail) if line.startswith("Traceback (most recent")
     ]

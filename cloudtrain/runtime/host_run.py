@@ -59,12 +59,9 @@ class HostRun:
         self._leader = leader
         self._phases = Phases(events)
         self._events = events
+        metrics = plan.settings.metric_definitions
         self._output = OutputMerger(
-            1,
-            plan.paths.logs,
-            MetricFinder(plan.settings.metric_definitions, events.emit)
-            if plan.settings.metric_definitions
-            else None,
+            1, plan.paths.logs, MetricFinder(metrics, events.emit) if metrics else None
         )
         self._sync: CheckpointSync | None = None
         self._python = ""
@@ -199,13 +196,14 @@ class HostRun:
 
     def _watch(self, launch: Launch) -> None:
         """Look at the ranks; tell the leader of those that ended badly, and of the end of all."""
+        running = launch.running  # asked first: of ranks that are not running, poll() has the endings
         for ending in launch.poll():
             self._events.emit("rank-ended", rank=ending.rank, exit_code=ending.exit_code)
             if ending.exit_code and not self._stopping:
                 kills = memory_kill_count() - self._memory_kills
                 report = diagnose(ending, self._plan.host.current, memory_kills=kills)
                 self._leader.send({"type": "failed", "report": report.to_dict()})
-        if not launch.running and not self._done:
+        if not running and not self._done:
             self._done = True
             if self._stopping or not any(ending.exit_code for ending in launch.endings.values()):
                 self._leader.send({"type": "done"})

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from cloudtrain.contract import Paths
+from cloudtrain.contract import JobStatus, Paths
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Coordinator
 from cloudtrain.runtime.host_run import HostRun, Outcome
-from cloudtrain.runtime.member import JOIN_TIMEOUT, Inbox, Member, free_port, listen
+from cloudtrain.runtime.member import JOIN_TIMEOUT, Inbox, JoinInterrupted, Member, free_port, listen
 from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.rank import die_with_parent
 
@@ -65,7 +65,11 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
         master = (settings.master_addr or host.leader, settings.master_port or free_port())
         coordinator = Coordinator(listener, host.hosts, token, master=master, join_timeout=JOIN_TIMEOUT)
         coordinator.start()
-    outcome = HostRun(plan, environ, inbox, Member.join(host.current, rendezvous, inbox), events).run()
+    try:
+        leader = Member.join(host.current, rendezvous, inbox)
+    except JoinInterrupted:
+        return Outcome(JobStatus.INTERRUPTED)
+    outcome = HostRun(plan, environ, inbox, leader, events).run()
     if coordinator:
         coordinator.join()
     return outcome

@@ -62,6 +62,10 @@ def free_port(address: str = "") -> int:
         return port
 
 
+class JoinInterrupted(PlatformError):
+    """A signal came before the leader was found."""
+
+
 class Member:
     """Sends to the leader; what the leader says is put into ``inbox``, as is ``{"type": "lost"}``."""
 
@@ -76,6 +80,7 @@ class Member:
         """Find the leader and join.
 
         Raises:
+            JoinInterrupted: a message came into ``inbox`` meanwhile.
             PlatformError: the leader was not there within ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
@@ -85,6 +90,8 @@ class Member:
                 connection = socket.create_connection(address, timeout=5)
                 break
             except (OSError, ValueError) as error:
+                if not inbox.empty():
+                    raise JoinInterrupted(f"{host}: stopped before the leader was found") from None
                 if time.monotonic() > deadline:
                     raise PlatformError(
                         f"{host}: the leader was not found at {rendezvous} within {timeout:.0f} s: {error}",

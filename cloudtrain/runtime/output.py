@@ -14,6 +14,7 @@ from typing import BinaryIO, Callable
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 16
 """Bytes after which a line without an end is passed on all the same."""
+DRAIN_READS = 1024
 TAIL_LINES = 50
 IDLE_SECONDS = 0.5
 """How long an unfinished line may wait for its end before it is shown."""
@@ -117,8 +118,10 @@ class OutputMerger:
                 for stream in self._streams:
                     self._pass_on(stream, stream.rest())
         for stream in self._streams:
-            while self._drain(stream, READ_SIZE):
-                pass
+            # bounded: a process that got away from us may write for ever
+            for _ in range(DRAIN_READS):
+                if not self._drain(stream, READ_SIZE):
+                    break
             self._pass_on(stream, stream.rest())
 
     def _drain(self, stream: Stream, size: int) -> bool:

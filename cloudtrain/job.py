@@ -1,0 +1,129 @@
+"""A job that was submitted: how it is, what it printed, what it left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.errors import JobNotFound, NotFound, TrainingFailed
+from cloudtrain.index import find_job
+from cloudtrain.platforms import JobDescription, Platform, get_platform
+from cloudtrain.storage import open_store, split_uri
+from cloudtrain.storage.transfer import download_tree
+
+POLL_SECONDS = 0.2
+
+
+class Job:
+    """A handle on one job. It holds no state of its own: every question is put to the platform.
+
+    >>> job = Estimator(entry_point="train.py").fit(wait=False)  # doctest: +SKIP
+    >>> job.wait().model_data                                    # doctest: +SKIP
+    's3://bucket/out/train-20261121-120509-k3f9/output/model.tar.gz'
+    """
+
+    def __init__(self, name: str, platform: Platform) -> None:
+        self.name = name
+        self.platform = platform
+
+    @classmethod
+    def attach(cls, name: str, platform: str | None = None) -> Job:
+        """The job called ``name``; its platform is looked up among the jobs submitted from here.
+
+        Raises:
+            JobNotFound: no job of this name was submitted from this machine, and no platform was given.
+        """
+        if platform is None:
+            entry = find_job(name)
+            if entry is None:
+                raise JobNotFound(f"there is no job {name}", hint="See the jobs with: cloudtrain list")
+            platform = entry.platform
+        job = cls(name, get_platform(platform))
+        job.describe()
+        return job
+
+    def describe(self) -> JobDescription:
+        """All that the platform knows of the job now."""
+        return self.platform.describe(self.name)
+
+    @property
+    def status(self) -> JobStatus:
+        return self.describe().status
+
+    @property
+    def failure(self) -> FailureReport | None:
+        """Which rank died first and why, if the job failed."""
+        return self.describe().failure
+
+    @property
+    def model_data(self) -> str | None:
+        """The URI of the model; None where the job has left none (yet)."""
+        return self.describe().model_data
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last value of each metric of ``metric_definitions``."""
+        return dict(self.describe().metrics)
+
+    def logs(self) -> str:
+        """What all ranks have printed so far, each line prefixed by its rank."""
+        return "".join(f"{line}\n" for line in self.platform.logs(self.name))
+
+    def follow(self) -> Iterator[str]:
+        """The same line by line, as it comes, until the job ends."""
+        return self.platform.logs(self.name, follow=True)
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, and return it.
+
+        Args:
+            timeout: seconds to wait at most.
+
+        Raises:
+            TrainingFailed: it failed; the exception carries the `FailureReport`.
+            TimeoutError: it has not ended in time. It goes on.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not (description := self.describe()).status.is_final:
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(f"job {self.name} is still {description.status} after {timeout:g} s")
+            time.sleep(POLL_SECONDS)
+        self.raise_if_failed(description)
+        return self
+
+    def raise_if_failed(self, description: JobDescription) -> None:
+        """Raises TrainingFailed where ``description`` is that of a failed job."""
+        if description.failure is not None:
+            raise TrainingFailed(self.name, description.failure)
+
+    def stop(self) -> None:
+        """Ask the job to end: ranks get SIGTERM, and their grace to write a checkpoint."""
+        self.platform.stop(self.name)
+
+    def download(self, folder: str | Path = ".") -> list[Path]:
+        """Copy the model and the other outputs into ``folder``, and name what was copied.
+
+        Raises:
+            NotFound: the job has left nothing (yet).
+        """
+        description = self.describe()
+        uris = [uri for uri in (description.model_data, description.output_data) if uri]
+        if not uris:
+            raise NotFound(f"job {self.name} ({description.status}) has left no model and no output")
+        return [_download(uri, Path(folder)) for uri in uris]
+
+    def __repr__(self) -> str:
+        return f"<Job {self.name} on {self.platform.name}>"
+
+
+def _download(uri: str, folder: Path) -> Path:
+    parent, name = split_uri(uri)
+    target = folder / name
+    if open_store(parent).stat(name) is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        open_store(parent).download(name, target)
+    else:  # not compressed: a folder
+        download_tree(open_store(uri), target)
+    return target

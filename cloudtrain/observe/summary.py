@@ -1,0 +1,40 @@
+"""What the events of a job add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Summary:
+    """Of the last attempt, for phases; of the whole job, for metrics and uploads."""
+
+    phase: str | None = None
+    """The phase that the job is in."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Seconds of each phase that has ended, on the slowest host."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last value of each metric."""
+    uploaded: dict[str, str] = field(default_factory=dict)
+    """The URI of each kind of output."""
+
+
+def summarize(events: Iterable[dict[str, Any]]) -> Summary:
+    """Add up the records of ``events.jsonl``, given in order."""
+    summary = Summary()
+    for event in events:
+        kind = event.get("event")
+        if kind == "attempt":
+            summary.phases.clear()
+        elif kind == "phase" and event["state"] == "began":
+            summary.phase = event["phase"]
+        elif kind == "phase":
+            seconds = max(event["seconds"], summary.phases.get(event["phase"], 0.0))
+            summary.phases[event["phase"]] = seconds
+        elif kind == "metric":
+            summary.metrics[event["name"]] = event["value"]
+        elif kind == "uploaded":
+            summary.uploaded.setdefault(event["kind"], event["uri"])
+    return summary

@@ -1,0 +1,111 @@
+"""What every platform can do, and what some can do besides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.spec import TrainingJob
+
+
+@dataclass(frozen=True)
+class Request:
+    """Exactly what a platform will be asked for, as data.
+
+    ``body`` can be shown and stored: a variable that is likely to hold a secret stands in it as ``***``. The
+    values go beside it in ``secrets``, and nowhere else.
+    """
+
+    platform: str
+    job_name: str
+    body: Mapping[str, Any]
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def to_json(self) -> str:
+        """What ``--dry-run`` prints."""
+        return json.dumps(self.body, indent=2, ensure_ascii=False)
+
+
+@dataclass(frozen=True)
+class JobDescription:
+    """How a job is and what it has left so far. Times are in seconds since the epoch, durations in seconds."""
+
+    name: str
+    platform: str
+    status: JobStatus
+    submitted_at: float
+    started_at: float | None = None
+    ended_at: float | None = None
+    attempt: int = 0
+    exit_code: int | None = None
+    """Of the job as a whole: 0, or that of the rank that failed first. None while it runs."""
+    failure: FailureReport | None = None
+    reason: str = ""
+    """Why it ended early, where it is no failure."""
+    phase: str | None = None
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """How long each phase took, on the slowest host."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last value of each metric."""
+    model_data: str | None = None
+    output_data: str | None = None
+    checkpoint_uri: str | None = None
+    place: str = ""
+    """Where the platform keeps the job: a folder, a page of a console."""
+
+    def to_dict(self) -> dict[str, Any]:
+        record = asdict(self)
+        record["status"] = str(self.status)
+        record["failure"] = self.failure.to_dict() if self.failure else None
+        return record
+
+
+class Platform(Protocol):
+    """A place where jobs run. Jobs are known by their name, which is unique on a platform."""
+
+    name: str
+
+    def render(self, job: TrainingJob) -> Request:
+        """The request for a job that has a name and, if it has an entry point, a packed source.
+
+        No side effects, no network. Raises InvalidJob for what this platform cannot do.
+        """
+        ...
+
+    def submit(self, request: Request) -> None:
+        """Start what was rendered, and return when the platform has taken it on.
+
+        Raises JobExists, or another PlatformError or StorageError; then nothing is left behind.
+        """
+        ...
+
+    def describe(self, job_name: str) -> JobDescription:
+        """Raises JobNotFound."""
+        ...
+
+    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        """The lines that ranks printed, each prefixed by its rank; with ``follow``, until the job ends.
+
+        Raises JobNotFound.
+        """
+        ...
+
+    def stop(self, job_name: str) -> None:
+        """Ask the job to end: ranks get SIGTERM and their grace. Raises JobNotFound."""
+        ...
+
+    def list(self) -> Iterator[JobDescription]:
+        """All jobs the platform knows, the newest first."""
+        ...
+
+
+@runtime_checkable
+class Events(Protocol):
+    """The ability to tell of phases, progress and metrics as they come."""
+
+    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        """The records of ``events.jsonl`` (`cloudtrain.observe`); with ``follow``, until the job ends."""
+        ...

@@ -1,0 +1,208 @@
+"""The local platform: submit, describe, logs, stop, list."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
+from cloudtrain.errors import JobExists, JobNotFound, NotFound, PlatformError, StorageError
+from cloudtrain.observe import parse_events, read_events, summarize
+from cloudtrain.platforms.base import JobDescription, Request
+from cloudtrain.platforms.local import render as rendering
+from cloudtrain.platforms.local.folder import JobFolder, State, jobs_home
+from cloudtrain.platforms.local.follow import follow_lines
+from cloudtrain.spec import TrainingJob
+from cloudtrain.spec.names import clean
+from cloudtrain.storage import open_store, split_uri, uri_scheme
+
+LEFT_BEHIND = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+)  # fmt: skip
+"""Variables of a job that this client may itself run in; the new job is not part of that one."""
+
+
+class LocalPlatform:
+    """Runs jobs as processes of this machine. They outlive the client; nothing is left of them but a folder."""
+
+    name = "local"
+
+    def render(self, job: TrainingJob) -> Request:
+        return rendering.render(job)
+
+    def submit(self, request: Request) -> None:
+        settings = Settings.from_environ(request.body["environment"])
+        check_inputs(settings)
+        folder = JobFolder.of(request.job_name)
+        try:
+            folder.path.mkdir(parents=True, mode=0o700)
+        except FileExistsError:
+            raise JobExists(
+                f"there is already a local job {request.job_name}", hint="Choose another job_name."
+            ) from None
+        try:
+            folder.write_request(request.to_json())
+            folder.write_state(State(JobStatus.PENDING, submitted_at=time.time()))
+            folder.log.touch()
+            _start_supervisor(folder, request)
+        except OSError as error:
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise PlatformError(f"the job cannot be started: {error}") from error
+
+    def describe(self, job_name: str) -> JobDescription:
+        return _describe(_existing(job_name))
+
+    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        folder = _existing(job_name)
+        return follow_lines(
+            folder.log, while_=(lambda: not _settled(folder).status.is_final) if follow else None
+        )
+
+    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        folder = _existing(job_name)
+        lines = follow_lines(
+            folder.events, while_=(lambda: not _settled(folder).status.is_final) if follow else None
+        )
+        return parse_events(lines)
+
+    def stop(self, job_name: str) -> None:
+        folder = _existing(job_name)
+        if _settled(folder).status.is_final:
+            return
+        folder.stop_mark.touch()
+        # a supervisor that has not written its pid yet looks for the mark before it starts anything
+        pid = folder.read_state().pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+
+    def list(self) -> Iterator[JobDescription]:
+        home = jobs_home()
+        folders = [JobFolder(path) for path in home.iterdir()] if home.is_dir() else []
+        known = [folder for folder in folders if (folder.path / "state.json").exists()]
+        for folder in sorted(known, key=lambda folder: folder.read_state().submitted_at, reverse=True):
+            yield _describe(folder)
+
+
+def check_inputs(settings: Settings) -> None:
+    """Refuse, before anything starts, what cannot go well.
+
+    Raises:
+        NotFound: a channel is empty or missing, or the bucket of an output is.
+        AccessDenied, Unreachable: as for any use of that storage.
+    """
+    for name, uri in settings.channels:
+        if not _something_at(uri):
+            raise NotFound(
+                f"channel {name!r}: there is nothing at {uri}",
+                hint="Check the bucket and the prefix, or upload the data first.",
+            )
+    for uri in {settings.output_uri, settings.checkpoint_uri}:
+        if uri_scheme(uri) == "s3":
+            open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
+
+
+def _something_at(uri: str) -> bool:
+    if any(not entry.key.endswith("/") for entry in open_store(uri).list()):
+        return True
+    try:
+        parent, name = split_uri(uri)
+    except StorageError:
+        return False
+    return open_store(parent).stat(name) is not None
+
+
+def _start_supervisor(folder: JobFolder, request: Request) -> None:
+    lock = folder.lock()
+    assert lock is not None, "the folder is new"
+    environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
+    try:
+        with open(folder.path / "supervisor.log", "ab") as log:
+            subprocess.Popen(
+                [
+                    request.body["python"],
+                    "-m",
+                    "cloudtrain.platforms.local.supervisor",
+                    str(folder.path),
+                    str(lock),
+                ],
+                env={**environ, **request.secrets},
+                cwd=folder.path,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+    finally:
+        os.close(lock)
+
+
+def _belongs_to_a_job(variable: str) -> bool:
+    return variable in LEFT_BEHIND or variable.startswith(("SM_", "TORCHELASTIC_"))
+
+
+def _existing(job_name: str) -> JobFolder:
+    folder = JobFolder.of(job_name)
+    if clean(job_name) != job_name or not (folder.path / "state.json").exists():
+        raise JobNotFound(f"there is no local job {job_name}", hint="See the jobs with: cloudtrain list")
+    return folder
+
+
+def _settled(folder: JobFolder) -> State:
+    """The job's state; one whose supervisor is gone without a word is closed as failed, for good."""
+    state = folder.read_state()
+    if state.status.is_final:
+        return state
+    lock = folder.lock()
+    if lock is None:
+        return state
+    try:
+        state = folder.read_state()  # it may have ended between the two looks
+        if not state.status.is_final:
+            failure = FailureReport(
+                FailureClass.KILLED,
+                "the supervisor of the job is gone: it was killed, or the machine was restarted",
+                "Submit the job again: it resumes from its last checkpoint.",
+                exit_code=137,
+                time=time.time(),
+            )
+            state = replace(
+                state, status=JobStatus.FAILED, ended_at=time.time(), exit_code=137, failure=failure
+            )
+            folder.write_state(state)
+    finally:
+        os.close(lock)
+    return state
+
+
+def _describe(folder: JobFolder) -> JobDescription:
+    state = _settled(folder)
+    summary = summarize(read_events(folder.events))
+    settings = Settings.from_environ(folder.read_request()["environment"])
+    return JobDescription(
+        name=folder.name,
+        platform="local",
+        status=state.status,
+        submitted_at=state.submitted_at,
+        started_at=state.started_at,
+        ended_at=state.ended_at,
+        attempt=state.attempt,
+        exit_code=state.exit_code,
+        failure=state.failure,
+        reason=state.reason,
+        phase=None if state.status.is_final else summary.phase,
+        phases=summary.phases,
+        metrics=summary.metrics,
+        model_data=summary.uploaded.get("model"),
+        output_data=summary.uploaded.get("output"),
+        checkpoint_uri=settings.checkpoint_uri or None,
+        place=str(folder.path),
+    )

@@ -1,0 +1,186 @@
+"""The process that carries out one local job: ``python -m cloudtrain.platforms.local.supervisor FOLDER LOCK``.
+
+Starts one runtime for each host, waits, starts them again after a failure where the job allows it, and writes
+the outcome. It holds the lock of the job's folder: when it is gone, however it ended, everybody can see that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import FailureClass, FailureReport, Host, JobStatus
+from cloudtrain.observe import EventLog
+from cloudtrain.platforms.local.folder import JobFolder, State
+from cloudtrain.runtime.coordinator import lost_host
+
+POLL_SECONDS = 0.02
+END_SECONDS = 60.0
+"""How long the runtimes may take for their last uploads, once the grace is over."""
+
+SIGNAL = "ended by a signal from outside"
+
+NOT_WORTH_A_RETRY = (
+    FailureClass.SYNTAX_ERROR,
+    FailureClass.IMPORT_ERROR,
+    FailureClass.REQUIREMENTS,
+    FailureClass.MISSING_DATA,
+)
+"""They would fail the same way again."""
+
+
+class Supervisor:
+    """One job from its first attempt to its outcome."""
+
+    def __init__(self, folder: JobFolder) -> None:
+        self._folder = folder
+        self._request = folder.read_request()
+        self._events = EventLog(folder.events, "supervisor")
+        self._state: State = folder.read_state()
+        self._runtimes: dict[str, subprocess.Popen[bytes]] = {}
+        self._signalled = False
+        self._ended_by = ""
+        """Why the job is to end before its time."""
+        self._kill_at: float | None = None
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
+        attempts = self._request["max_retry_attempts"] + 1
+        for attempt in range(attempts):
+            self._update(attempt=attempt)
+            self._events.emit("attempt", attempt=attempt)
+            failure = self._attempt(attempt)
+            if failure is None or self._ended_by or failure.failure_class in NOT_WORTH_A_RETRY:
+                break
+            if attempt + 1 < attempts:
+                self._events.emit("retry", attempt=attempt + 1, failure=failure.summary())
+                self._say(
+                    f"[cloudtrain] {failure.summary()}; starting again, retry {attempt + 1} of {attempts - 1}"
+                )
+        self._finish(failure)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._signalled = True
+
+    def _attempt(self, attempt: int) -> FailureReport | None:
+        """Run all hosts once; None when none of them failed."""
+        (self._folder.path / "leader").unlink(missing_ok=True)
+        for name in self._request["hosts"]:
+            self._prepare_host(name)
+        if not self._folder.stop_mark.exists():
+            with open(self._folder.log, "ab") as log:
+                self._runtimes = {
+                    name: self._start(name, attempt, log.fileno()) for name in self._request["hosts"]
+                }
+        deadline = (self._state.started_at or time.time()) + self._request["max_run"]
+        while any(process.poll() is None for process in self._runtimes.values()):
+            time.sleep(POLL_SECONDS)
+            if self._signalled:
+                self._end_early(SIGNAL)
+            if time.time() > deadline and not self._ended_by:
+                self._end_early(f"max_run of {self._request['max_run']} s is over")
+            if self._kill_at is not None and time.monotonic() > self._kill_at:
+                for process in self._runtimes.values():
+                    process.kill()
+        return self._failure()
+
+    def _prepare_host(self, name: str) -> None:
+        """Write what the platform owes a container: its configuration, and empty folders for a new attempt."""
+        paths = self._folder.host(name)
+        for folder in (paths.model, paths.output, paths.code):
+            shutil.rmtree(folder, ignore_errors=True)
+        paths.make()
+        hosts = tuple(self._request["hosts"])
+        loopback = "lo0" if sys.platform == "darwin" else "lo"
+        host = Host(name, hosts, loopback, self._request["instance_type"])
+        documents = {
+            "hyperparameters.json": self._request["hyperparameters"],
+            "resourceconfig.json": host.to_document(),
+            "inputdataconfig.json": self._request["channels"],
+        }
+        for file, content in documents.items():
+            (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
+
+    def _start(self, name: str, attempt: int, log: int) -> subprocess.Popen[bytes]:
+        shown: dict[str, Any] = self._request["environment"]
+        # a secret stands as *** in the request; its value is in our own environment
+        environment = {
+            key: os.environ.get(key, value) if value == "***" else value for key, value in shown.items()
+        }
+        return subprocess.Popen(
+            [self._request["python"], "-m", "cloudtrain.runtime"],
+            env={
+                **os.environ,
+                **environment,
+                "SAGEMAKER_BASE_DIR": str(self._folder.host(name).base),
+                "CLOUDTRAIN_ATTEMPT": str(attempt),
+                "CLOUDTRAIN_DIE_WITH_PARENT": "1",
+            },
+            cwd=self._folder.host(name).base,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+
+    def _end_early(self, why: str) -> None:
+        """Pass the stop on to every host."""
+        if self._ended_by:
+            return
+        self._ended_by = why
+        self._kill_at = time.monotonic() + self._request["stop_grace"] + END_SECONDS
+        self._update(status=JobStatus.STOPPING)
+        for process in self._runtimes.values():
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+
+    def _failure(self) -> FailureReport | None:
+        """The report that the hosts agreed on; where none could write one, who was lost."""
+        codes = {name: process.returncode for name, process in self._runtimes.items()}
+        for name in codes:
+            with contextlib.suppress(FileNotFoundError):
+                return FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
+        for name, code in codes.items():
+            if code not in (0, 128 + signal.SIGTERM) and not self._ended_by:
+                ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+                return lost_host(name, f"its runtime {ending}: see job.log")
+        return None
+
+    def _finish(self, failure: FailureReport | None) -> None:
+        stopped = self._folder.stop_mark.exists()
+        codes = [process.returncode for process in self._runtimes.values()]
+        reason = ""
+        if failure is not None:
+            status, code = JobStatus.FAILED, failure.exit_code or 1
+        elif self._runtimes and not any(codes):
+            status, code = JobStatus.COMPLETED, 0
+        else:
+            reason = "stopped by the user" if stopped else self._ended_by
+            status = JobStatus.INTERRUPTED if reason == SIGNAL else JobStatus.STOPPED
+            code = 128 + signal.SIGTERM
+        self._events.emit("job", status=str(status), exit_code=code)
+        self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())
+
+    def _update(self, **changes: Any) -> None:
+        self._state = replace(self._state, **changes)
+        self._folder.write_state(self._state)
+
+    def _say(self, line: str) -> None:
+        with open(self._folder.log, "a") as log:
+            log.write(line + "\n")
+
+
+if __name__ == "__main__":
+    # the lock stays with this process: the runtimes do not inherit it
+    os.set_inheritable(int(sys.argv[2]), False)
+    Supervisor(JobFolder(Path(sys.argv[1]))).run()

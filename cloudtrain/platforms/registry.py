@@ -1,0 +1,46 @@
+"""Finds platforms by name, and imports only the one that is asked for.
+
+A third party adds one with an entry point in the group ``cloudtrain.platforms``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, cast
+
+from cloudtrain.errors import UnknownPlatform, nearest
+from cloudtrain.platforms.base import Platform
+
+GROUP = "cloudtrain.platforms"
+
+BUILT_IN = {"local": "cloudtrain.platforms.local:LocalPlatform"}
+"""Our own, known without a look at the metadata of every installed package."""
+
+
+def platform_names() -> list[str]:
+    """Ours and those that are installed beside us."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def get_platform(name: str) -> Platform:
+    """The platform called ``name``.
+
+    Raises:
+        UnknownPlatform: there is none of this name, or it cannot be imported; the message says why.
+    """
+    target = BUILT_IN.get(name)
+    try:
+        if target:
+            module, _, attribute = target.partition(":")
+            return cast(Platform, getattr(import_module(module), attribute)())
+        for point in entry_points(group=GROUP, name=name):
+            return _load(point)
+    except ImportError as error:
+        raise UnknownPlatform(f"platform {name!r} cannot be loaded: {error}") from error
+    raise UnknownPlatform(f"there is no platform {name!r}", hint=nearest(name, platform_names()))
+
+
+def _load(point: EntryPoint) -> Platform:
+    factory: Any = point.load()
+    return cast(Platform, factory())

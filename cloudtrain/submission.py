@@ -1,0 +1,87 @@
+"""The way of a job from its description to a platform."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cloudtrain.config import read_config
+from cloudtrain.index import IndexEntry, add_job
+from cloudtrain.job import Job
+from cloudtrain.packaging import SourceArchive, check_entry_point, pack
+from cloudtrain.platforms import Platform, Request, get_platform
+from cloudtrain.spec import Source, TrainingJob, new_job_name
+from cloudtrain.storage import join_uri, open_store, state_home
+
+OnUpload = Callable[[int], None]
+"""Called with the number of bytes just uploaded."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job that is ready: packed and rendered, nothing uploaded, nothing started."""
+
+    job: TrainingJob
+    platform: Platform
+    request: Request
+    archive: SourceArchive | None
+
+    def submit(self, on_upload: OnUpload | None = None) -> Job:
+        """Upload the source, unless it is there already, and hand the request to the platform.
+
+        Raises:
+            StorageError: the source cannot be uploaded.
+            PlatformError: the platform refuses the job.
+        """
+        if self.archive and self.job.source and self.job.source.uri != self.archive.path.as_uri():
+            folder, _, name = self.job.source.uri.rpartition("/")
+            open_store(folder).upload(self.archive.path, name, on_upload, if_absent=True)
+        self.platform.submit(self.request)
+        add_job(IndexEntry(self.request.job_name, self.platform.name, time.time()))
+        return Job(self.request.job_name, self.platform)
+
+
+def prepare(fields: Mapping[str, Any]) -> Submission:
+    """Validate, pack and render a job; ``fields`` go before those of the config file.
+
+    Raises:
+        InvalidJob: the description is wrong.
+        InvalidSource: the source cannot be packed.
+        UnknownPlatform: there is no such platform.
+    """
+    job = TrainingJob.from_dict({**read_config(), **fields})
+    platform = get_platform(job.platform or default_platform(job))
+    entry_point = job.entry_point
+    archive = None
+    if entry_point is not None:
+        source_dir = Path(job.source_dir) if job.source_dir else None
+        name = check_entry_point(source_dir, entry_point)
+        archive = pack(
+            source_dir or Path(entry_point),
+            [Path(path) for path in job.dependencies],
+            cache_dir=state_home() / "archives",
+            allow_secrets=job.allow_secrets,
+        )
+        job = msgspec.structs.replace(job, entry_point=name, source=_source(job, archive))
+    if job.job_name is None:
+        base = job.base_job_name or Path(entry_point or platform.name).stem
+        job = msgspec.structs.replace(job, job_name=new_job_name(base))
+    return Submission(job, platform, platform.render(job), archive)
+
+
+def default_platform(job: TrainingJob) -> str:
+    """Where a job runs that does not say so."""
+    return "sagemaker" if (job.instance_type or "").startswith("ml.") else "local"
+
+
+def _source(job: TrainingJob, archive: SourceArchive) -> Source:
+    """Where the archive goes: below ``code_location`` under its hash, or it stays in the cache."""
+    uri = archive.path.as_uri()
+    if job.code_location:
+        uri = join_uri(job.code_location, archive.sha256, archive.path.name)
+    return Source(uri, archive.sha256)
