@@ -10,7 +10,7 @@ from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, TrainingFailed
 from cloudtrain.index import find_job
 from cloudtrain.platforms import JobDescription, Platform, get_platform
-from cloudtrain.storage import open_store, split_uri
+from cloudtrain.storage import Progress, open_store, split_uri
 from cloudtrain.storage.transfer import download_tree
 
 POLL_SECONDS = 0.2
@@ -102,8 +102,11 @@ class Job:
         """Ask the job to end: ranks get SIGTERM, and their grace to write a checkpoint."""
         self.platform.stop(self.name)
 
-    def download(self, folder: str | Path = ".") -> list[Path]:
+    def download(self, folder: str | Path = ".", progress: Progress | None = None) -> list[Path]:
         """Copy the model and the other outputs into ``folder``, and name what was copied.
+
+        Args:
+            progress: called with the number of bytes just copied.
 
         Raises:
             NotFound: the job has left nothing (yet).
@@ -112,18 +115,18 @@ class Job:
         uris = [uri for uri in (description.model_data, description.output_data) if uri]
         if not uris:
             raise NotFound(f"job {self.name} ({description.status}) has left no model and no output")
-        return [_download(uri, Path(folder)) for uri in uris]
+        return [_download(uri, Path(folder), progress) for uri in uris]
 
     def __repr__(self) -> str:
         return f"<Job {self.name} on {self.platform.name}>"
 
 
-def _download(uri: str, folder: Path) -> Path:
+def _download(uri: str, folder: Path, progress: Progress | None) -> Path:
     parent, name = split_uri(uri)
     target = folder / name
     if open_store(parent).stat(name) is not None:
         folder.mkdir(parents=True, exist_ok=True)
-        open_store(parent).download(name, target)
+        open_store(parent).download(name, target, progress)
     else:  # not compressed: a folder
-        download_tree(open_store(uri), target)
+        download_tree(open_store(uri), target, progress=progress)
     return target

@@ -1,0 +1,32 @@
+"""Errors as a person, or a script, wants to read them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from cloudtrain.errors import CloudtrainError, InvalidJob, InvalidSource
+
+USAGE_ERROR = 2
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Turn cloudtrain's errors into one message on stderr (JSON on stdout after ``--json``) and an exit code."""
+    try:
+        yield
+    except CloudtrainError as error:
+        if "--json" in sys.argv:
+            record = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
+            click.echo(json.dumps({"error": record}))
+        else:
+            click.echo(f"{click.style('Error:', fg='red', bold=True)} {error}", err=True)
+        sys.exit(USAGE_ERROR if isinstance(error, (InvalidJob, InvalidSource)) else 1)
+    except BrokenPipeError:
+        # the reader (head, less) has seen enough
+        sys.stderr.close()
+        sys.exit(141)

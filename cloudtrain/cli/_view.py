@@ -1,0 +1,207 @@
+"""Jobs on a terminal: their output by rank, their phases as they go, their outcome."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+from rich.text import Text
+
+from cloudtrain.cli._options import echo_json
+from cloudtrain.cli._progress import bars, bytes_bar
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.job import Job
+from cloudtrain.platforms import Events, JobDescription
+from cloudtrain.submission import Submission
+
+RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
+STATUS_COLOURS = {
+    JobStatus.COMPLETED: "green",
+    JobStatus.FAILED: "red",
+    JobStatus.STOPPED: "yellow",
+    JobStatus.INTERRUPTED: "yellow",
+}
+INTERRUPTED = 130
+
+_PREFIX = re.compile(r"\[rank (\d+)\] ")
+
+
+def start(submission: Submission, *, quiet: bool) -> Job:
+    """Submit, with a bar for the upload."""
+    size = submission.archive.size if submission.archive else None
+    with bytes_bar("upload", size, quiet=quiet) as on_bytes:
+        job = submission.submit(on_bytes)
+    if not quiet:
+        click.echo(f"Job {click.style(job.name, bold=True)} on {job.platform.name}", err=True)
+    return job
+
+
+def watch(job: Job, *, quiet: bool) -> None:
+    """Show a job until it ends, then its outcome, and exit with its code."""
+    with leave_running(job):
+        if quiet:
+            for _ in job.follow():
+                pass
+        else:
+            _show_live(job)
+        description = job.describe()
+        while not description.status.is_final:
+            time.sleep(0.05)
+            description = job.describe()
+    if quiet:
+        echo_json(description.to_dict())
+    else:
+        show_job(description)
+    sys.exit(description.exit_code)
+
+
+@contextmanager
+def leave_running(job: Job) -> Iterator[None]:
+    """On Ctrl-C say that the job goes on, and how to come back to it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not job.status.is_final:
+            click.echo(
+                f"\nJob {job.name} goes on.\n"
+                f"  attach:  cloudtrain wait {job.name}\n"
+                f"  stop:    cloudtrain stop {job.name}",
+                err=True,
+            )
+        sys.exit(INTERRUPTED)
+
+
+def print_line(line: str, *, as_json: bool = False, console: Console | None = None) -> None:
+    """One line of output, its prefix in the rank's colour."""
+    match = _PREFIX.match(line)
+    if as_json:
+        rank = int(match[1]) if match else None
+        click.echo(
+            json.dumps({"rank": rank, "line": line[match.end() :] if match else line}, ensure_ascii=False)
+        )
+    elif console is None and not sys.stdout.isatty():
+        click.echo(line)
+    else:
+        text = Text(line)
+        if match:
+            text.stylize(RANK_COLOURS[int(match[1]) % len(RANK_COLOURS)], 0, match.end())
+        (console or Console()).print(text, soft_wrap=True)
+
+
+def _show_live(job: Job) -> None:
+    """The lines as they come; on a terminal, the phases below them."""
+    console = Console()
+    if not console.is_terminal or not isinstance(job.platform, Events):
+        for line in job.follow():
+            print_line(line)
+        return
+    with bars(console) as progress:
+        phases = threading.Thread(target=_show_phases, args=(job, progress), daemon=True)
+        phases.start()
+        for line in job.follow():
+            print_line(line, console=progress.console)
+        phases.join(1)
+
+
+def _show_phases(job: Job, progress: Progress) -> None:
+    assert isinstance(job.platform, Events)
+    tasks = {}
+    for event in job.platform.events(job.name, follow=True):
+        phase = event.get("phase")
+        if phase is None:
+            continue
+        if phase not in tasks:
+            tasks[phase] = progress.add_task(phase, total=None)
+        if event["event"] == "progress":
+            progress.update(tasks[phase], completed=event["done"], total=event["total"] or None)
+        elif event.get("state") == "ended":
+            done = event["bytes"] or 1
+            progress.update(tasks[phase], completed=done, total=done)
+
+
+def show_job(description: JobDescription) -> None:
+    """Everything about one job that a person wants to know."""
+    console = Console(stderr=True, highlight=False)
+    colour = STATUS_COLOURS.get(description.status, "blue")
+    console.rule(Text(description.name, style=f"bold {colour}"), align="left", style=colour)
+    for label, value in _facts(description):
+        # one line each, so that a URI can be copied
+        line = Text(f"{label:<13} ", style="dim").append(Text(value, style="not dim"))
+        console.print(line, soft_wrap=True)
+    if description.failure:
+        _show_failure(console, description.failure)
+
+
+def _facts(description: JobDescription) -> Iterator[tuple[str, str]]:
+    yield "status", f"{description.status}" + (f": {description.reason}" if description.reason else "")
+    if description.phase:
+        yield "phase", description.phase
+    for name, value in description.metrics.items():
+        yield name, f"{value:g}"
+    seconds = _duration(description)
+    if seconds is not None:
+        phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
+        yield "took", f"{seconds:.1f} s" + (f" ({phases})" if phases else "")
+    if description.attempt:
+        yield "retries", str(description.attempt)
+    for label, uri in (
+        ("model", description.model_data),
+        ("output", description.output_data),
+        ("checkpoints", description.checkpoint_uri),
+        ("folder", description.place),
+    ):
+        if uri:
+            yield label, uri
+    yield "logs", f"cloudtrain logs {description.name}"
+
+
+def _show_failure(console: Console, failure: FailureReport) -> None:
+    console.print(Text(f"\n{failure.summary()}  [{failure.failure_class}]", style="bold red"), soft_wrap=True)
+    if failure.hint:
+        console.print(Text(failure.hint, style="yellow"), soft_wrap=True)
+    detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
+    if detail:
+        console.print(Text(f"\n{detail.rstrip()}"), soft_wrap=True)
+
+
+def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
+    """One row a job."""
+    if not found:
+        click.echo("No jobs yet. Start one: cloudtrain submit train.py", err=True)
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY"):
+        table.add_column(heading, no_wrap=heading != "WHY", overflow="ellipsis")
+    for name, platform, description in found:
+        if description is None:
+            table.add_row(name, platform, Text("Unknown", style="dim"))
+            continue
+        seconds = _duration(description)
+        table.add_row(
+            name,
+            platform,
+            Text(str(description.status), style=STATUS_COLOURS.get(description.status, "blue")),
+            f"{datetime.fromtimestamp(description.submitted_at):%Y-%m-%d %H:%M:%S}",
+            "" if seconds is None else f"{seconds:.1f} s",
+            Text(description.failure.summary() if description.failure else description.reason),
+        )
+    console = Console()
+    # names are to be copied whole, into a pipe as onto a terminal
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def _duration(description: JobDescription) -> float | None:
+    """Seconds from the start to the end, or to now."""
+    if description.started_at is None:
+        return None
+    return (description.ended_at or time.time()) - description.started_at

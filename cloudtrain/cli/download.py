@@ -1,0 +1,26 @@
+"""``cloudtrain download``."""
+
+from __future__ import annotations
+
+import click
+
+from cloudtrain.cli._options import echo_json, job_argument, json_option
+
+
+@click.command()
+@job_argument
+@click.option(
+    "--to", "folder", default=".", show_default=True, type=click.Path(file_okay=False), help="Where to."
+)
+@json_option
+def download(job: str, folder: str, as_json: bool) -> None:
+    """Copy the model and the other outputs of JOB to this machine."""
+    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.job import Job
+
+    with bytes_bar("download", quiet=as_json) as on_bytes:
+        paths = Job.attach(job).download(folder, on_bytes)
+    if as_json:
+        echo_json([str(path) for path in paths])
+    else:
+        click.echo("\n".join(str(path) for path in paths))

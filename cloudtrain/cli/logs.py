@@ -1,0 +1,24 @@
+"""``cloudtrain logs``."""
+
+from __future__ import annotations
+
+import click
+
+from cloudtrain.cli._options import job_argument, json_option
+
+
+@click.command()
+@job_argument
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option("--rank", type=int, help="Only the lines of this rank.")
+@json_option
+def logs(job: str, follow: bool, rank: int | None, as_json: bool) -> None:
+    """Print what the ranks of JOB printed."""
+    from cloudtrain.cli._view import leave_running, print_line
+    from cloudtrain.job import Job
+
+    attached = Job.attach(job)
+    with leave_running(attached):
+        for line in attached.platform.logs(job, follow=follow):
+            if rank is None or line.startswith(f"[rank {rank}] "):
+                print_line(line, as_json=as_json)

@@ -1,0 +1,96 @@
+"""``cloudtrain submit``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from cloudtrain.cli._options import echo_json, json_option
+
+JOB_FILES = (".yaml", ".yml", ".json")
+
+
+@click.command()
+@click.argument("file", type=click.Path())
+@click.argument("script_args", nargs=-1, type=click.UNPROCESSED)
+@click.option("--platform", help="Where to run.  [default: local, or what the config file says]")
+@click.option("--instance-type", help="The kind of machine.")
+@click.option("--instance-count", type=int, help="How many of them.")
+@click.option("--processes-per-host", type=int, help="Ranks on each host, started by cloudtrain itself.")
+@click.option("--torchrun", is_flag=True, help="Start the ranks by torchrun.")
+@click.option("--source-dir", help="The folder to pack; FILE is in it.")
+@click.option(
+    "--input", "inputs", multiple=True, metavar="CHANNEL=URI", help="A channel of data. Repeatable."
+)
+@click.option("--output-path", metavar="URI", help="Where model and outputs go.")
+@click.option("--checkpoint-s3-uri", metavar="URI", help="Where checkpoints are kept.")
+@click.option("--name", "job_name", help="The job's name.  [default: made of the script's name and the time]")
+@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change any field. Repeatable.")
+@click.option("--wait/--no-wait", default=True, help="Show the output until the job ends.  [default: wait]")
+@click.option("--dry-run", is_flag=True, help="Print the exact request, and do nothing.")
+@json_option
+def submit(
+    file: str, script_args: tuple[str, ...], wait: bool, dry_run: bool, as_json: bool, **options: Any
+) -> None:
+    """Run FILE: a script, or a job file (YAML or JSON).
+
+    What follows -- are the script's own arguments, which become hyperparameters:
+
+    \b
+    cloudtrain submit train.py --instance-count 2 -- --epochs 5 --lr 0.1
+    cloudtrain submit train.yaml --set hyperparameters.epochs=5
+
+    The exit status is the job's. Ctrl-C leaves the job running.
+    """
+    from cloudtrain.estimator import Estimator
+
+    fields = _fields(file, script_args, options)
+    submission = Estimator(**fields).prepare()
+    if dry_run:
+        click.echo(submission.request.to_json())
+        return
+    for warning in submission.archive.warnings if submission.archive else ():
+        click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
+    from cloudtrain.cli._view import start, watch
+
+    job = start(submission, quiet=as_json)
+    if wait:
+        watch(job, quiet=as_json)
+    elif as_json:
+        echo_json(job.describe().to_dict())
+    else:
+        click.echo(job.name)
+
+
+def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The job's fields: those of the file, changed by the options, then by ``--set``, then by the arguments."""
+    from pathlib import Path
+
+    from cloudtrain.spec import apply_overrides, read_job_file, script_arguments
+
+    path = Path(file)
+    fields: dict[str, Any] = read_job_file(path) if path.suffix in JOB_FILES else {"entry_point": file}
+    settings = options.pop("settings")
+    inputs = options.pop("inputs")
+    processes = options.pop("processes_per_host")
+    if options.pop("torchrun"):
+        fields["distribution"] = {"torch_distributed": {"processes_per_host": processes}}
+    elif processes:
+        fields["distribution"] = {"processes": {"processes_per_host": processes}}
+    fields.update({name: value for name, value in options.items() if value is not None})
+    if inputs:
+        fields["inputs"] = {**fields.get("inputs", {}), **dict(_channel(text) for text in inputs)}
+    fields = apply_overrides(fields, settings)
+    if script_args:
+        fields["hyperparameters"] = {**fields.get("hyperparameters", {}), **script_arguments(script_args)}
+    return fields
+
+
+def _channel(text: str) -> tuple[str, str]:
+    from pathlib import Path
+
+    name, separator, uri = text.partition("=")
+    if not separator or not name or not uri:
+        raise click.BadParameter(f"{text!r} is not of the form channel=URI", param_hint="--input")
+    return name, Path(uri).absolute().as_uri() if "://" not in uri and Path(uri).exists() else uri

@@ -1,0 +1,18 @@
+"""``cloudtrain wait``."""
+
+from __future__ import annotations
+
+import click
+
+from cloudtrain.cli._options import job_argument, json_option
+
+
+@click.command()
+@job_argument
+@json_option
+def wait(job: str, as_json: bool) -> None:
+    """Attach to JOB until it ends. The exit status is the job's."""
+    from cloudtrain.cli._view import watch
+    from cloudtrain.job import Job
+
+    watch(Job.attach(job), quiet=as_json)
