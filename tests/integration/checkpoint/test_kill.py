@@ -1,0 +1,64 @@
+"""A process that saves is killed -9 at random instants; what was committed is there, bit for bit."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pure_state import same, state_of
+
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.layout import manifest_key
+from cloudtrain.storage import open_store
+
+KILLS = 12
+WRITER = Path(__file__).with_name("pure_state.py")
+
+
+def run_and_kill(uri: str, log: Path, delay: float) -> int:
+    """Start the writer, kill it ``delay`` seconds after its first commit; returns the last step it told."""
+    with open(log, "w+") as output:
+        process = subprocess.Popen(
+            [sys.executable, str(WRITER), uri], stdout=output, stderr=subprocess.STDOUT
+        )
+        deadline = time.monotonic() + 60
+        try:
+            while not log.read_text().endswith("\n") and process.poll() is None:
+                assert time.monotonic() < deadline, "nothing was saved within 60 s"
+                time.sleep(0.01)
+            time.sleep(delay)
+        finally:
+            process.kill()
+            process.wait()
+    assert process.returncode == -signal.SIGKILL, log.read_text()
+    return int(log.read_text().rpartition("\n")[0].rpartition("\n")[2])
+
+
+def is_half_written(uri: str, step: int) -> bool:
+    """Whether there is data of ``step`` and no manifest."""
+    keys = [entry.key for entry in open_store(uri).list(f"step-{step:012d}")]
+    return bool(keys) and manifest_key(step) not in keys
+
+
+def test_killed_at_random_instants(uri: str, tmp_path: Path) -> None:
+    instants = random.Random(0)
+    torn = told = 0
+    for kill in range(KILLS):
+        before, told = told, run_and_kill(uri, tmp_path / f"{kill}.log", instants.uniform(0, 0.3))
+        checkpointer = Checkpointer(uri)
+        checkpoint = checkpointer.restore()
+        assert checkpoint is not None
+        # The kill may fall between a commit and the line that tells it.
+        assert checkpoint.step in (told, told + 1)
+        assert told > before
+        for step in checkpointer.steps():
+            restored = checkpointer.restore(step)
+            assert restored is not None
+            assert same(restored.state, state_of(step))
+        torn += is_half_written(uri, checkpoint.step + 1)
+    print(f"{KILLS} kills, {told} steps, {torn} saves cut in half, none of them visible")
+    assert torn, "no kill fell into a save: the instants prove nothing"
