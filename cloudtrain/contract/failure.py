@@ -65,9 +65,9 @@ class FailureReport:
         >>> FailureReport(FailureClass.KILLED, "", rank=1, host="algo-2", exit_code=137, signal=9).summary()
         'rank 1 on algo-2 was killed by SIGKILL'
         """
-        who = [f"rank {self.rank}"] if self.rank is not None else []
-        who += [f"on {self.host}"] if self.host else []
-        subject = " ".join(who) or (f"phase {self.phase}" if self.phase else "the job")
+        subject = f"rank {self.rank}" if self.rank is not None else self.phase or "the job"
+        if self.host:
+            subject += f" on {self.host}"
         if self.signal is not None:
             ending = f"{subject} was killed by {signal_name(self.signal)}"
         elif self.exception_type:

@@ -37,7 +37,7 @@ def main() -> None:
         sys.stderr.write(f"cloudtrain: {error}\n")
         sys.exit(1)
     if outcome.failure:
-        sys.stderr.write(f"[{paths.base.name}] {outcome.failure.summary()}\n")
+        sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
     sys.stderr.flush()
     # threads of a phase that was abandoned may still run: they must not hold the exit up
     os._exit(outcome.exit_code)
