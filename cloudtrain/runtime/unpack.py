@@ -65,10 +65,13 @@ def _sha256(path: Path) -> str:
 
 
 def _extract(archive: Path, folder: Path) -> None:
-    with tarfile.open(archive, "r:gz") as tar:
+    with gzip.open(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
         # Python's own filter where there is one (3.9.17, 3.12 and later); `_checked` alone is as strict.
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
         tar.extractall(folder, members=_checked(tar))
+        # tarfile stops at its own end mark. gzip's checksum comes after it.
+        while file.read(1 << 20):
+            pass
 
 
 def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:

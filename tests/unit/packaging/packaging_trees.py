@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tarfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,12 +32,6 @@ def content(archive: Path, name: str) -> bytes:
         file = tar.extractfile(name)
         assert file is not None
         return file.read()
-
-
-def wait_until_settled(root: Path) -> None:
-    """Until no file's last change is so recent that a second one could go unnoticed."""
-    newest = max(path.lstat().st_ctime for path in root.rglob("*"))
-    time.sleep(max(0.0, newest + 2.1 - time.time()))
 
 
 def leftovers(cache: Path) -> list[str]:
