@@ -50,10 +50,8 @@ def gather(tensor: Tensor, label: str) -> tuple[Handle, list[int]]:
     own = tensor.detach().contiguous().reshape(tensor.shape or (1,))
     shapes = exchange_shapes(own, label)
     rows = [shape[0] for shape in shapes]
-    total = own.new_empty((sum(rows), *own.shape[1:]))
+    total = own.clone() if session.alone else own.new_empty((sum(rows), *own.shape[1:]))
     if session.alone or total.numel() == 0:
-        if session.alone:
-            total.copy_(own)
         return Handle(label, None, lambda: total), rows
 
     row_bytes = math.prod(own.shape[1:]) * own.element_size()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, Callable
 
@@ -15,6 +16,7 @@ from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.torch import _session
 
 _numbers = itertools.count()
+_SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
 
 
 def label(kind: str, name: str | None) -> str:
@@ -61,8 +63,9 @@ def reported(label: str) -> Iterator[None]:
     except CollectiveError:
         raise
     except RuntimeError as error:
+        reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
         raise CollectiveError(
-            f"{label} failed on rank {_session.rank()}: {first_line(str(error))}",
+            f"{label} failed on rank {_session.rank()}: {reason}",
             hint="Another rank died, hangs, or called another collective; look at its log.",
         ) from error
     observe.beat()

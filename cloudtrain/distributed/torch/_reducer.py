@@ -60,9 +60,8 @@ class GradientReducer:
         for slot in (slot for bucket in buckets for slot in bucket.slots):
             # A parameter may outlive its optimizer, and must not keep it.
             hook = functools.partial(_arrived, weakref.ref(self), slot)
-            parameter: Any = slot.parameter
-            handle = parameter.register_post_accumulate_grad_hook(hook)
-            weakref.finalize(self, handle.remove)
+            register: Any = slot.parameter.register_post_accumulate_grad_hook
+            weakref.finalize(self, register(hook).remove)
 
     def synchronize(self) -> None:
         """Launch what is not under way, gradients that did not come being zero, and wait for all."""

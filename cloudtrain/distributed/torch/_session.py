@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import functools
-import itertools
 import os
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from cloudtrain.contract.failure import first_line
-from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
+from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed.torch._rendezvous import join
 from cloudtrain.distributed.world import World
 
 START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
@@ -42,7 +38,6 @@ class Session:
 
 
 _session: Session | None = None
-_generations = itertools.count()
 
 
 def current() -> Session:
@@ -82,7 +77,7 @@ def init(
     if torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
     if world.size > 1:
-        _join(world, backend, timedelta(seconds=start_timeout), timedelta(seconds=timeout))
+        join(world, backend, start_timeout, timeout)
     _session = Session(world, owns_group=world.size > 1)
 
 
@@ -136,59 +131,6 @@ def _world_of_group() -> World:
     """The group knows its ranks but not the hosts; where it met is of no more interest."""
     known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
     return World.from_environ({"MASTER_ADDR": "unknown", "MASTER_PORT": "0", **os.environ, **known})
-
-
-def _join(world: World, backend: str | None, start_timeout: timedelta, timeout: timedelta) -> None:
-    where = f"rank {world.rank} of {world.size} at {world.master_addr}:{world.master_port}"
-    if backend is None:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
-    try:
-        server = _server(world, start_timeout)
-    except (RuntimeError, ValueError) as error:
-        raise CollectiveError(
-            f"{where} could not reach the others: {first_line(str(error))}",
-            hint="Port taken? Give another MASTER_PORT."
-            if world.rank == 0
-            else "Does rank 0 run, and does MASTER_ADDR name its host?",
-        ) from error
-    prefix = f"cloudtrain/{next(_generations)}"
-    store = dist.PrefixStore(prefix, server)  # type: ignore[attr-defined]
-    _await_all(world, store, start_timeout, where)
-    try:
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=timeout)
-    except (RuntimeError, ValueError) as error:
-        raise CollectiveError(f"{where}: backend {backend!r} failed: {first_line(str(error))}") from error
-
-
-@functools.lru_cache(maxsize=1)
-def _server(world: World, timeout: timedelta) -> Any:
-    """Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again.
-
-    Under torchrun the agent serves the port, and rank 0 is a client too.
-    """
-    agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return dist.TCPStore(  # type: ignore[attr-defined]
-        world.master_addr,
-        world.master_port,
-        world.size,
-        is_master=world.rank == 0 and not agent_serves,
-        timeout=timeout,
-        wait_for_workers=False,
-        multi_tenant=True,
-    )
-
-
-def _await_all(world: World, store: Any, timeout: timedelta, where: str) -> None:
-    """Wait until every rank is here, so that a missing one can be named before the backend starts."""
-    store.set(f"arrived/{world.rank}", "")
-    try:
-        store.wait([f"arrived/{rank}" for rank in range(world.size)], timeout)
-    except RuntimeError as error:
-        missing = [rank for rank in range(world.size) if not store.check([f"arrived/{rank}"])]
-        raise CollectiveError(
-            f"{where} waited {timeout.total_seconds():g} s; missing: ranks {missing}",
-            hint=f"Look at their logs, or raise {START_TIMEOUT}.",
-        ) from error
 
 
 def _seconds(variable: str, default: float) -> float:

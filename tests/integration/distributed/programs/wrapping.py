@@ -1,0 +1,209 @@
+"""What DistributedOptimizer takes, keeps and refuses; parameters of every kind."""
+
+from __future__ import annotations
+
+import torch
+from _cases import raises, run
+from _training import batches, check, loss_of, make_model, make_sgd, mine, train_alone, weights
+from torch import nn
+
+import cloudtrain.distributed.torch as hvd
+
+
+def one_step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    inputs, targets = next(batches(1))
+    optimizer.zero_grad()
+    loss_of(model, mine(inputs), mine(targets)).backward()
+    optimizer.step()
+
+
+def case_class_state_and_hooks_are_kept() -> None:
+    model = make_model()
+    plain = torch.optim.Adam(model.parameters(), lr=0.5, amsgrad=True)
+    one_step(model, plain)
+    counts = {"pre": 0, "post": 0}
+    plain.register_step_pre_hook(lambda *_: counts.update(pre=counts["pre"] + 1))
+    optimizer = hvd.DistributedOptimizer(plain, model.named_parameters())
+    optimizer.register_step_post_hook(lambda *_: counts.update(post=counts["post"] + 1))
+    assert isinstance(optimizer, torch.optim.Adam)
+    assert type(optimizer).__name__ == "Adam"
+    assert optimizer.defaults["amsgrad"] is True
+    assert len(optimizer.state) == len(list(model.parameters()))
+    one_step(model, optimizer)
+    optimizer.load_state_dict(optimizer.state_dict())
+    one_step(model, optimizer)
+    assert counts == {"pre": 2, "post": 2}
+    assert optimizer.state_dict()["state"][0]["step"] == 3
+
+
+def case_bad_arguments() -> None:
+    model = make_model()
+    sgd = make_sgd(model.parameters())
+    named = list(model.named_parameters())
+    with raises(ValueError, "sequence of tuples"):
+        hvd.DistributedOptimizer(sgd, model.parameters())
+    with raises(ValueError, "must be unique", "twice"):
+        hvd.DistributedOptimizer(sgd, [("twice", parameter) for _, parameter in named])
+    with raises(ValueError, "not named", "(3,)"):
+        hvd.DistributedOptimizer(sgd, named[:-1])
+    with raises(ValueError, "gradient_predivide_factor not supported with op != Average"):
+        hvd.DistributedOptimizer(sgd, named, op=hvd.Sum, gradient_predivide_factor=2.0)
+    with raises(ValueError, "op="):
+        hvd.DistributedOptimizer(sgd, named, op=hvd.Max)
+    with raises(ValueError, "backward_passes_per_step=0"):
+        hvd.DistributedOptimizer(sgd, named, backward_passes_per_step=0)
+    with raises(ValueError, "already"):
+        hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd, named), named)
+
+
+def case_wrong_order_of_calls() -> None:
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    inputs, targets = next(batches(1))
+    loss_of(model, inputs, targets).backward()
+    with raises(AssertionError, "prohibited as it can cause a race condition"):
+        optimizer.zero_grad()
+    with raises(AssertionError, "more than backward_passes_per_step times"):
+        loss_of(model, inputs, targets).backward()
+    optimizer.step()
+    one_step(model, optimizer)
+    check(model)
+
+
+def case_an_optimizer_that_is_gone_reduces_no_more() -> None:
+    model = make_model()
+    for _ in range(2):
+        optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+        one_step(model, optimizer)
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()))
+    del optimizer
+    for _ in range(2):
+        loss_of(model, *next(batches(1))).backward()
+
+
+class Branches(nn.Module):
+    """Each rank takes its own way; nobody takes the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.ways = nn.ModuleList(nn.Linear(4, 3).double() for _ in range(hvd.size() + 1))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = self.ways[hvd.rank()](inputs)
+        return result
+
+
+def case_parameters_that_some_ranks_do_not_use() -> None:
+    model = Branches()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    start = weights(model)
+    for inputs, targets in batches(4):
+        optimizer.zero_grad()
+        wanted = torch.autograd.grad(
+            loss_of(model, mine(inputs), mine(targets)), model.ways[hvd.rank()].weight
+        )
+        loss_of(model, mine(inputs), mine(targets)).backward()
+        optimizer.synchronize()
+        torch.testing.assert_close(model.ways[hvd.rank()].weight.grad, wanted[0] / hvd.size())
+        with optimizer.skip_synchronize():
+            optimizer.step()
+    check(model)
+    assert not torch.equal(start, weights(model))
+
+
+def case_a_rank_without_any_gradient() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    for inputs, targets in batches(3):
+        optimizer.zero_grad()
+        if hvd.rank() == 0:
+            loss_of(model, inputs, targets).backward()
+        optimizer.step()
+    check(model)
+
+
+def case_groups_frozen_and_added_parameters() -> None:
+    model, single = make_model(), make_model()
+    stepping = []
+    for each in (model, single):
+        first, middle, last = each[0], each[2], each[4]
+        first.requires_grad_(False)
+        groups = [
+            {"params": [middle.bias, last.bias], "weight_decay": 0.0},
+            {"params": [first.weight, first.bias, middle.weight], "lr": 0.05},
+        ]
+        sgd = make_sgd(groups)
+        stepping.append(hvd.DistributedOptimizer(sgd, each.named_parameters()) if each is model else sgd)
+    for step, (inputs, targets) in enumerate(batches(9)):
+        for each, optimizer in zip((model, single), stepping, strict=True):
+            if step == 3:
+                optimizer.add_param_group({"params": [each[4].weight], "lr": 0.02})
+            if step == 5:
+                each[0].requires_grad_(True)
+            if step == 7:
+                each[2].requires_grad_(False)
+            x, y = (mine(inputs), mine(targets)) if each is model else (inputs, targets)
+            optimizer.zero_grad()
+            loss_of(each, x, y).backward()
+            optimizer.step()
+    check(model, weights(single))
+
+
+def case_mixed_types() -> None:
+    torch.manual_seed(2)
+    half, full = nn.Linear(4, 4).bfloat16(), nn.Linear(4, 3)
+    model = nn.ModuleList([half, full])
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    for inputs, targets in batches(3):
+        optimizer.zero_grad()
+        output = full(half(mine(inputs).bfloat16()).float())
+        nn.functional.mse_loss(output, mine(targets).float()).backward()
+        optimizer.step()
+    assert half.weight.grad.dtype == torch.bfloat16
+    check(model)
+
+
+def case_strides_of_channels_last() -> None:
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    torch.manual_seed(hvd.rank())
+    images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    local = torch.autograd.grad(model(images).square().mean(), model.weight)[0]
+    model(images).square().mean().backward()
+    optimizer.step()
+    assert model.weight.grad.stride() == model.weight.stride()
+    torch.testing.assert_close(model.weight.grad, hvd.allreduce(local))
+
+
+def case_sparse_gradients_are_refused() -> None:
+    if hvd.size() == 1:
+        return
+    model = nn.Embedding(10, 3, sparse=True)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    with raises(ValueError, "gradient of weight is sparse", "sparse=False"):
+        model(torch.tensor([1, 2])).sum().backward()
+    del optimizer
+
+
+def case_without_hooks_the_math_differs() -> None:
+    """The comparison with one process can fail: it does where nothing is averaged."""
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    optimizer = make_sgd(model.parameters())
+    for inputs, targets in batches(6):
+        optimizer.zero_grad()
+        loss_of(model, mine(inputs), mine(targets)).backward()
+        optimizer.step()
+    with raises(AssertionError):
+        check(model, train_alone(make_sgd))
+
+
+if __name__ == "__main__":
+    run(globals())

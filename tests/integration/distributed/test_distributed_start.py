@@ -1,0 +1,100 @@
+"""init and shutdown: alone, together, again, under torchrun, and where the ranks cannot meet."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+
+import pytest
+from ranks import PROGRAMS, Ended, free_port, run_each, run_ranks
+
+from cloudtrain.contract import RankSlot
+
+
+def lines(ended: list[Ended]) -> list[str]:
+    assert [rank.returncode for rank in ended] == [0] * len(ended), "\n".join(rank.stderr for rank in ended)
+    return [rank.stdout.strip() for rank in ended]
+
+
+def test_no_variables_is_one_rank_without_a_group() -> None:
+    assert lines(run_ranks("_starts.py", 1, "together")) == ["0 1 0 1 0 1 0 False False"]
+
+
+@pytest.mark.parametrize("way", ["together", "again"])
+def test_two_ranks(way: str) -> None:
+    assert lines(run_ranks("_starts.py", 2, way)) == [
+        "0 2 0 2 0 1 1 False False",
+        "1 2 1 2 0 1 1 False False",
+    ]
+
+
+def test_two_hosts_of_two_ranks() -> None:
+    port = free_port()
+    slots = [slot for host in range(2) for slot in RankSlot.on_host(host, 2, 2)]
+    ended = run_each("_starts.py", [slot.environment("127.0.0.1", port) for slot in slots], "together")
+    assert lines(ended) == [
+        "0 4 0 2 0 2 6 False False",
+        "1 4 1 2 0 2 6 False False",
+        "2 4 0 2 1 2 6 False False",
+        "3 4 1 2 1 2 6 False False",
+    ]
+
+
+def test_a_group_that_the_script_made_is_used_and_kept() -> None:
+    assert lines(run_ranks("_starts.py", 2, "own group")) == [
+        "0 2 0 2 0 1 1 False True",
+        "1 2 1 2 0 1 1 False True",
+    ]
+
+
+def test_under_torchrun() -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ended = subprocess.run(
+        [*command, str(PROGRAMS / "_starts.py"), "again"], capture_output=True, text=True, timeout=120
+    )
+    assert sorted(ended.stdout.splitlines()) == ["0 2 0 2 0 1 1 False False", "1 2 1 2 0 1 1 False False"], (
+        ended.stderr
+    )
+
+
+def failure(ended: list[Ended]) -> str:
+    assert [rank.returncode for rank in ended] == [3], ended
+    return ended[0].stdout
+
+
+def test_a_missing_rank_is_named() -> None:
+    environment = RankSlot.on_host(0, 1, 3)[0].environment("127.0.0.1", free_port())
+    text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
+    assert re.match(
+        r"CollectiveError: rank 0 of 3 at 127.0.0.1:\d+ waited 5 s; missing: ranks \[1, 2\]", text
+    )
+
+
+def test_no_master() -> None:
+    environment = RankSlot.on_host(0, 1, 2)[1].environment("127.0.0.1", free_port())
+    text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
+    assert re.match(r"CollectiveError: rank 1 of 2 at 127.0.0.1:\d+ could not reach the others: ", text)
+    assert "Does rank 0 run" in text
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_port_that_somebody_else_has(rank: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        environment = RankSlot.on_host(0, 1, 2)[rank].environment("127.0.0.1", port)
+        text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
+    assert text.startswith(f"CollectiveError: rank {rank} of 2 at 127.0.0.1:{port} ")
+
+
+def test_an_address_that_does_not_resolve() -> None:
+    environment = RankSlot.on_host(0, 1, 2)[1].environment("no-such-host.invalid", 29500)
+    text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
+    assert text.startswith("CollectiveError: rank 1 of 2 at no-such-host.invalid:29500 could not reach")
+
+
+def test_variables_that_contradict_each_other() -> None:
+    environment = {**RankSlot.on_host(0, 1, 2)[1].environment("127.0.0.1", 29500), "RANK": "2"}
+    text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
+    assert text.startswith("InvalidArgument: RANK=2 is not below its world's size, 2")
