@@ -70,14 +70,15 @@ class Manifest:
         """
         try:
             document = json.loads(data)
+            # First, and equal in all versions: a flipped bit must not look like a version to come.
+            if document.pop("sha256") != _digest(document):
+                raise Damaged("its manifest has not the bytes that were written")
             version = document["version"]
-            if isinstance(version, int) and version > VERSION:
+            if version > VERSION:
                 raise CheckpointError(
                     f"step {step} was saved in format {version}; this cloudtrain reads up to {VERSION}",
                     hint="Upgrade cloudtrain to restore it.",
                 )
-            if document.pop("sha256") != _digest(document):
-                raise Damaged("its manifest has not the bytes that were written")
             fields = {name: document[name] for name in cls.__dataclass_fields__}
             fields["tree"] = StoredObject(**fields["tree"])
             fields["tensors"] = tuple(StoredObject(**entry) for entry in fields["tensors"])

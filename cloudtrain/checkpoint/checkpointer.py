@@ -27,6 +27,8 @@ from cloudtrain.storage import open_store
 DEFAULT_FOLDER = "checkpoints"
 """Where checkpoints go outside a job, below the working directory."""
 
+_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore takes "latest" too.'
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -231,11 +233,9 @@ def _checked_step(step: Any) -> int:
     try:
         number = operator.index(step)
     except TypeError:
-        raise CheckpointError(
-            f"step {step!r} is no whole number", hint='Give a number, or "latest".'
-        ) from None
+        raise CheckpointError(f"step {step!r} is no whole number", hint=_STEPS) from None
     if not 0 <= number <= MAX_STEP:
-        raise CheckpointError(f"step {number} is out of range", hint=f"Steps go from 0 to {MAX_STEP}.")
+        raise CheckpointError(f"step {number} is out of range", hint=_STEPS)
     return number
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -39,9 +40,12 @@ NO_SPACE = """
 def test_no_space_left(tmp_path: Path) -> None:
     """On a file system of 4 MB, in a mount namespace of its own."""
     script = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$2" -c "$3" "$1/checkpoints"'
-    isolated = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    isolated = ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*isolated, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False).returncode:
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "no mount namespaces on this machine"
+        pytest.skip("no mount namespaces on this machine")
     done = subprocess.run(
-        [*isolated, str(tmp_path), sys.executable, textwrap.dedent(NO_SPACE)],
+        [*isolated, "sh", "-c", script, "sh", tmp_path, sys.executable, textwrap.dedent(NO_SPACE)],
         capture_output=True,
         text=True,
         timeout=60,

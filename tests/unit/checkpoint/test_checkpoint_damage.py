@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +75,22 @@ def test_damage_is_noticed_and_passed_over(
     assert checkpoint is not None
     assert checkpoint.step == 2
     assert same(checkpoint.state, state_of(2))
+
+
+def test_no_flipped_bit_goes_unnoticed(folder: Path) -> None:
+    chance = random.Random(0)
+    files = sorted(path for path in (folder / "step-000000000003").rglob("*") if path.is_file())
+    assert len(files) == 3
+    for path in files:
+        whole = path.read_bytes()
+        for _ in range(100):
+            damaged = bytearray(whole)
+            damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+            path.write_bytes(damaged)
+            with pytest.raises(CheckpointError, match="is damaged"):
+                Checkpointer(folder).restore(3)
+        path.write_bytes(whole)
+    assert Checkpointer(folder).restore(3) is not None
 
 
 def test_training_goes_on_over_a_damaged_step(folder: Path) -> None:
