@@ -17,7 +17,7 @@ import math
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.checkpoint._errors import Damaged, Unsupported
@@ -54,7 +54,7 @@ def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, L
     """
     encoder = _Encoder(root)
     tree = encoder.encode(state, ())
-    specs = {name: asdict(leaf.spec) for name, leaf in encoder.leaves.items()}
+    specs = {name: vars(leaf.spec) for name, leaf in encoder.leaves.items()}
     return {"tree": tree, "tensors": specs}, encoder.leaves
 
 

@@ -133,7 +133,9 @@ def test_a_later_format_asks_for_an_upgrade(folder: Path, monkeypatch: pytest.Mo
         writer.save(4, state_of(4))
     with pytest.raises(CheckpointError, match=r"step 4 was saved in format 2.*\n  Upgrade cloudtrain"):
         Checkpointer(folder).restore()
-    assert Checkpointer(folder).steps() == [2, 3, 4]
+    with pytest.warns(RuntimeWarning, match=r"checkpoint 4 in .* is kept, it cannot be removed: .* format 2"):
+        Checkpointer(folder, keep=1).save(5, state_of(5))
+    assert Checkpointer(folder).steps() == [4, 5]
 
 
 def test_foreign_files_are_no_checkpoints(folder: Path) -> None:
