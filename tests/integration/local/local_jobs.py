@@ -1,0 +1,63 @@
+"""What the tests of local jobs have in common."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from cloudtrain import Job
+from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.local.folder import JobFolder
+
+TWO_RANKS = {"processes": {"processes_per_host": 2}}
+
+Run = Callable[..., Job]
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    """Write one file, its text dedented, and return its folder."""
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(textwrap.dedent(text))
+    return folder
+
+
+def wait_for_end(job: Job, timeout: float = 60) -> Job:
+    """Wait for the job's end, well or badly."""
+    wait_until(lambda: job.status.is_final, f"the end of {job.name}", timeout)
+    return job
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 30) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout} s for {what}"
+        time.sleep(0.05)
+
+
+def events(job: Job, kind: str) -> list[dict[str, Any]]:
+    """The job's events of one kind."""
+    return [event for event in LocalPlatform().events(job.name) if event["event"] == kind]
+
+
+def folder(job: Job) -> JobFolder:
+    return JobFolder.of(job.name)
+
+
+def live_processes(job: Job) -> list[str]:
+    """The command lines of processes that belong to the job: those that have its folder in their environment."""
+    needle = str(folder(job).path).encode()
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if needle in (process / "environ").read_bytes() and b"Z" not in state_of(process):
+                found.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return found
+
+
+def state_of(process: Path) -> bytes:
+    return (process / "stat").read_bytes().rpartition(b")")[2].split()[0]

@@ -1,0 +1,188 @@
+"""Whatever ends badly, ends everywhere, soon, and with one report that says why."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
+
+from cloudtrain import FailureClass, JobStatus, TrainingFailed
+
+# rank 3, on the second host, ends badly; the others would run for a minute
+RANK_3 = """
+    import os, signal, sys, time
+    print("started", flush=True)
+    if os.environ["RANK"] == "3":
+        time.sleep(0.3)
+        {ending}
+    time.sleep(60)
+"""
+
+ENDINGS = {
+    "exit-5": ("sys.exit(5)", dict(exit_code=5, failure_class=FailureClass.USER_ERROR)),
+    "exit-7": ("raise SystemExit(7)", dict(exit_code=7, exception_type=None)),
+    "exit-text": ("sys.exit('no such model')", dict(exit_code=1, message="no such model")),
+    "os-exit": ("print('last words', flush=True); os._exit(9)", dict(exit_code=9, log_tail=("started", "last words"))),
+    "exception": ("raise ValueError('bad\\nthing')", dict(exit_code=1, exception_type="ValueError", message="bad\nthing")),
+    "no-errno": ("raise OSError('no errno')", dict(exit_code=1, exception_type="OSError", message="no errno")),
+    "kill-9": ("os.kill(os.getpid(), 9)", dict(exit_code=137, signal=9, failure_class=FailureClass.KILLED)),
+    "segfault": ("os.kill(os.getpid(), 11)", dict(exit_code=139, signal=11)),
+    "sigterm": ("os.kill(os.getpid(), 15)", dict(exit_code=143, signal=15)),
+    "import": ("import nosuch", dict(failure_class=FailureClass.IMPORT_ERROR, exception_type="ModuleNotFoundError")),
+    "memory": ("raise MemoryError()", dict(failure_class=FailureClass.OUT_OF_MEMORY)),
+    "data": ("open('/nosuch')", dict(failure_class=FailureClass.MISSING_DATA)),
+    "disk": ("raise OSError(28, 'No space left on device')", dict(failure_class=FailureClass.DISK_FULL)),
+    "interrupt": ("raise KeyboardInterrupt", dict(exit_code=130, exception_type="KeyboardInterrupt")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_one_rank_ends_badly(run: Run, case: str) -> None:
+    ending, expected = ENDINGS[case]
+    job = run(RANK_3.format(ending=ending), instance_count=2, distribution=TWO_RANKS)
+    failure = job.failure
+    assert job.status == JobStatus.FAILED
+    assert failure
+    assert (failure.rank, failure.host) == (3, "algo-2")
+    assert {name: getattr(failure, name) for name in expected} == expected
+    assert job.describe().exit_code == failure.exit_code
+    # both hosts say the same, none says success, and everything is over within 5 s of the first death
+    for outcome in (outcomes := events(job, "outcome")):
+        assert (outcome["status"], outcome["exit_code"]) == ("Failed", failure.exit_code)
+        assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
+    assert {outcome["source"] for outcome in outcomes} == {"algo-1", "algo-2"}
+    for host in ("algo-1", "algo-2"):
+        paths = folder(job).host(host)
+        assert not paths.success.exists()
+        assert paths.failure.read_text().startswith("rank 3 on algo-2 ")
+        assert len(paths.failure.read_text()) <= 1024
+    assert live_processes(job) == []
+
+
+def test_the_traceback_is_the_users_own(run: Run) -> None:
+    job = run("def f():\n    raise RuntimeError('x' * 3000)\n\nf()\n")
+    failure = job.failure
+    assert failure
+    assert [line.strip() for line in failure.traceback.splitlines()[:4]] == [
+        "Traceback (most recent call last):",
+        'File "train.py", line 4, in <module>',
+        "f()",
+        'File "train.py", line 2, in f',
+    ]
+    with pytest.raises(TrainingFailed, match="rank 0 on algo-1 raised RuntimeError: xxx") as caught:
+        job.wait()
+    assert caught.value.failure == failure
+
+
+def test_of_two_failures_the_cause_is_named_and_not_the_echo(run: Run) -> None:
+    job = run(
+        """
+        import os, time
+        if os.environ["RANK"] == "0":
+            raise RuntimeError("Connection closed by peer [127.0.0.1]:1234")
+        time.sleep(0.2)
+        raise ValueError("the cause")
+        """,
+        distribution=TWO_RANKS,
+    )
+    failure = job.failure
+    assert failure
+    assert (failure.rank, failure.exception_type, failure.message) == (1, "ValueError", "the cause")
+
+
+def test_processes_that_a_rank_started_end_with_it(run: Run) -> None:
+    job = run(
+        """
+        import os, subprocess, sys
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+        os._exit(3)
+        """
+    )
+    assert job.status == JobStatus.FAILED
+    wait_until(lambda: not live_processes(job), "the child's end", 5)
+
+
+def test_a_script_that_ignores_sigterm_is_killed_when_another_fails(run: Run) -> None:
+    job = run(
+        """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if os.environ["RANK"] == "1":
+            time.sleep(0.3)
+            raise ValueError("x")
+        time.sleep(60)
+        """,
+        distribution=TWO_RANKS,
+    )
+    outcome = events(job, "outcome")[0]
+    assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
+
+
+@pytest.mark.parametrize("case", ["kill-9", "exit-5", "exception"])
+def test_under_torchrun_the_same(run: Run, case: str) -> None:
+    ending, expected = ENDINGS[case]
+    job = run(
+        RANK_3.format(ending=ending),
+        instance_count=2,
+        distribution={"torch_distributed": {"enabled": True, "processes_per_host": 2}},
+    )
+    failure = job.failure
+    assert failure
+    assert (failure.rank, failure.host) == (3, "algo-2")
+    assert {name: getattr(failure, name) for name in expected} == expected
+    for outcome in events(job, "outcome"):
+        assert (outcome["status"], outcome["exit_code"]) == ("Failed", failure.exit_code)
+        assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
+    assert live_processes(job) == []
+
+
+def test_the_supervisor_is_killed(run: Run) -> None:
+    job = run(
+        "import time; print('on'); time.sleep(60)", wait=False, instance_count=2, distribution=TWO_RANKS
+    )
+    wait_until(lambda: job.logs().count("on") == 4, "four ranks")
+    pid = folder(job).read_state().pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: job.status == JobStatus.FAILED, "the notice", 10)
+    assert job.failure
+    assert "supervisor of the job is gone" in job.failure.message
+    wait_until(lambda: not live_processes(job), "the end of all ranks", 10)
+
+
+@pytest.mark.parametrize("victim", ["algo-1", "algo-2"])
+def test_a_host_vanishes(run: Run, victim: str) -> None:
+    job = run(
+        "import time; print('on'); time.sleep(60)", wait=False, instance_count=2, distribution=TWO_RANKS
+    )
+    wait_until(lambda: job.logs().count("on") == 4, "four ranks")
+    os.kill(host_pid(job, victim), signal.SIGKILL)
+    wait_for_end(job, 15)
+    failure = job.failure
+    assert failure
+    assert (failure.failure_class, failure.host) == (FailureClass.HOST_LOST, victim)
+    assert live_processes(job) == []
+
+
+def test_a_leader_that_hangs_is_noticed_within_15_s(run: Run) -> None:
+    job = run("import time; print('on'); time.sleep(60)", wait=False, instance_count=2)
+    wait_until(lambda: job.logs().count("on") == 2, "two ranks")
+    leader = host_pid(job, "algo-1")
+    os.kill(leader, signal.SIGSTOP)
+    try:
+        wait_until(lambda: events(job, "outcome"), "the other host's outcome", 15)
+        assert (
+            folder(job).host("algo-2").failure.read_text().startswith("train on algo-1: host algo-1 was lost")
+        )
+    finally:
+        os.kill(leader, signal.SIGKILL)
+    wait_for_end(job)
+    assert job.failure
+    assert job.failure.failure_class == FailureClass.HOST_LOST
+
+
+def host_pid(job: object, host: str) -> int:
+    [event] = [event for event in events(job, "host") if event["source"] == host]  # type: ignore[arg-type]
+    return int(event["pid"])

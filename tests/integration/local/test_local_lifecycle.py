@@ -1,0 +1,166 @@
+"""A job that goes well, from its start to what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_jobs import TWO_RANKS, Run, folder, live_processes, wait_until
+
+from cloudtrain import Estimator, InvalidJob, Job, JobStatus
+from cloudtrain.errors import JobExists, JobNotFound, NotFound
+from cloudtrain.index import list_jobs
+from cloudtrain.platforms import get_platform
+
+
+def test_two_hosts_with_two_ranks_each(run: Run) -> None:
+    job = run(
+        """
+        import os
+        print(*(os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "CURRENT_HOST")))
+        """,
+        instance_count=2,
+        distribution=TWO_RANKS,
+    )
+    assert job.status == JobStatus.COMPLETED
+    assert sorted(job.logs().splitlines()) == [
+        "[rank 0] 0 0 4 2 algo-1",
+        "[rank 1] 1 1 4 2 algo-1",
+        "[rank 2] 2 0 4 2 algo-2",
+        "[rank 3] 3 1 4 2 algo-2",
+    ]
+    for host in ("algo-1", "algo-2"):
+        assert folder(job).host(host).success.exists()
+        assert not folder(job).host(host).failure.exists()
+    assert live_processes(job) == []
+
+
+def test_hyperparameters_reach_the_command_line_exactly(run: Run) -> None:
+    values = {
+        "e": 5, "lr": 1e-3, "name": "a b", "quote": "it's \"q\"; $(touch x)", "flag": True, "none": None,
+        "version": "1.10", "opt": {"k": [1, 2]}, "uni": "é", "empty": "", "b": "true", "neg": -1,
+    }  # fmt: skip
+    job = run("import json, sys; print(json.dumps(sys.argv[1:]))", hyperparameters=values)
+    printed = job.logs().partition("] ")[2]
+    assert json.loads(printed) == [
+        "-b", "true", "-e", "5", "--empty", "", "--flag", "true", "--lr", "0.001", "--name", "a b", "--neg", "-1",
+        "--none", "null", "--opt", '{"k": [1, 2]}', "--quote", "it's \"q\"; $(touch x)", "--uni", "é", "--version", "1.10",
+    ]  # fmt: skip
+
+
+def test_the_job_outlives_its_client(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time; time.sleep(1.5); print('still here')")
+    client = "from cloudtrain import Estimator; print(Estimator('train.py').fit(wait=False).name)"
+    name = subprocess.run(
+        [sys.executable, "-c", client], cwd=tmp_path, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    job = Job.attach(name)
+    assert job.status in (JobStatus.PENDING, JobStatus.RUNNING)
+    assert list(job.follow()) == ["[rank 0] still here"]
+    assert job.wait(30).status == JobStatus.COMPLETED
+
+
+def test_two_jobs_at_once_do_not_meet(run: Run) -> None:
+    script = """
+        import os, time
+        time.sleep(0.5)
+        print(os.environ["MASTER_PORT"], os.environ["SM_MODEL_DIR"])
+    """
+    jobs = [run(script, wait=False, distribution=TWO_RANKS, instance_count=2) for _ in range(2)]
+    printed = [{line.partition("] ")[2] for line in job.wait(30).logs().splitlines()} for job in jobs]
+    ports = [{line.split()[0] for line in lines} for lines in printed]
+    assert [len(found) for found in ports] == [1, 1]
+    assert ports[0] != ports[1]
+    assert not printed[0] & printed[1]
+
+
+def test_the_index_and_the_platform_know_the_job(run: Run) -> None:
+    job = run("print('x')", base_job_name="known")
+    assert job.name.startswith("known-")
+    assert [entry.name for entry in list_jobs()] == [job.name]
+    assert [description.name for description in get_platform("local").list()] == [job.name]
+    assert Job.attach(job.name).status == JobStatus.COMPLETED
+
+
+def test_a_name_is_taken_once(run: Run) -> None:
+    run("print('x')", job_name="mine")
+    with pytest.raises(JobExists, match="already a local job mine"):
+        run("print('x')", job_name="mine")
+
+
+@pytest.mark.parametrize("name", ["nosuch", "../../etc", ""])
+def test_an_unknown_job(name: str) -> None:
+    with pytest.raises(JobNotFound):
+        Job.attach(name)
+    with pytest.raises(JobNotFound):
+        get_platform("local").describe(name)
+
+
+def test_metrics_are_found_in_the_output(run: Run) -> None:
+    job = run(
+        "for step in range(3): print(f'step {step} loss={1 / (step + 1):.3f}')",
+        metric_definitions=[{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+    )
+    assert job.metrics == {"loss": 0.333}
+
+
+def test_the_time_limit_stops_the_job(run: Run) -> None:
+    job = run("import time; time.sleep(60)", max_run=1)
+    description = job.describe()
+    assert (description.status, description.reason) == (JobStatus.STOPPED, "max_run of 1 s is over")
+
+
+def test_download_brings_what_the_job_left(run: Run, tmp_path: Path) -> None:
+    job = run("import os; open(os.environ['SM_MODEL_DIR'] + '/weights', 'w').write('w')")
+    [archive] = job.download(tmp_path / "got")
+    listing = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True).stdout
+    assert listing.split() == ["weights"]
+    with pytest.raises(NotFound, match="left no model"):
+        run("print('nothing')").download(tmp_path)
+
+
+def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('x')")
+    submission = Estimator(
+        str(tmp_path / "train.py"), environment={"HF_TOKEN": "hf_sesame", "A": "1"}, instance_count=2
+    ).prepare(job_name="dry")
+    assert submission.request.body["hosts"] == ["algo-1", "algo-2"]
+    assert submission.request.body["environment"]["HF_TOKEN"] == "***"
+    assert "sesame" not in submission.request.to_json() + repr(submission.request)
+    assert list(get_platform("local").list()) == []
+
+
+def test_secrets_reach_the_script_and_no_file(run: Run) -> None:
+    job = run(
+        "import os; print(len(os.environ['HF_TOKEN']), os.environ['A'])",
+        environment={"HF_TOKEN": "hf_sesame", "A": "1"},
+    )
+    assert job.logs() == "[rank 0] 9 1\n"
+    files = [path for path in folder(job).path.rglob("*") if path.is_file()]
+    assert files
+    assert [path for path in files if b"sesame" in path.read_bytes()] == []
+
+
+def test_arguments_that_contradict_or_do_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(InvalidJob, match=r"no argument 'instance_cout'\n  Did you mean 'instance_count'"):
+        Estimator("train.py", instance_cout=2)
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(InvalidJob, match="local platform cannot launch by 'mpi'"):
+        Estimator(str(tmp_path / "train.py"), distribution={"mpi": {"enabled": True}}).prepare()
+
+
+def test_a_signal_from_outside_interrupts(run: Run) -> None:
+    job = run("import time; print('on'); time.sleep(60)", wait=False)
+    wait_until(lambda: "on" in job.logs(), "the first line")
+    pid = folder(job).read_state().pid
+    assert pid
+    os.kill(pid, signal.SIGTERM)
+    wait_until(lambda: job.status.is_final, "the end")
+    description = job.describe()
+    assert (description.status, description.exit_code) == (JobStatus.INTERRUPTED, 143)
+    assert live_processes(job) == []
