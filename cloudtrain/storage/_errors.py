@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
@@ -60,7 +61,10 @@ def s3_errors(uri: str) -> Iterator[None]:
 
 
 def _from_os(error: OSError, where: str) -> StorageError:
-    if error.filename is not None and str(error.filename) != where:
+    if isinstance(error.filename, str) and where not in (
+        error.filename,
+        Path(error.filename).absolute().as_uri(),
+    ):
         where = f"{where} ({error.filename})"
     message = f"{where}: {error.strerror or error}"
     if error.errno == errno.ENOENT:

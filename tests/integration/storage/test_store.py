@@ -1,0 +1,138 @@
+"""What every store does, on files and on a real S3 server."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.errors import NotFound
+from cloudtrain.storage import Entry, Store, open_store
+from cloudtrain.storage._client import PART
+
+KEYS = [
+    "Z/1",
+    "a",
+    "a-b",
+    "a.txt",
+    "a/b",
+    "a0",
+    "deep/er/still",
+    "é/ü ñ",
+    "per%20cent",
+    "plus+&=#?",
+    "日本/語",
+]
+
+
+@pytest.fixture(params=["file", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "file":
+        return open_store((tmp_path / "store").as_uri())
+    return open_store(f"s3://{request.getfixturevalue('s3')}/some/prefix")
+
+
+def skip_what_is_file_and_folder(store: Store, keys: list[str]) -> list[str]:
+    return keys if store.uri.startswith("s3://") else [key for key in keys if key != "a/b"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_read_what_was_written(store: Store, key: str) -> None:
+    store.write(key, b"old, and longer")
+    store.write(key, key.encode())
+    assert store.read(key) == key.encode()
+    assert store.stat(key) == Entry(key, len(key.encode()))
+    assert list(store.list()) == [Entry(key, len(key.encode()))]
+
+
+def test_list_is_sorted_by_key(store: Store) -> None:
+    keys = skip_what_is_file_and_folder(store, KEYS)
+    for key in reversed(keys):
+        store.write(key, b"")
+    assert [entry.key for entry in store.list()] == sorted(keys)
+    assert [entry.key for entry in store.list("a")] == [key for key in sorted(keys) if key.startswith("a")]
+    assert list(store.list("nothing")) == []
+
+
+def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
+    assert list(store.list()) == []
+    assert store.stat("missing") is None
+    store.delete(["missing"])
+    with pytest.raises(NotFound, match=f"{store.uri}/missing does not exist"):
+        store.read("missing")
+    with pytest.raises(NotFound, match=f"{store.uri}/missing does not exist"):
+        store.download("missing", tmp_path / "folder" / "target")
+    assert not list(tmp_path.glob("**/*target*"))
+
+
+def test_delete(store: Store) -> None:
+    for key in ("a", "b/c", "b/d"):
+        store.write(key, b"1")
+    store.delete(iter(["a", "b/c", "missing"]))
+    assert [entry.key for entry in store.list()] == ["b/d"]
+
+
+def test_create_does_not_replace(store: Store) -> None:
+    assert store.create("lock", b"first")
+    assert not store.create("lock", b"second")
+    assert store.read("lock") == b"first"
+
+
+def test_of_sixteen_creators_one_wins(store: Store) -> None:
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda number: store.create("lock", str(number).encode()), range(16)))
+    assert won.count(True) == 1
+    assert store.read("lock") == str(won.index(True)).encode()
+
+
+@pytest.mark.parametrize("size", [0, 1, PART, PART + 1, 3 * PART + 5])
+def test_files_up_and_down(store: Store, size: int, tmp_path: Path) -> None:
+    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    (tmp_path / "up").write_bytes(data)
+    moved: list[int] = []
+    assert store.upload(tmp_path / "up", "key", moved.append)
+    (tmp_path / "down").write_bytes(b"old")
+    store.download("key", tmp_path / "down", moved.append)
+    assert (tmp_path / "down").read_bytes() == data
+    assert sum(moved) == 2 * size
+    assert store.stat("key") == Entry("key", size)
+    assert {path.name for path in tmp_path.iterdir()} <= {"up", "down", "store"}
+
+
+@pytest.mark.parametrize("size", [3, PART + 1])
+def test_upload_if_absent(store: Store, size: int, tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).write_bytes(name.encode() + bytes(size))
+    assert store.upload(tmp_path / "first", "key", if_absent=True)
+    assert not store.upload(tmp_path / "second", "key", if_absent=True)
+    assert store.read("key") == b"first" + bytes(size)
+
+
+def test_upload_if_absent_when_another_is_faster(store: Store, tmp_path: Path) -> None:
+    """The object appears after the look whether it is there, while the parts are on their way.
+
+    (Of two that end at the same moment SeaweedFS 4.48 may let both win, if they have several parts.)
+    """
+    (tmp_path / "large").write_bytes(bytes(PART + 1))
+
+    def another(count: int) -> None:
+        store.write("key", b"another's")
+
+    assert not store.upload(tmp_path / "large", "key", another, if_absent=True)
+    assert store.read("key") == b"another's"
+
+
+def test_of_sixteen_uploads_if_absent_one_wins(store: Store, tmp_path: Path) -> None:
+    for number in range(16):
+        (tmp_path / str(number)).write_bytes(str(number).encode())
+    with ThreadPoolExecutor(16) as pool:
+        won = list(pool.map(lambda n: store.upload(tmp_path / str(n), "key", if_absent=True), range(16)))
+    assert won.count(True) == 1
+    assert store.read("key") == str(won.index(True)).encode()
+
+
+def test_a_store_ends_at_its_folder(store: Store) -> None:
+    store.write("in/x", b"1")
+    store.write("in2/x", b"1")
+    assert [entry.key for entry in open_store(store.uri + "/in").list()] == ["x"]
