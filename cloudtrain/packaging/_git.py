@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cloudtrain.packaging._secrets import secret_content, secret_name
 
 LIMIT = 5.0
 """Seconds that git may take in all. A repository that needs more is passed over."""
+
+_OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class GitState:
     branch: str | None
     dirty: bool
     """Whether files of the source directory differ from the commit, new files included."""
-    diff: str = ""
+    diff: str = field(default="", repr=False)
     """The changes of tracked files, without those files that look like secrets."""
 
 
@@ -47,11 +49,13 @@ def git_state(folder: Path) -> GitState | None:
 
 
 def _git(folder: Path, deadline: float, *arguments: str) -> str:
-    # No hook or helper of the repository's configuration runs, and nothing is written to it.
+    # No helper of the repository's configuration runs, and nothing is written to it. In a git hook the
+    # environment names another repository.
+    environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *arguments],
         cwd=folder,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        env={**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=max(0.0, deadline - time.monotonic()),

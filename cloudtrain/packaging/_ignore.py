@@ -34,7 +34,8 @@ class IgnoreRules:
 
     The nearest file that says something about a path decides, by its last matching pattern. Every
     ``.cloudtrainignore`` wins over every ``.gitignore``. As in git, nothing below a folder that is left out
-    can come back: do not enter it.
+    can come back: do not enter it. pathspec lets ``!folder/`` speak for what is in the folder as well, which
+    at worst keeps a file that git would leave out.
     """
 
     cloudtrainignore: tuple[_Level, ...] = ()

@@ -108,7 +108,8 @@ def find_secrets(entries: Iterable[Entry]) -> list[tuple[str, str]]:
     found = []
     for entry in entries:
         if entry.is_file:
-            rule = secret_name(entry.name) or _rule_for_content(entry)
+            # The path on disk too: a link may call a file by another name.
+            rule = secret_name(entry.name) or secret_name(entry.path) or _rule_for_content(entry)
             if rule:
                 found.append((entry.name, rule))
     return found

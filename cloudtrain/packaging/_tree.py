@@ -82,7 +82,7 @@ def read_tree(source: Path, dependencies: Sequence[Path], cache_dir: Path) -> li
                     "in the archive",
                     hint="Rename one of them, or leave one out by .cloudtrainignore.",
                 )
-    return sorted(entries.values(), key=lambda entry: os.fsencode(entry.name))
+    return sorted(entries.values(), key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True)

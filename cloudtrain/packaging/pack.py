@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,16 +95,15 @@ def _pack_still_tree(
     source: Path, dependencies: Sequence[Path], cache_dir: Path, allow_secrets: bool
 ) -> tuple[list[Entry], str]:
     """The tree and the SHA-256 of its archive, which is in the cache. Tries again, once, if it changes."""
-    for last_try in (False, True):
-        try:
-            return _pack_tree(source, dependencies, cache_dir, allow_secrets)
-        except Changed as change:
-            if last_try:
-                raise InvalidSource(
-                    f"{shown(change.path)} keeps changing while it is packed",
-                    hint="Stop what writes to it, or leave it out by .cloudtrainignore.",
-                ) from change
-    raise AssertionError("unreachable")
+    with suppress(Changed):
+        return _pack_tree(source, dependencies, cache_dir, allow_secrets)
+    try:
+        return _pack_tree(source, dependencies, cache_dir, allow_secrets)
+    except Changed as change:
+        raise InvalidSource(
+            f"{shown(change.path)} keeps changing while it is packed",
+            hint="Stop what writes to it, or leave it out by .cloudtrainignore.",
+        ) from change
 
 
 def _pack_tree(
@@ -126,6 +126,7 @@ def _write(entries: Sequence[Entry], cache_dir: Path) -> str:
     with scratch_file(cache_dir) as (file, scratch):
         sha256 = write_archive(entries, file)
         file.flush()
+        os.fsync(file.fileno())
         (cache_dir / sha256).mkdir(exist_ok=True)
         os.replace(scratch, cache_dir / sha256 / FILE_NAME)
     return sha256

@@ -16,7 +16,12 @@ from pathlib import Path
 
 from cloudtrain.errors import InvalidSource, NotFound, StorageError
 
-_DAMAGED = "The archive was cut off or changed on its way. Submit the job again."
+_SUBMIT_AGAIN = "The archive was cut off or changed on its way. Submit the job again."
+# The last three come from tarfile too, where the header of a member names an absurd size.
+_DAMAGE = (
+    *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
+    *(ValueError, OverflowError, MemoryError),
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -38,14 +43,14 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
     scratch = None
     try:
         if sha256 is not None and _sha256(archive) != sha256:
-            raise StorageError(f"{archive} does not have the SHA-256 {sha256}", hint=_DAMAGED)
+            raise StorageError(f"{archive} does not have the SHA-256 {sha256}", hint=_SUBMIT_AGAIN)
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         scratch.chmod(0o755)
         _extract(archive, scratch)
         scratch.rename(folder)
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise StorageError(f"{archive} is damaged: {error}", hint=_DAMAGED) from error
+    except _DAMAGE as error:
+        raise StorageError(f"{archive} is damaged: {error}", hint=_SUBMIT_AGAIN) from error
     except OSError as error:
         if isinstance(error, StorageError):
             raise
@@ -66,7 +71,7 @@ def _sha256(path: Path) -> str:
 
 def _extract(archive: Path, folder: Path) -> None:
     with gzip.open(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        # Python's own filter where there is one (3.9.17, 3.12 and later); `_checked` alone is as strict.
+        # Python's own filter where there is one (from 3.9.17, 3.10.12, 3.11.4 on); `_checked` alone is as strict.
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
         tar.extractall(folder, members=_checked(tar))
         # tarfile stops at its own end mark. gzip's checksum comes after it.

@@ -82,6 +82,13 @@ def test_the_diff_carries_no_secrets(repository: Path, tmp_path: Path) -> None:
     assert not any(secret in state.diff for secret in ("old-value", TOKEN, "a b.key"))
 
 
+def test_inside_of_a_hook_of_another_repository(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "nowhere"))
+    assert pack(repository / "src", cache_dir=tmp_path / "cache").git is not None
+
+
 def test_a_detached_head_and_no_commit_yet(repository: Path, tmp_path: Path) -> None:
     git(repository, "checkout", "-q", "--detach")
     state = pack(repository / "src", cache_dir=tmp_path / "cache").git

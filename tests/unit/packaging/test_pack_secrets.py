@@ -90,6 +90,19 @@ def test_ways_out(tmp_path: Path) -> None:
     assert names(pack(root, cache_dir=cache).path) == [".cloudtrainignore", "train.py"]
 
 
+def test_a_link_does_not_hide_a_secret(tmp_path: Path) -> None:
+    make_tree(
+        tmp_path, {"src/train.py": "", "home/.netrc": "x", "home/.aws/credentials": "x", "home/plain": "x"}
+    )
+    (tmp_path / "src" / "notes").symlink_to("../home/.netrc")
+    (tmp_path / "src" / "cloud").symlink_to("../home/.aws")
+    (tmp_path / "src" / ".env").symlink_to("../home/plain")
+    with pytest.raises(InvalidSource) as caught:
+        pack(tmp_path / "src", cache_dir=tmp_path / "cache")
+    listed = [line.split()[0] for line in caught.value.message.splitlines()[1:]]
+    assert listed == [".env", "cloud/credentials", "notes"]
+
+
 def test_dependencies_are_looked_at_too(tmp_path: Path) -> None:
     make_tree(tmp_path, {"src/train.py": "", "lib/deep/key.txt": PEM})
     with pytest.raises(InvalidSource, match=r"lib/deep/key\.txt"):
