@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 
 from cloudtrain.contract.failure import first_line
+from cloudtrain.distributed._timeouts import START_TIMEOUT
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.world import World
 
@@ -96,5 +97,5 @@ def _sign_in(world: World, store: Any, timeout: float, where: str) -> None:
         missing = [rank for rank in range(world.size) if not store.check([f"arrived/{rank}"])]
         raise CollectiveError(
             f"{where} waited {timeout:g} s; missing: ranks {missing}",
-            hint="Look at their logs, or raise CLOUDTRAIN_START_TIMEOUT.",
+            hint=f"Look at their logs, or raise {START_TIMEOUT}.",
         ) from error

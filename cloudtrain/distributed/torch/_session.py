@@ -9,14 +9,10 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed import _timeouts
+from cloudtrain.distributed.errors import NotInitialized
 from cloudtrain.distributed.torch._rendezvous import join
 from cloudtrain.distributed.world import World
-
-START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
-"""Variable: seconds that ``init`` waits for the other ranks; 300 if not set."""
-TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
-"""Variable: seconds that one collective may take; 1800 if not set, as in ``torch.distributed``."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +64,12 @@ def init(
     global _session
     if _session is not None:
         return
-    if dist.is_available() and dist.is_initialized():
+    if dist.is_initialized():
         _session = Session(_world_of_group(), owns_group=False)
         return
     world = World.from_environ()
-    start_timeout = _seconds(START_TIMEOUT, 300) if start_timeout is None else start_timeout
-    timeout = _seconds(TIMEOUT, 1800) if timeout is None else timeout
+    start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
+    timeout = _timeouts.collective_timeout() if timeout is None else timeout
     if torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
     if world.size > 1:
@@ -131,14 +127,3 @@ def _world_of_group() -> World:
     """The group knows its ranks but not the hosts; where it met is of no more interest."""
     known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
     return World.from_environ({"MASTER_ADDR": "unknown", "MASTER_PORT": "0", **os.environ, **known})
-
-
-def _seconds(variable: str, default: float) -> float:
-    text = os.environ.get(variable)
-    try:
-        seconds = default if text is None else float(text)
-    except ValueError:
-        seconds = 0
-    if seconds <= 0:
-        raise InvalidArgument(f"{variable}={text!r} is not a number of seconds")
-    return seconds

@@ -9,6 +9,7 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
+from cloudtrain import observe
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._reducer import GradientReducer
@@ -113,6 +114,7 @@ class _Distributed(torch.optim.Optimizer):
             elif self._reducer.pending or not self._synchronized:
                 self.synchronize()
         self._synchronized = False
+        observe.beat()
         return super().step() if closure is None else super().step(closure)
 
     # The base class's step is hooked and profiled; torch is told not to do that once more.

@@ -19,22 +19,21 @@ from cloudtrain.distributed.torch.collectives import broadcast_async_
 
 def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
     """The root's ``obj``, pickled; what other ranks give as ``obj`` does not matter."""
-    if _session.current().alone:
-        return obj
+    session = _session.current()
     box = [obj]
     with reported(label("broadcast_object", name)):
-        dist.broadcast_object_list(box, root_rank, device=_session.current().control_device())
+        if not session.alone:
+            dist.broadcast_object_list(box, root_rank, device=session.control_device())
     return box[0]
 
 
 def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
     """The ``obj`` of every rank, pickled, by rank."""
     session = _session.current()
-    if session.alone:
-        return [obj]
-    objects: list[Any] = [None] * session.world.size
+    objects = [obj] * session.world.size
     with reported(label("allgather_object", name)):
-        dist.all_gather_object(objects, obj)
+        if not session.alone:
+            dist.all_gather_object(objects, obj)
     return objects
 
 

@@ -85,12 +85,13 @@ def case_an_optimizer_that_is_gone_reduces_no_more() -> None:
 
 
 class Branches(nn.Module):
-    """Each rank takes its own way; nobody takes the last."""
+    """Each rank takes its own way, nobody the last; wide enough for two buckets."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.ways = nn.ModuleList(nn.Linear(4, 3).double() for _ in range(hvd.size() + 1))
+        ways = (nn.Sequential(nn.Linear(4, 40000), nn.Linear(40000, 3)) for _ in range(hvd.size() + 1))
+        self.ways = nn.ModuleList(ways).double()
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = self.ways[hvd.rank()](inputs)

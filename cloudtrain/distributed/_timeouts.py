@@ -1,0 +1,34 @@
+"""How long ranks wait for each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from cloudtrain.distributed.errors import InvalidArgument
+
+START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
+COLLECTIVE_TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
+
+
+def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds that ``init`` waits for the other ranks; 300 if not set."""
+    return _seconds(environ, START_TIMEOUT, 300.0)
+
+
+def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds that one collective may take; 1800 if not set, as in ``torch.distributed``."""
+    return _seconds(environ, COLLECTIVE_TIMEOUT, 1800.0)
+
+
+def _seconds(environ: Mapping[str, str], variable: str, default: float) -> float:
+    text = environ.get(variable)
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgument(f"{variable}={text!r} is not a number of seconds")
+    return seconds

@@ -1,0 +1,75 @@
+"""The world is what the environment says; what contradicts itself is refused by name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from cloudtrain.contract import RankSlot
+from cloudtrain.distributed import InvalidArgument, World, _timeouts
+
+MASTER = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "world"),
+    [
+        ({}, World()),
+        ({"MASTER_ADDR": "algo-1"}, World()),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, World()),
+        ({"RANK": "3", "WORLD_SIZE": "4", **MASTER}, World(3, 4, 0, 1, 3, 4, "algo-1", 7777)),
+        (
+            {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4", **MASTER},
+            World(5, 8, 1, 4, 1, 2, "algo-1", 7777),
+        ),
+    ],
+)
+def test_from_environ(environ: dict[str, str], world: World) -> None:
+    assert World.from_environ(environ) == world
+
+
+def test_reads_what_the_launchers_write() -> None:
+    for host in range(2):
+        for slot in RankSlot.on_host(host, 2, 3):
+            world = World.from_environ(slot.environment("algo-1", 7777))
+            assert (world.rank, world.size) == (slot.rank, slot.world_size)
+            assert (world.local_rank, world.local_size) == (slot.local_rank, slot.local_size)
+            assert (world.cross_rank, world.cross_size) == (slot.host_rank, slot.host_count)
+            assert (world.master_addr, world.master_port) == ("algo-1", 7777)
+
+
+@pytest.mark.parametrize(
+    ("environ", "words"),
+    [
+        ({"RANK": "0"}, "WORLD_SIZE is not set"),
+        ({"WORLD_SIZE": "2"}, "RANK is not set"),
+        ({"RANK": "two", "WORLD_SIZE": "2"}, "RANK='two' is not a whole number"),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK=2 is not below its world's size, 2"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "RANK=0 is not below its world's size, 0"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "LOCAL_RANK=1"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_RANK=0"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "GROUP_RANK": "2"}, "GROUP_RANK=2"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "algo-1"}, "MASTER_PORT is not set"),
+    ],
+)
+def test_contradictions(environ: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidArgument, match=words):
+        World.from_environ(environ)
+
+
+def test_timeouts() -> None:
+    assert _timeouts.start_timeout({}) == 300
+    assert _timeouts.collective_timeout({}) == 1800
+    assert _timeouts.start_timeout({"CLOUDTRAIN_START_TIMEOUT": "2.5"}) == 2.5
+    for text in ("soon", "0", "-1", "inf", "nan", ""):
+        with pytest.raises(InvalidArgument, match="CLOUDTRAIN_COLLECTIVE_TIMEOUT"):
+            _timeouts.collective_timeout({"CLOUDTRAIN_COLLECTIVE_TIMEOUT": text})
+
+
+def test_the_world_needs_no_framework() -> None:
+    program = "import sys, cloudtrain.distributed; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
