@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
+from urllib.parse import urlsplit
 
 from cloudtrain.errors import NotFound
 from cloudtrain.runtime.plan import HostPlan
@@ -31,25 +34,26 @@ def fetch_source(plan: HostPlan) -> None:
     archive.unlink()
 
 
-def channel_entries(uri: str) -> tuple[str, list[Entry]]:
-    """What stands at a channel's URI: the URI of the folder, and the entries below it.
+def locate(uri: str) -> tuple[str, Iterator[Entry]]:
+    """What a channel's URI names: the URI of a folder, and the entries there that are meant.
 
-    The URI may name a folder (prefix) or one object.
+    ``s3://bucket/train`` is the object ``train`` if there is one, else everything below ``train/``.
 
     Raises:
         NotFound: nothing is there.
     """
-    entries = [entry for entry in open_store(uri).list() if not entry.key.endswith("/")]
-    if entries:
-        return uri, entries
-    if uri.rstrip("/").count("/") > 2:  # not a whole bucket
-        parent, name = split_uri(uri)
-        entry = open_store(parent).stat(name)
+    if urlsplit(uri).path.strip("/") and not uri.endswith("/"):
+        folder, name = split_uri(uri)
+        entry = open_store(folder).stat(name)
         if entry is not None:
-            return parent, [entry]
-    raise NotFound(
-        f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
-    )
+            return folder, iter([entry])
+    entries = (entry for entry in open_store(uri).list() if not entry.key.endswith("/"))
+    first = next(entries, None)
+    if first is None:
+        raise NotFound(
+            f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
+        )
+    return uri, itertools.chain([first], entries)
 
 
 def shard(entries: list[Entry], host_rank: int, host_count: int) -> list[Entry]:
@@ -67,9 +71,10 @@ def fetch_channel(plan: HostPlan, name: str, uri: str, on_total: OnBytes, progre
     folder = plan.paths.channel(name)
     sharded = plan.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
     try:
-        base, entries = channel_entries(uri)
+        base, found = locate(uri)
     except NotFound as error:
         raise NotFound(f"channel {name!r}: {error.message}", hint=error.hint) from None
+    entries = list(found)
     if sharded:
         entries = shard(entries, plan.host.rank, plan.host.count)
     if uri_scheme(uri) == "file":

@@ -106,6 +106,8 @@ def launch_plan(
     arguments = to_arguments(user_hyperparameters(plan.hyperparameters))
     run = plan.paths.run
     environment["CLOUDTRAIN_RUN_DIR"] = str(run)
+    # a shell script that says python means this one
+    environment["PATH"] = os.pathsep.join([os.path.dirname(python), environ.get("PATH", os.defpath)])
     agent = plan.launcher.name == "torchrun"
     if agent:
         if entry[0] == "--":

@@ -13,15 +13,16 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
-from cloudtrain.errors import JobExists, JobNotFound, NotFound, PlatformError, StorageError
+from cloudtrain.errors import JobExists, JobNotFound, NotFound, PlatformError
 from cloudtrain.observe import parse_events, read_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.local.folder import JobFolder, State, jobs_home
 from cloudtrain.platforms.local.follow import follow_lines
+from cloudtrain.runtime.fetch import locate
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
-from cloudtrain.storage import open_store, split_uri, uri_scheme
+from cloudtrain.storage import open_store, uri_scheme
 
 LEFT_BEHIND = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
@@ -99,24 +100,13 @@ def check_inputs(settings: Settings) -> None:
         AccessDenied, Unreachable: as for any use of that storage.
     """
     for name, uri in settings.channels:
-        if not _something_at(uri):
-            raise NotFound(
-                f"channel {name!r}: there is nothing at {uri}",
-                hint="Check the bucket and the prefix, or upload the data first.",
-            )
+        try:
+            locate(uri)
+        except NotFound as error:
+            raise NotFound(f"channel {name!r}: {error.message}", hint=error.hint) from None
     for uri in {settings.output_uri, settings.checkpoint_uri}:
         if uri_scheme(uri) == "s3":
             open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
-
-
-def _something_at(uri: str) -> bool:
-    if any(not entry.key.endswith("/") for entry in open_store(uri).list()):
-        return True
-    try:
-        parent, name = split_uri(uri)
-    except StorageError:
-        return False
-    return open_store(parent).stat(name) is not None
 
 
 def _start_supervisor(folder: JobFolder, request: Request) -> None:

@@ -21,20 +21,23 @@ RANK_3 = """
 """
 
 ENDINGS = {
-    "exit-5": ("sys.exit(5)", dict(exit_code=5, failure_class=FailureClass.USER_ERROR)),
-    "exit-7": ("raise SystemExit(7)", dict(exit_code=7, exception_type=None)),
-    "exit-text": ("sys.exit('no such model')", dict(exit_code=1, message="no such model")),
-    "os-exit": ("print('last words', flush=True); os._exit(9)", dict(exit_code=9, log_tail=("started", "last words"))),
-    "exception": ("raise ValueError('bad\\nthing')", dict(exit_code=1, exception_type="ValueError", message="bad\nthing")),
-    "no-errno": ("raise OSError('no errno')", dict(exit_code=1, exception_type="OSError", message="no errno")),
-    "kill-9": ("os.kill(os.getpid(), 9)", dict(exit_code=137, signal=9, failure_class=FailureClass.KILLED)),
-    "segfault": ("os.kill(os.getpid(), 11)", dict(exit_code=139, signal=11)),
-    "sigterm": ("os.kill(os.getpid(), 15)", dict(exit_code=143, signal=15)),
-    "import": ("import nosuch", dict(failure_class=FailureClass.IMPORT_ERROR, exception_type="ModuleNotFoundError")),
-    "memory": ("raise MemoryError()", dict(failure_class=FailureClass.OUT_OF_MEMORY)),
-    "data": ("open('/nosuch')", dict(failure_class=FailureClass.MISSING_DATA)),
-    "disk": ("raise OSError(28, 'No space left on device')", dict(failure_class=FailureClass.DISK_FULL)),
-    "interrupt": ("raise KeyboardInterrupt", dict(exit_code=130, exception_type="KeyboardInterrupt")),
+    "exit-5": ("sys.exit(5)", {"exit_code": 5, "failure_class": FailureClass.USER_ERROR}),
+    "exit-7": ("raise SystemExit(7)", {"exit_code": 7, "exception_type": None}),
+    "exit-text": ("sys.exit('no such model')", {"exit_code": 1, "message": "no such model"}),
+    "os-exit": ("print('last words', flush=True); os._exit(9)", {"exit_code": 9, "log_tail": ("started", "last words")}),  # noqa: E501
+    "exception": (
+        "raise ValueError('bad\\nthing')",
+        {"exit_code": 1, "exception_type": "ValueError", "message": "bad\nthing"},
+    ),
+    "no-errno": ("raise OSError('no errno')", {"exit_code": 1, "exception_type": "OSError", "message": "no errno"}),
+    "kill-9": ("os.kill(os.getpid(), 9)", {"exit_code": 137, "signal": 9, "failure_class": FailureClass.KILLED}),
+    "segfault": ("os.kill(os.getpid(), 11)", {"exit_code": 139, "signal": 11}),
+    "sigterm": ("os.kill(os.getpid(), 15)", {"exit_code": 143, "signal": 15}),
+    "import": ("import nosuch", {"failure_class": FailureClass.IMPORT_ERROR, "exception_type": "ModuleNotFoundError"}),
+    "memory": ("raise MemoryError()", {"failure_class": FailureClass.OUT_OF_MEMORY}),
+    "data": ("open('/nosuch')", {"failure_class": FailureClass.MISSING_DATA}),
+    "disk": ("raise OSError(28, 'No space left on device')", {"failure_class": FailureClass.DISK_FULL}),
+    "interrupt": ("raise KeyboardInterrupt", {"exit_code": 130, "exception_type": "KeyboardInterrupt"}),
 }  # fmt: skip
 
 

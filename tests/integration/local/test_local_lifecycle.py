@@ -49,7 +49,8 @@ def test_hyperparameters_reach_the_command_line_exactly(run: Run) -> None:
     printed = job.logs().partition("] ")[2]
     assert json.loads(printed) == [
         "-b", "true", "-e", "5", "--empty", "", "--flag", "true", "--lr", "0.001", "--name", "a b", "--neg", "-1",
-        "--none", "null", "--opt", '{"k": [1, 2]}', "--quote", "it's \"q\"; $(touch x)", "--uni", "é", "--version", "1.10",
+        "--none", "null", "--opt", '{"k": [1, 2]}', "--quote", "it's \"q\"; $(touch x)",
+        "--uni", "é", "--version", "1.10",
     ]  # fmt: skip
 
 

@@ -1,0 +1,170 @@
+"""Every kind of thing that a job can run, and what it may need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_jobs import TWO_RANKS, Run, events, write
+
+from cloudtrain import FailureClass, JobStatus
+from cloudtrain.errors import InvalidSource
+
+PACKAGE = """
+    [build-system]
+    requires = ["setuptools"]
+    build-backend = "setuptools.build_meta"
+    [project]
+    name = "{name}"
+    version = "1.0"
+    [tool.setuptools]
+    py-modules = ["{name}"]
+"""
+
+
+def local_package(folder: Path, name: str, text: str) -> Path:
+    write(folder, "pyproject.toml", PACKAGE.format(name=name))
+    return write(folder, f"{name}.py", text)
+
+
+def test_a_shell_script_gets_its_arguments_unharmed(run: Run) -> None:
+    job = run(
+        'for a in "$@"; do echo "<$a>"; done; echo rank $RANK of $WORLD_SIZE',
+        name="run.sh",
+        hyperparameters={"text": "a  b; $(id) 'q'"},
+        distribution=TWO_RANKS,
+    )
+    assert [line for line in job.logs().splitlines() if line.startswith("[rank 1]")] == [
+        "[rank 1] <--text>",
+        "[rank 1] <a  b; $(id) 'q'>",
+        "[rank 1] rank 1 of 2",
+    ]
+
+
+def test_a_shell_script_passes_its_code_on(run: Run) -> None:
+    job = run("#!/bin/bash\necho no; exit 3", name="run.sh")
+    assert job.failure
+    assert (job.failure.exit_code, job.failure.log_tail) == (3, ("no",))
+
+
+def test_the_children_of_a_shell_script_are_told_of_a_stop(run: Run) -> None:
+    from local_jobs import wait_for_end, wait_until
+
+    script = """
+        python -c "
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), sys.exit()))
+        print('on', flush=True)
+        time.sleep(60)"
+    """
+    job = run(
+        "\n".join(line.strip() if "import" in line else line[8:] for line in script.splitlines()),
+        name="r.sh",
+        wait=False,
+    )
+    wait_until(lambda: "on" in job.logs(), "the child")
+    job.stop()
+    wait_for_end(job)
+    assert "told" in job.logs()
+
+
+def test_any_executable(run: Run, tmp_path: Path) -> None:
+    folder = write(tmp_path / "src", "tool", f"#!{sys.executable}\nimport sys; print(sys.argv[1:])\n")
+    (folder / "tool").chmod(0o755)
+    job = run(folder, name="tool", hyperparameters={"x": 1})
+    assert job.logs() == "[rank 0] ['-x', '1']\n"
+
+
+def test_a_module_of_a_package(run: Run, tmp_path: Path) -> None:
+    folder = local_package(tmp_path / "src", "trainer", "print('module', __name__, __package__)")
+    job = run(folder, name="trainer", hyperparameters={"x": 1})
+    assert (job.status, job.logs()) == (JobStatus.COMPLETED, "[rank 0] module __main__ \n")
+
+
+def test_modules_beside_the_script_and_dependencies_can_be_imported(run: Run, tmp_path: Path) -> None:
+    folder = write(tmp_path / "src", "train.py", "import helper, lib.extra; print(helper.x + lib.extra.y)")
+    write(folder, "helper.py", "x = 1")
+    write(tmp_path / "lib", "extra.py", "y = 2")
+    job = run(folder, dependencies=[str(tmp_path / "lib")])
+    assert job.logs() == "[rank 0] 3\n"
+
+
+def test_multiprocessing_with_spawn_works_in_a_script(run: Run) -> None:
+    job = run(
+        """
+        import multiprocessing
+        def double(x):
+            return 2 * x
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(double, [1, 2]))
+        """
+    )
+    assert job.logs() == "[rank 0] [2, 4]\n"
+
+
+@pytest.mark.parametrize("name", ["train.py", "run.sh"])
+def test_requirements_are_installed_for_every_kind_and_only_for_the_job(
+    run: Run, tmp_path: Path, name: str
+) -> None:
+    local_package(tmp_path / "wanted", "wanted_by_test", "x = 5")
+    script = "import wanted_by_test; print(wanted_by_test.x)"
+    folder = write(tmp_path / "src", name, script if name == "train.py" else f'python -c "{script}"')
+    write(folder, "requirements.txt", f"{tmp_path / 'wanted'}\n")
+    for _ in range(2):  # the second time from the cache
+        job = run(folder, name=name, instance_count=2)
+        assert sorted(job.logs().splitlines()) == ["[rank 0] 5", "[rank 1] 5"], job.failure
+    assert subprocess.run(
+        [sys.executable, "-c", "import wanted_by_test"], capture_output=True, check=False
+    ).returncode
+
+
+def test_requirements_that_cannot_be_installed(run: Run, tmp_path: Path) -> None:
+    folder = write(tmp_path / "src", "train.py", "print('never')")
+    write(folder, "requirements.txt", "./nosuch-folder\n")
+    job = run(folder, instance_count=2)
+    failure = job.failure
+    assert failure
+    assert (failure.failure_class, failure.rank, failure.phase) == (
+        FailureClass.REQUIREMENTS,
+        None,
+        "requirements",
+    )
+    assert "nosuch-folder" in failure.message
+    assert "never" not in job.logs()
+    assert {outcome["status"] for outcome in events(job, "outcome")} == {"Failed"}
+
+
+@pytest.mark.parametrize(
+    ("script", "name", "message"),
+    [
+        (None, "train.py", "train.py"),
+        ("def f(:", "train.py", r"train.py:1|line 1"),
+        ("", "../train.py", "outside of source_dir"),
+    ],
+)
+def test_entry_points_that_cannot_be(
+    run: Run, tmp_path: Path, script: str | None, name: str, message: str
+) -> None:
+    folder = tmp_path / "src"
+    folder.mkdir()
+    if script is not None:
+        write(folder, "train.py", script)
+    with pytest.raises(InvalidSource, match=message):
+        run(folder, name=name)
+
+
+def test_torchrun_gives_its_environment(run: Run) -> None:
+    job = run(
+        """
+        import os
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RESTART_COUNT")
+        print(*(os.environ[name] for name in names))
+        """,
+        instance_count=2,
+        distribution={"torch_distributed": {"enabled": True}},
+    )
+    ranks = sorted(line for line in job.logs().splitlines() if line.startswith("[rank"))
+    assert ranks == ["[rank 0] 0 0 2 0 0", "[rank 1] 1 0 2 1 0"]
