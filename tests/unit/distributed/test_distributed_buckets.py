@@ -91,6 +91,6 @@ def test_no_gradient_is_zero_and_a_frozen_parameter_gets_none() -> None:
 def test_a_sparse_gradient_is_refused_by_name() -> None:
     parameter = torch.zeros(4, 2, requires_grad=True)
     (bucket,) = make_buckets([("embedding.weight", parameter)], 1, first_bytes=1)
-    parameter.grad = torch.sparse_coo_tensor([[1]], [[1.0, 1.0]], (4, 2))
+    parameter.grad = torch.ones(4, 2).to_sparse()
     with pytest.raises(InvalidArgument, match=r"embedding\.weight is sparse"):
         bucket.put(bucket.slots[0], 1.0)
