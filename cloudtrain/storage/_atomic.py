@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,7 @@ def is_temporary(name: str) -> bool:
 def temporary_beside(path: Path) -> Iterator[Path]:
     """A free name in the folder of ``path``, which is made; whatever is left under that name is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(TEMPORARY + secrets.token_hex(8))
+    temporary = path.with_name(TEMPORARY + os.urandom(8).hex())
     try:
         yield temporary
     finally:

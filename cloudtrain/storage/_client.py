@@ -40,8 +40,8 @@ _connections: dict[tuple[object, ...], Connection] = {}
 def connection(*, creating: bool = False) -> Connection:
     """The connection of this process for the AWS settings in its environment, made on the first call.
 
-    With ``creating`` every write says ``If-None-Match: *``: it fails with status 412 where an object is.
-    A child made by fork gets its own, as sockets cannot be shared.
+    With ``creating`` the end of an upload in parts says ``If-None-Match: *``: it fails with status 412 where an
+    object is. A child made by fork gets its own, as sockets cannot be shared.
     """
     settings = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
     key = (os.getpid(), creating, *settings)
@@ -62,8 +62,7 @@ def _connect(creating: bool) -> Connection:
     client = boto3.Session().client("s3", config=config)
     if creating:
         # s3transfer refuses the argument IfNoneMatch (0.19), so it is added where botocore takes arguments.
-        for operation in ("PutObject", "CompleteMultipartUpload"):
-            client.meta.events.register(f"provide-client-params.s3.{operation}", _if_none_match)
+        client.meta.events.register("provide-client-params.s3.CompleteMultipartUpload", _if_none_match)
     # "auto" lets boto3 take its native transfer (CRT) where that is known to be faster. It cannot be used for
     # other services, as boto3 makes it for TLS only (1.44), nor with the hook above, which it passes by.
     native = _is_aws(client) and not creating

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Callable, Protocol
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes that were just moved; may come from several threads."""
+"""Called with the number of bytes that were just moved, which is negative where a part is moved again.
+
+Calls may come from several threads. An exception ends the transfer.
+"""
 
 
 @dataclass(frozen=True)
@@ -20,10 +23,11 @@ class Entry:
 
 
 class Store(Protocol):
-    """Bytes below one URI. Keys are relative, separated by ``/``.
+    """Bytes below one URI. Keys are relative, separated by ``/``, and lead out of it by no way.
 
     Every write is all or nothing: a reader sees the old bytes, or the new ones. All methods raise the
     errors of `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError) and name the full URI.
+    Stores may be shared by threads.
     """
 
     uri: str
@@ -37,11 +41,14 @@ class Store(Protocol):
         ...
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put ``data`` at ``key`` if nothing is there; False, and no change, if something is."""
+        """Put ``data`` at ``key`` if nothing is there; False, and no change, if something is.
+
+        Of several at the same moment one wins, unless an S3 service lacks conditional writes, which is logged.
+        """
         ...
 
     def stat(self, key: str) -> Entry | None:
-        """The entry at ``key``, or None."""
+        """The entry at ``key``, or None. Raises NotFound where there is no bucket."""
         ...
 
     def list(self, prefix: str = "") -> Iterator[Entry]:

@@ -28,7 +28,7 @@ READ_ATTEMPTS = 3
 
 
 class _Larger(Exception):
-    pass
+    """The object is larger than what is read in one piece."""
 
 
 class S3Store:
@@ -88,7 +88,8 @@ class S3Store:
             yield from entries if connection().is_aws else sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        names = (self._object(key)["Key"] for key in keys)
+        # Not checked: what `list` gives can be removed, also a key like ``a//b`` that cannot be a file.
+        names = (self.folder + key for key in keys)
         while batch := list(islice(names, DELETE_BATCH)):
             with s3_errors(self.uri):
                 answer = connection().client.delete_objects(
@@ -160,14 +161,14 @@ class S3Store:
             raise Unreachable(f"{self._uri(key)} changed while it was read", hint="Try again.")
 
     def _upload(self, path: Path, key: str, progress: Progress | None, creating: bool) -> None:
-        service = connection(creating=creating)
         if path.stat().st_size > PART:
-            service.transfers.upload(
+            connection(creating=creating).transfers.upload(
                 str(path), self.bucket, self.folder + key, subscribers=_subscribers(progress)
             ).result()
             return
+        condition: dict[str, Any] = {"IfNoneMatch": "*"} if creating else {}
         with open(path, "rb") as file:
-            service.client.put_object(**self._object(key), Body=file)
+            connection().client.put_object(**self._object(key), **condition, Body=file)
             if progress:
                 progress(file.tell())
 

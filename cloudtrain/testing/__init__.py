@@ -1,6 +1,7 @@
 """What users need to test their own jobs: an S3 server that is real, without AWS."""
 
 from cloudtrain.testing.daemon import S3Daemon, running_s3, start_s3, stop_s3
+from cloudtrain.testing.fake import FakePlatform
 from cloudtrain.testing.s3 import S3Server
 
-__all__ = ["S3Daemon", "S3Server", "running_s3", "start_s3", "stop_s3"]
+__all__ = ["FakePlatform", "S3Daemon", "S3Server", "running_s3", "start_s3", "stop_s3"]

@@ -60,6 +60,8 @@ def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[s
         "-webdav=false",
         "-admin.ui=false",
         "-volume.preStopSeconds=0",
+        # A volume for each bucket and more; by itself weed counts how many of full size the disk can hold.
+        "-volume.max=10000",
         f"-s3.config={config}",
         "-s3.autoCreateBucket=false",
         "-s3.port.iceberg=0",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,19 +14,8 @@ SIZE = 3 << 20
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of one MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
-            pytest.fail(f"mount: {mounted.stderr}")
-        pytest.skip(f"mount needs root: {mounted.stderr}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+def small_disk(make_disk: Callable[[str], Path]) -> Path:
+    return make_disk("1m")
 
 
 @pytest.fixture(params=["file", "s3"])

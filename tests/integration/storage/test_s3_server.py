@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,17 @@ def test_it_listens_on_loopback_only_and_leaves_nothing_in_tmp() -> None:
     assert {address for address, _ in listening} == {"127.0.0.1"}
     assert during
     assert not during & sockets()
+
+
+def test_many_buckets_on_a_small_disk(
+    make_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SeaweedFS gives each bucket a volume of its own, and by itself allows a few on a small disk."""
+    with S3Server(make_disk("200m")) as server:
+        use(server, monkeypatch)
+        for number in range(20):
+            server.create_bucket(f"bucket-{number}")
+            open_store(f"s3://bucket-{number}").write("key", b"data")
 
 
 def test_a_taken_port() -> None:

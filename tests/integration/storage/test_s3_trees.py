@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cloudtrain.storage import download_tree, list_tree, open_store, upload_tree
+from cloudtrain.storage._client import connection
 
 COUNT = 2000
 
@@ -29,10 +30,11 @@ def test_two_thousand_small_files_there_and_back(s3: str, tmp_path: Path) -> Non
 
 
 def test_folder_markers(s3: str, tmp_path: Path) -> None:
-    from cloudtrain.storage._client import connection
-
     for key in ("train/", "train/empty/", "train/x"):
         connection().client.put_object(Bucket=s3, Key=key)
-    download_tree(open_store(f"s3://{s3}/train"), tmp_path)
+    store = open_store(f"s3://{s3}/train")
+    download_tree(store, tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "x"]
     assert (tmp_path / "empty").is_dir()
+    store.delete(entry.key for entry in store.list())
+    assert list(store.list()) == []

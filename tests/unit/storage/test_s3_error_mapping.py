@@ -1,0 +1,33 @@
+"""Answers of S3 that the embedded server does not give; the others are in tests/integration/storage."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
+from cloudtrain.storage._errors import from_response
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind", "hint"),
+    [
+        ("NoSuchKey", 404, NotFound, ""),
+        ("NoSuchBucket", 404, NotFound, "Make it"),
+        ("ExpiredToken", 400, AccessDenied, "AWS_PROFILE"),
+        ("RequestTimeTooSkewed", 403, AccessDenied, "AWS_PROFILE"),
+        ("AccessDenied", 403, AccessDenied, "AWS_PROFILE"),
+        ("403", 403, AccessDenied, "AWS_PROFILE"),
+        ("PermanentRedirect", 301, StorageError, "AWS_DEFAULT_REGION"),
+        ("301", 301, StorageError, "AWS_DEFAULT_REGION"),
+        ("AuthorizationHeaderMalformed", 400, StorageError, "AWS_DEFAULT_REGION"),
+        ("SlowDown", 503, Unreachable, "server"),
+        ("InternalError", 500, Unreachable, "server"),
+        ("InvalidArgument", 400, StorageError, ""),
+    ],
+)
+def test_answers(code: str, status: int, kind: type[StorageError], hint: str) -> None:
+    response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    error = from_response(response, "s3://bucket/key")
+    assert type(error) is kind
+    assert "s3://bucket/key" in error.message
+    assert hint in error.hint
