@@ -1,0 +1,119 @@
+"""Runs what a Markdown page shows, block by block, as its reader would.
+
+    ```python train.py    saved as that file; the same for any language
+    ```python             run as a script
+    ```console            the lines after ``$`` are run by bash; what follows one is what it must print,
+                          where ``...`` stands for anything
+
+Blocks of any other kind are only shown. All blocks of a page run in one folder, and what a command exports is
+there for those that follow.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+REPOSITORY = Path(__file__).parents[2]
+TIMEOUT = 120
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block. ``line`` is that of its first line on the page."""
+
+    language: str
+    file_name: str
+    text: str
+    line: int
+
+
+def read_blocks(page: Path) -> list[Block]:
+    """All fenced blocks of a page, in order."""
+    blocks = []
+    for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
+        if token.type == "fence" and token.map:
+            language, _, file_name = token.info.strip().partition(" ")
+            blocks.append(Block(language, file_name, token.content, token.map[0] + 2))
+    return blocks
+
+
+class Reader:
+    """Somebody who follows a page in ``folder``, with this Python on PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        bin_folder = os.path.dirname(sys.executable)
+        self._environ = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "200"}
+
+    def follow(self, page: Path) -> int:
+        """Do all that the page shows; the number of commands and scripts that ran."""
+        ran = 0
+        for block in read_blocks(page):
+            where = f"{page.name}, line {block.line}"
+            if block.file_name:
+                path = self._folder / block.file_name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(block.text, encoding="utf-8")
+            elif block.language == "python":
+                script = self._folder / "snippet.py"
+                script.write_text(block.text, encoding="utf-8")
+                self._bash("python snippet.py", where)
+                ran += 1
+            elif block.language == "console":
+                for command, expected in _commands(block.text):
+                    printed = self._bash(command, where)
+                    _compare(command, expected, printed, where)
+                    ran += 1
+        return ran
+
+    def end(self) -> None:
+        """Stop what a page may have left running."""
+        subprocess.run(["cloudtrain", "s3", "stop"], env=self._environ, check=True, timeout=TIMEOUT)
+
+    def _bash(self, command: str, where: str) -> str:
+        """What the command prints; then take over what it exported."""
+        left = self._folder / ".environ"
+        script = f"set -e\n{command}\nenv -0 > {left}"
+        done = subprocess.run(
+            ["bash", "-c", script],
+            cwd=self._folder,
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT,
+        )
+        assert done.returncode == 0, f"{where}: {command}\nexit status {done.returncode}\n{done.stdout}"
+        items = left.read_text().split("\0")
+        self._environ = dict(item.split("=", 1) for item in items if item)
+        return done.stdout
+
+
+def _commands(text: str) -> Iterator[tuple[str, str]]:
+    """Each command of a console block, and what the page says it prints; ``\\`` at the end goes on."""
+    command, expected = "", ""
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            if command:
+                yield command, expected
+            command, expected = line[2:], ""
+        elif command.endswith("\\") and not expected:
+            command += "\n" + line
+        else:
+            expected += line + "\n"
+    yield command, expected
+
+
+def _compare(command: str, expected: str, printed: str, where: str) -> None:
+    options = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    if expected and not doctest.OutputChecker().check_output(expected, printed, options):
+        raise AssertionError(f"{where}: {command}\nshould print:\n{expected}\nbut prints:\n{printed}")
