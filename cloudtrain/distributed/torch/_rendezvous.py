@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import itertools
 import os
@@ -86,6 +87,10 @@ def _server(world: World, timeout: float) -> Any:
     if isinstance(opened[0], Exception):
         raise opened[0]
     return opened[0]
+
+
+# Before the interpreter takes its modules apart: torch joins the store's threads here.
+atexit.register(_server.cache_clear)
 
 
 def _sign_in(world: World, store: Any, timeout: float, where: str) -> None:
