@@ -8,6 +8,7 @@ from typing import Any, Union
 
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.job import Job
+from cloudtrain.platforms import Platform
 from cloudtrain.spec import FIELDS, TrainingInput
 from cloudtrain.submission import Submission, prepare
 
@@ -31,7 +32,8 @@ class Estimator:
         environment: variables for the script. Names that look like secrets are never shown or stored.
         distribution: how ranks are started: ``{"torch_distributed": {"enabled": True}}``,
             ``{"processes": {"processes_per_host": 2}}``.
-        platform: where to run; ``local`` unless the config file or an ``ml.`` instance type say otherwise.
+        platform: where to run, by name or as an object; ``local`` unless the config file or an ``ml.`` instance
+            type say otherwise.
         platform_options: what only that platform understands.
         instance_type: the kind of machine.
         instance_count: how many of them, each one a host of the job.
@@ -62,7 +64,7 @@ class Estimator:
         hyperparameters: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         distribution: Mapping[str, Any] | None = None,
-        platform: str | None = None,
+        platform: str | Platform | None = None,
         platform_options: Mapping[str, Any] | None = None,
         instance_type: str | None = None,
         instance_count: int | None = None,
@@ -83,6 +85,9 @@ class Estimator:
             if name not in FIELDS or name == "source":
                 raise InvalidJob(f"Estimator has no argument {name!r}", hint=nearest(name, FIELDS))
         given = {**named, **arguments}
+        self._platform = None if platform is None or isinstance(platform, str) else platform
+        if self._platform:
+            given["platform"] = self._platform.name
         self.arguments = {name: _plain(value) for name, value in given.items() if value is not None}
         self.latest_training_job: Job | None = None
 
@@ -103,7 +108,7 @@ class Estimator:
             fields["inputs"] = _channels(inputs)
         if job_name is not None:
             fields["job_name"] = job_name
-        return prepare(fields)
+        return prepare(fields, self._platform)
 
     def fit(
         self,

@@ -30,6 +30,8 @@ class Submission:
     platform: Platform
     request: Request
     archive: SourceArchive | None
+    indexed: bool = True
+    """Whether ``cloudtrain list`` is to show the job."""
 
     def submit(self, on_upload: OnUpload | None = None) -> Job:
         """Upload the source, unless it is there already, and hand the request to the platform.
@@ -42,12 +44,16 @@ class Submission:
             folder, _, name = self.job.source.uri.rpartition("/")
             open_store(folder).upload(self.archive.path, name, on_upload, if_absent=True)
         self.platform.submit(self.request)
-        add_job(IndexEntry(self.request.job_name, self.platform.name, time.time()))
+        if self.indexed:
+            add_job(IndexEntry(self.request.job_name, self.platform.name, time.time()))
         return Job(self.request.job_name, self.platform)
 
 
-def prepare(fields: Mapping[str, Any]) -> Submission:
+def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Submission:
     """Validate, pack and render a job; ``fields`` go before those of the config file.
+
+    Args:
+        platform: the platform itself, where it is not to be found by its name.
 
     Raises:
         InvalidJob: the description is wrong.
@@ -55,7 +61,8 @@ def prepare(fields: Mapping[str, Any]) -> Submission:
         UnknownPlatform: there is no such platform.
     """
     job = TrainingJob.from_dict({**read_config(), **fields})
-    platform = get_platform(job.platform or default_platform(job))
+    by_name = platform is None
+    platform = platform or get_platform(job.platform or default_platform(job))
     entry_point = job.entry_point
     archive = None
     if entry_point is not None:
@@ -71,7 +78,7 @@ def prepare(fields: Mapping[str, Any]) -> Submission:
     if job.job_name is None:
         base = job.base_job_name or Path(entry_point or platform.name).stem
         job = msgspec.structs.replace(job, job_name=new_job_name(base))
-    return Submission(job, platform, platform.render(job), archive)
+    return Submission(job, platform, platform.render(job), archive, indexed=by_name)
 
 
 def default_platform(job: TrainingJob) -> str:

@@ -33,20 +33,24 @@ class _StrictLoader(_Loader):
         return mapping
 
 
-# PyYAML speaks YAML 1.1, where 1e-3 is a string, and no, off and 2024-01-01 are none. Here it is as in 1.2.
-_YAML_11 = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
+# PyYAML speaks YAML 1.1, where 1e-3 is a string, and no, 1:30, 010 and 2024-01-01 are none. Here it is as in 1.2
+# (core schema), but that 010 stays a string: neither 8 nor 10 is what its writer wrote.
+_RESOLVERS = {
+    "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    "int": (r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?|[-+]?[0-9]+[eE][-+]?[0-9]+"
+        r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        "-+.0123456789",
+    ),
+}
+_REPLACED = {f"tag:yaml.org,2002:{name}" for name in (*_RESOLVERS, "timestamp")}
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _YAML_11]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED]
     for first, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
-_StrictLoader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+$"),
-    list("-+.0123456789"),
-)
+for _name, (_pattern, _first) in _RESOLVERS.items():
+    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
 def parse_yaml(text: str, name: str = "<text>") -> Any:

@@ -54,8 +54,8 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
     """Start a server on the objects in ``data``, and wait until it answers a signed request.
 
     Configuration and log go into ``folder``. The server inherits the file descriptor ``alive``, and its
-    process id and host are written there. Raises StorageError if it is not installed, if ``port`` is taken, or if it
-    does not come up; nothing is left running then.
+    process id and host are written there. Raises StorageError if it is not installed, if ``port`` is taken, or
+    if it does not come up; nothing is left running then.
     """
     executable = find_weed()
     config, log = folder / "weed-s3.json", folder / "weed.log"
@@ -66,6 +66,8 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
     for _ in range(START_ATTEMPTS):
         ports = pick_ports(port)
         account = replace(keys, endpoint=f"http://{HOST}:{ports[0]}")
+        if alive is not None:
+            os.ftruncate(alive, 0)
         with open(log, "wb") as output:
             process = subprocess.Popen(
                 command(executable, data, config, ports),
@@ -85,7 +87,7 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
             weed.stop(grace=0)
             raise
         weed.stop(grace=0)
-    raise StorageError(f"the S3 server did not start; its log is {log}: {_last_line(log)}")
+    raise StorageError(f"the S3 server did not start on {data}: {_last_words(log)}")
 
 
 def _comes_up(weed: Weed) -> bool:
@@ -97,6 +99,8 @@ def _comes_up(weed: Weed) -> bool:
     return False
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[-1] if lines else "it is empty"
+def _last_words(log: Path) -> str:
+    """The line with the fatal error, which begins with F (glog), or else the last one."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it says nothing"]
+    fatal = [line for line in lines if line.startswith("F")]
+    return (fatal or lines)[-1]

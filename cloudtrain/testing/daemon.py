@@ -60,7 +60,6 @@ def start_s3(data: Path | None = None, *, port: int = 0) -> tuple[S3Daemon, bool
         data = (data or folder / "data").absolute()
         keys = last.account if last else S3Account.generate()
         with _locked(folder / "alive") as alive:
-            os.ftruncate(alive, 0)
             weed = launch(folder, data, keys, port=port, alive=alive)
             daemon = S3Daemon(weed.account, data, tuple(weed.ports), weed.process.pid)
             try:

@@ -1,0 +1,58 @@
+"""Events: written by many, read back by anybody."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+from cloudtrain.observe import EventLog, read_events, summarize
+
+
+def test_many_writers_never_mix_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+
+    def write(source: str) -> None:
+        log = EventLog(path, source, clock=lambda: 1.0)
+        for number in range(200):
+            log.emit("x", number=number, text="é" * 100)
+
+    threads = [threading.Thread(target=write, args=(f"host-{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    events = read_events(path)
+    assert len(events) == 800
+    for index in range(4):
+        assert [event["number"] for event in events if event["source"] == f"host-{index}"] == list(range(200))
+
+
+def test_a_line_cut_short_by_a_crash_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_text('{"event": "a"}\n{"event": "b"}\n{"even')
+    assert [event["event"] for event in read_events(path)] == ["a", "b"]
+    assert read_events(tmp_path / "nosuch") == []
+
+
+def test_a_summary_has_the_slowest_host_the_last_metric_and_the_first_upload() -> None:
+    records = [
+        {"event": "phase", "phase": "train", "state": "began"},
+        {"event": "phase", "phase": "train", "state": "ended", "seconds": 9.0},
+        {"event": "attempt", "attempt": 1},
+        {"event": "phase", "phase": "fetch", "state": "ended", "seconds": 1.0},
+        {"event": "phase", "phase": "fetch", "state": "ended", "seconds": 3.0},
+        {"event": "phase", "phase": "fetch", "state": "ended", "seconds": 2.0},
+        {"event": "metric", "name": "loss", "value": 2.0},
+        {"event": "metric", "name": "loss", "value": 1.0},
+        {"event": "uploaded", "kind": "model", "uri": "s3://a"},
+        {"event": "uploaded", "kind": "model", "uri": "s3://a/algo-2"},
+        {"event": "phase", "phase": "upload", "state": "began"},
+    ]
+    summary = summarize([json.loads(json.dumps(record)) for record in records])
+    assert summary.phases == {"fetch": 3.0}
+    assert (summary.metrics, summary.uploaded, summary.phase) == (
+        {"loss": 1.0},
+        {"model": "s3://a"},
+        "upload",
+    )

@@ -1,0 +1,133 @@
+"""What the hosts of a job agree on, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import queue
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.coordinator import Coordinator
+from cloudtrain.runtime.member import Inbox, JoinInterrupted, Member, free_port, listen
+
+HOSTS = ("algo-1", "algo-2")
+
+
+class Cluster:
+    """A coordinator and as many members as are asked for."""
+
+    def __init__(self, folder: Path, join_timeout: float = 30) -> None:
+        self.rendezvous = str(folder / "leader")
+        listener, self.token = listen(self.rendezvous)
+        self.coordinator = Coordinator(
+            listener, HOSTS, self.token, master=("h", 1), join_timeout=join_timeout
+        )
+        self.coordinator.start()
+        self.inboxes: dict[str, Inbox] = {}
+
+    def join(self, host: str) -> Member:
+        self.inboxes[host] = queue.SimpleQueue()
+        return Member.join(host, self.rendezvous, self.inboxes[host], timeout=5)
+
+    def hears(self, host: str) -> dict[str, Any]:
+        return self.inboxes[host].get(timeout=20)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    return Cluster(tmp_path)
+
+
+def test_every_step_waits_for_all_hosts(cluster: Cluster) -> None:
+    members = {host: cluster.join(host) for host in HOSTS}
+    for said, heard in (("ready", "start"), ("done", "finish"), ("uploaded", "complete")):
+        members["algo-1"].send({"type": said})
+        with pytest.raises(queue.Empty):
+            cluster.inboxes["algo-1"].get(timeout=0.3)
+        members["algo-2"].send({"type": said})
+        assert [cluster.hears(host)["type"] for host in HOSTS] == [heard, heard]
+    for member in members.values():
+        member.close()
+    cluster.coordinator.join()
+
+
+def test_all_hosts_hear_one_cause(cluster: Cluster) -> None:
+    members = {host: cluster.join(host) for host in HOSTS}
+    echo = FailureReport(
+        FailureClass.USER_ERROR, "Connection closed by peer", rank=0, exception_type="E", time=1
+    )
+    cause = FailureReport(FailureClass.USER_ERROR, "cause", rank=1, exception_type="E", time=2)
+    members["algo-1"].send({"type": "failed", "report": echo.to_dict()})
+    members["algo-2"].send({"type": "failed", "report": cause.to_dict()})
+    for host in HOSTS:
+        message = cluster.hears(host)
+        assert (message["type"], FailureReport.from_dict(message["report"])) == ("abort", cause)
+
+
+def test_a_stop_reaches_hosts_that_join_later(cluster: Cluster) -> None:
+    cluster.join("algo-1").send({"type": "stopping"})
+    assert cluster.hears("algo-1")["type"] == "stop"
+    cluster.join("algo-2")
+    assert cluster.hears("algo-2")["type"] == "stop"
+
+
+def test_a_host_that_leaves_is_lost(cluster: Cluster) -> None:
+    cluster.join("algo-1")
+    cluster.join("algo-2").close()
+    message = cluster.hears("algo-1")
+    assert (message["type"], message["report"]["host"]) == ("abort", "algo-2")
+
+
+def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, join_timeout=0.5)
+    cluster.join("algo-1")
+    report = cluster.hears("algo-1")["report"]
+    assert (report["failure_class"], report["host"]) == ("host-lost", "algo-2")
+    assert "never joined" in report["message"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff\xfe\n",
+        json.dumps({"type": "join", "host": "algo-1", "token": "wrong"}).encode() + b"\n",
+        json.dumps({"type": "join", "host": "stranger", "token": ""}).encode() + b"\n",
+        b"[]\n",
+    ],
+)
+def test_strangers_are_shown_out_and_do_no_harm(cluster: Cluster, words: bytes) -> None:
+    address = Path(cluster.rendezvous).read_text().split()[0].rpartition(":")
+    with socket.create_connection((address[0], int(address[2])), timeout=5) as stranger:
+        stranger.sendall(words)
+        assert stranger.recv(1) == b""
+    members = [cluster.join(host) for host in HOSTS]
+    for member in members:
+        member.send({"type": "ready"})
+    assert cluster.hears("algo-2")["type"] == "start"
+
+
+def test_the_token_is_for_the_owner_only(cluster: Cluster) -> None:
+    assert Path(cluster.rendezvous).stat().st_mode & 0o777 == 0o600
+    assert len(cluster.token) == 32
+
+
+def test_a_port_that_is_taken_is_said() -> None:
+    with socket.create_server(("", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(PlatformError, match=f"port {port} cannot be listened on"):
+            listen(f"algo-1:{port}")
+
+
+def test_a_leader_that_is_not_there() -> None:
+    inbox: Inbox = queue.SimpleQueue()
+    with pytest.raises(PlatformError, match="leader was not found"):
+        Member.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=0.2)
+    inbox.put({"type": "signal"})
+    with pytest.raises(JoinInterrupted):
+        Member.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=60)

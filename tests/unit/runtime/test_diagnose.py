@@ -1,0 +1,103 @@
+"""From how a rank ended to why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.runtime.diagnose import Ending, diagnose, first_cause, memory_kill_count
+from cloudtrain.runtime.record import RankRecord
+
+
+def ending(
+    exception_type: str = "", message: str = "", *, code: int = 1, tail: tuple[str, ...] = ()
+) -> Ending:
+    record = RankRecord(1, 0, code, exception_type, message, "the traceback", 5.0)
+    return Ending(0, code, 9.0, record, tail)
+
+
+@pytest.mark.parametrize(
+    ("exception_type", "message", "kind"),
+    [
+        ("ValueError", "x", FailureClass.USER_ERROR),
+        ("SyntaxError", "x", FailureClass.SYNTAX_ERROR),
+        ("ImportError", "x", FailureClass.IMPORT_ERROR),
+        ("FileNotFoundError", "x", FailureClass.MISSING_DATA),
+        ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB", FailureClass.OUT_OF_MEMORY),
+        ("RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate", FailureClass.OUT_OF_MEMORY),
+        ("OSError", "[Errno 28] No space left on device: 'x'", FailureClass.DISK_FULL),
+        ("DistBackendError", "NCCL watchdog: collective timed out", FailureClass.COLLECTIVE_TIMEOUT),
+        ("ReadTimeout", "read timed out", FailureClass.COLLECTIVE_TIMEOUT),
+    ],
+)
+def test_classes_by_exception(exception_type: str, message: str, kind: FailureClass) -> None:
+    report = diagnose(ending(exception_type, message), "algo-1")
+    assert (report.failure_class, report.exception_type, report.time) == (kind, exception_type, 5.0)
+
+
+def test_a_kill_by_the_kernel_for_memory_is_told_from_others() -> None:
+    killed = Ending(3, -9, 1.0)
+    assert diagnose(killed, "h").failure_class == FailureClass.KILLED
+    assert diagnose(killed, "h", memory_kills=1).failure_class == FailureClass.OUT_OF_MEMORY
+    assert diagnose(killed, "h").exit_code == 137
+
+
+def test_without_a_record_the_last_traceback_printed_counts() -> None:
+    tail = (
+        "Traceback (most recent call last):", "  earlier", "KeyError: 'handled'", "goes on",
+        "Traceback (most recent call last):", '  File "x.py", line 1', "pkg.mod.CustomError: boom: twice", "bye",
+    )  # fmt: skip
+    report = diagnose(Ending(0, 4, 1.0, None, tail), "h")
+    assert (report.exception_type, report.message, report.exit_code) == ("CustomError", "boom: twice", 4)
+    assert report.traceback.splitlines() == list(tail[4:7])
+
+
+def test_without_anything_the_last_line_is_shown() -> None:
+    assert (
+        diagnose(Ending(0, 4, 1.0, None, ("a", "b")), "h").summary()
+        == "rank 0 on h exited with code 4: its last line: b"
+    )
+
+
+def failed(
+    rank: int | None, time: float, message: str = "x", *, signal: int | None = None, kind: str = "E"
+) -> FailureReport:
+    return FailureReport(
+        FailureClass.USER_ERROR,
+        message,
+        rank=rank,
+        time=time,
+        signal=signal,
+        exception_type=None if signal else kind,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reports", "cause"),
+    [
+        ([failed(0, 2), failed(1, 1)], 1),
+        ([failed(0, 1, "Connection closed by peer"), failed(1, 2)], 1),
+        ([failed(0, 1, "Connection reset by peer"), failed(1, 2, signal=9)], 1),
+        ([failed(0, 1, signal=15), failed(1, 2)], 1),
+        ([failed(0, 1, "connection refused"), failed(1, 2, "Broken pipe")], 0),
+        ([failed(None, 1), failed(1, 2)], 1),
+    ],
+)
+def test_the_cause_among_several(reports: list[FailureReport], cause: int) -> None:
+    assert first_cause(reports).rank == cause
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "count"),
+    [
+        ("memory.events", "low 0\noom 2\noom_kill 3\n", 3),
+        ("memory/memory.oom_control", "under_oom 0\noom_kill 2\n", 2),
+        ("other", "", 0),
+    ],
+)
+def test_kills_are_counted_in_both_kinds_of_cgroup(tmp_path: Path, file: str, text: str, count: int) -> None:
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text(text)
+    assert memory_kill_count(tmp_path) == count

@@ -1,0 +1,77 @@
+"""Defaults from the user's file, and the choice of a platform."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudtrain import Estimator, InvalidJob
+from cloudtrain.errors import UnknownPlatform
+from cloudtrain.platforms import get_platform, platform_names
+from cloudtrain.testing import FakePlatform
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "train.py").write_text("print('x')")
+    return str(tmp_path / "train.py")
+
+
+def config(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(tmp_path / "config.yaml"))
+
+
+def test_the_file_has_defaults_and_arguments_go_first(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config("instance_count: 3\nmax_run: 60\nplatform: nosuch", tmp_path, monkeypatch)
+    job = Estimator(script, instance_count=2, platform=FakePlatform()).prepare().job
+    assert (job.instance_count, job.max_run) == (2, 60)
+    with pytest.raises(UnknownPlatform, match="no platform 'nosuch'"):
+        Estimator(script).prepare()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("instance_cout: 2", "Did you mean 'instance_count'"),
+        ("inputs: {}", "cannot have a default"),
+        ("- 1", "not a mapping"),
+    ],
+)
+def test_a_file_that_is_wrong(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
+) -> None:
+    config(text, tmp_path, monkeypatch)
+    with pytest.raises(InvalidJob, match=message):
+        Estimator(script).prepare()
+
+
+def test_a_file_that_is_named_and_missing(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", "/nosuch.yaml")
+    with pytest.raises(InvalidJob, match=r"there is no file /nosuch\.yaml"):
+        Estimator(script).prepare()
+
+
+def test_the_platform_follows_the_instance_type(script: str) -> None:
+    assert Estimator(script).prepare().platform.name == "local"
+    with pytest.raises(UnknownPlatform, match="no platform 'sagemaker'"):
+        Estimator(script, instance_type="ml.p4d.24xlarge").prepare()
+
+
+def test_a_third_party_adds_a_platform_by_an_entry_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    information = tmp_path / "acme-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (information / "entry_points.txt").write_text(
+        "[cloudtrain.platforms]\nacme = cloudtrain.testing:FakePlatform\nbroken = nosuch_module:X\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert {"acme", "broken", "local"} <= set(platform_names())
+    assert isinstance(get_platform("acme"), FakePlatform)
+    with pytest.raises(UnknownPlatform, match="'broken' cannot be loaded: No module named 'nosuch_module'"):
+        get_platform("broken")

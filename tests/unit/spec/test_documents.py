@@ -1,0 +1,78 @@
+"""Job files: read strictly, with the place of what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import parse_yaml, read_job_file
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("lr: 1e-3", {"lr": 0.001}),
+        ("lr: -1E5", {"lr": -1e5}),
+        ("lr: 1.5e3", {"lr": 1500.0}),
+        ("version: e1", {"version": "e1"}),
+        ("country: no", {"country": "no"}),
+        ("flag: true", {"flag": True}),
+        ("date: 2024-01-01", {"date": "2024-01-01"}),
+        ("n: 010", {"n": "010"}),
+        ("n: [1, -2, 0x1f, 1_000, 1:30]", {"n": [1, -2, 31, "1_000", "1:30"]}),
+        ("x: [.5, 1., .inf, 5.0]", {"x": [0.5, 1.0, float("inf"), 5.0]}),
+        ("x: null", {"x": None}),
+        ('{"a": [1, 2.5, "x"]}', {"a": [1, 2.5, "x"]}),
+        ("base: &b {x: 1}\nd: {<<: *b, y: 2}", {"base": {"x": 1}, "d": {"x": 1, "y": 2}}),
+    ],
+)
+def test_values(text: str, value: Any) -> None:
+    assert parse_yaml(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\nb: 2\na: 3", r"job.yaml, line 3, column 1: the key 'a' stands twice"),
+        ("a: {b: 1, b: 2}", r"job.yaml, line 1, column 11: the key 'b' stands twice"),
+        ("a:\n\tb: 1", r"job.yaml, line 2, column 1: .*\n  YAML indents with spaces, never with tabs"),
+        ("a: [1", r"job.yaml, line 2, column 1: "),
+        ("a: b: c", r"job.yaml, line 1, column 5: mapping values are not allowed"),
+        ("a: !!python/object:os.system x", r"job.yaml, line 1, column 4: could not determine a constructor"),
+        ("? [1]\n: 2", r"job.yaml, line 1, column 3: found unhashable key"),
+        ("a: \x00", r"job.yaml: "),
+    ],
+)
+def test_what_is_refused(text: str, message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        parse_yaml(text, "job.yaml")
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("entry_point: train.py\nsource_dir: src\ndependencies: [../lib, /abs]")
+    assert read_job_file(tmp_path / "job.yaml") == {
+        "entry_point": "train.py",
+        "source_dir": str(tmp_path / "src"),
+        "dependencies": [str(tmp_path / "../lib"), "/abs"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "there is no file"),
+        (b"- a", "not a mapping"),
+        (b"", "not a mapping"),
+        (b"\xff", "cannot be read"),
+        (b"1: a", "not a mapping"),
+    ],
+)
+def test_files_that_are_no_job(tmp_path: Path, content: bytes | None, message: str) -> None:
+    path = tmp_path / "job.yaml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(InvalidJob, match=message):
+        read_job_file(path)

@@ -1,0 +1,124 @@
+"""The description of a job: what is accepted, what is refused, and with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloudtrain import TrainingInput, TrainingJob
+from cloudtrain.errors import InvalidJob
+
+FULL: dict[str, Any] = {
+    "entry_point": "train.py",
+    "source_dir": "src",
+    "hyperparameters": {"epochs": 5, "lr": 0.1, "name": "a", "opt": {"k": [1, None]}},
+    "environment": {"A": "1"},
+    "inputs": {"train": {"s3_data": "s3://b/train", "distribution": "ShardedByS3Key"}},
+    "distribution": {"torch_distributed": {"processes_per_host": 2}},
+    "instance_count": 2,
+    "use_spot_instances": True,
+    "max_run": 60,
+    "max_wait": 120,
+    "hang_timeout": 30.0,
+    "checkpoint_s3_uri": "s3://b/ckpt",
+    "metric_definitions": [{"Name": "loss", "Regex": "loss=([0-9.]+)"}],
+    "tags": [{"Key": "team", "Value": "x"}],
+    "instance_groups": [],
+}
+
+
+def test_round_trips() -> None:
+    job = TrainingJob.from_dict(FULL)
+    assert TrainingJob.from_dict(job.to_dict()) == job
+    assert TrainingJob.from_json(job.to_json()) == job
+    assert TrainingJob.from_dict({}).to_dict() == {}
+
+
+def test_it_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        TrainingJob.from_dict(FULL).instance_count = 3  # type: ignore[misc]
+
+
+def test_short_forms() -> None:
+    job = TrainingJob.from_dict(
+        {"inputs": {"train": "s3://b/x"}, "tags": {"a": 1}, "environment": {"N": 4, "F": 0.5}, "role": None}
+    )
+    assert job.inputs == {"train": TrainingInput("s3://b/x")}
+    assert job.tags == [{"Key": "a", "Value": "1"}]
+    assert job.environment == {"N": "4", "F": "0.5"}
+
+
+def test_hosts_are_counted_over_groups() -> None:
+    group = {"instance_type": "ml.x", "instance_count": 2}
+    groups = [{"instance_group_name": name, **group} for name in "ab"]
+    assert TrainingJob.from_dict({"instance_groups": groups}).host_count == 4
+
+
+REFUSED = {
+    "unknown": ({"instance_cout": 2}, r"unknown field 'instance_cout'\n  Did you mean 'instance_count'\?"),
+    "unknown-far": ({"zzz": 2}, r"unknown field 'zzz'\n  Known: .*entry_point"),
+    "zero": ({"instance_count": 0}, r"^instance_count: expected int >= 1$"),
+    "type": ({"instance_count": "2"}, r"^instance_count: expected int, got str$"),
+    "distribution": (
+        {"distribution": {"nosuch": {}}},
+        r"unknown field 'distribution.nosuch'\n  Known: mpi, ",
+    ),
+    "near-distribution": ({"distribution": {"torch_distribted": {}}}, r"Did you mean 'torch_distributed'\?"),
+    "two-distributions": (
+        {"distribution": {"mpi": {}, "processes": {}}},
+        r"only one .* not processes and mpi",
+    ),
+    "option": ({"distribution": {"mpi": {"processes_per_hos": 2}}}, r"Did you mean 'processes_per_host'\?"),
+    "no-processes": (
+        {"distribution": {"mpi": {"processes_per_host": 0}}},
+        r"processes_per_host: expected int >= 1",
+    ),
+    "channel-field": ({"inputs": {"t": {"s3_dat": "s3://b"}}}, r"Did you mean 's3_data'\?"),
+    "channel-name": ({"inputs": {"a b": "s3://b/x"}}, r"inputs: 'a b' is no name for a channel"),
+    "channel-up": ({"inputs": {"..": "s3://b/x"}}, r"'..' is no name for a channel"),
+    "channel-uri": (
+        {"inputs": {"t": "/data"}},
+        r"inputs.t: '/data' is not .*\n  Did you mean file:///data\?",
+    ),
+    "uri": ({"output_path": "bucket/x"}, r"output_path: 'bucket/x' is not an s3:// or file:// URI"),
+    "nan": ({"hyperparameters": {"lr": float("nan")}}, r"hyperparameter 'lr' cannot be written as JSON"),
+    "object": ({"hyperparameters": {"f": {1, 2}}}, r"hyperparameter 'f' cannot be written as JSON"),
+    "bool-variable": ({"environment": {"A": True}}, r"environment: expected str, got bool"),
+    "variable": ({"environment": {"A-B": "x"}}, r"environment: 'A-B' is no name for a variable"),
+    "name": ({"job_name": "my_job"}, r"job name 'my_job': only letters.*\n  For example: my-job"),
+    "long-name": ({"job_name": "x" * 64}, r"has 64 characters, 63 are allowed"),
+    "spot": ({"use_spot_instances": True}, r"use_spot_instances: needs a max_wait"),
+    "short-wait": (
+        {"use_spot_instances": True, "max_run": 9, "max_wait": 5},
+        r"max_wait of at least max_run",
+    ),
+    "wait": ({"max_wait": 5}, r"max_wait: only has a meaning with use_spot_instances"),
+    "subnets": ({"subnets": ["a"]}, r"subnets and security_group_ids: either both or none"),
+    "local-path": ({"checkpoint_local_path": "/x"}, r"checkpoint_local_path: needs a checkpoint_s3_uri"),
+    "source": ({"source_dir": "src"}, r"source_dir: needs an entry_point"),
+    "mode": ({"input_mode": "Fast"}, r"input_mode: expected str matching regex"),
+    "metric": (
+        {"metric_definitions": [{"Name": "a"}]},
+        r"metric_definitions\[0\]: a definition has a Name and a Regex",
+    ),
+    "regex": (
+        {"metric_definitions": [{"Name": "a", "Regex": "("}]},
+        r"metric_definitions\[0\].Regex: missing \)",
+    ),
+    "groups": ({"metric_definitions": [{"Name": "a", "Regex": "x"}]}, r"has 0 groups, one is needed"),
+    "both": (
+        {
+            "instance_count": 2,
+            "instance_groups": [{"instance_group_name": "a", "instance_type": "b", "instance_count": 1}],
+        },
+        r"instance_groups: not together with",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str) -> None:
+    fields, message = REFUSED[case]
+    with pytest.raises(InvalidJob, match=message):
+        TrainingJob.from_dict(fields)
