@@ -6,9 +6,9 @@ job = Estimator(entry_point="train.py", instance_count=2).fit({"train": "s3://bu
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from cloudtrain._lazy import lazy
 from cloudtrain._version import __version__
 
 if TYPE_CHECKING:
@@ -18,21 +18,23 @@ if TYPE_CHECKING:
     from cloudtrain.job import Job
     from cloudtrain.spec import InstanceGroup, ShuffleConfig, TrainingInput, TrainingJob
 
-_PUBLIC = {
-    "CloudtrainError": "errors",
-    "Estimator": "estimator",
-    "FailureClass": "contract",
-    "FailureReport": "contract",
-    "InstanceGroup": "spec",
-    "InvalidJob": "errors",
-    "Job": "job",
-    "JobStatus": "contract",
-    "ShuffleConfig": "spec",
-    "TrainingFailed": "errors",
-    "TrainingInput": "spec",
-    "TrainingJob": "spec",
-}
-"""Public name -> module; imported when first used, so that ``import cloudtrain`` costs nothing."""
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "CloudtrainError": "cloudtrain.errors",
+        "Estimator": "cloudtrain.estimator",
+        "FailureClass": "cloudtrain.contract",
+        "FailureReport": "cloudtrain.contract",
+        "InstanceGroup": "cloudtrain.spec",
+        "InvalidJob": "cloudtrain.errors",
+        "Job": "cloudtrain.job",
+        "JobStatus": "cloudtrain.contract",
+        "ShuffleConfig": "cloudtrain.spec",
+        "TrainingFailed": "cloudtrain.errors",
+        "TrainingInput": "cloudtrain.spec",
+        "TrainingJob": "cloudtrain.spec",
+    },
+)
 
 __all__ = [
     "CloudtrainError",
@@ -49,15 +51,3 @@ __all__ = [
     "TrainingJob",
     "__version__",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'cloudtrain' has no attribute {name!r}")
-    value = getattr(import_module(f"cloudtrain.{_PUBLIC[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
