@@ -9,25 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cloudtrain.cli._options import json_option
+
 if TYPE_CHECKING:
     from cloudtrain.testing import S3Daemon
 
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-
-class _Group(click.Group):
-    """Shows an error of cloudtrain as one message."""
-
-    def invoke(self, context: click.Context) -> Any:
-        from cloudtrain.errors import CloudtrainError
-
-        try:
-            return super().invoke(context)
-        except CloudtrainError as error:
-            raise click.ClickException(str(error)) from error
-
-
-@click.group(cls=_Group)
+@click.group()
 def s3() -> None:
     """An S3 server on this machine, for people without AWS.
 
@@ -48,7 +36,7 @@ def s3() -> None:
 @click.option(
     "--port", type=click.IntRange(1, 65535), help="Listen here.  [default: as last time, at first a free one]"
 )
-@_json
+@json_option
 def start(data: Path | None, port: int | None, as_json: bool) -> None:
     """Start the server; it runs until it is stopped.
 
@@ -75,7 +63,7 @@ def stop() -> None:
 
 
 @s3.command()
-@_json
+@json_option
 def status(as_json: bool) -> None:
     """Say whether the server runs, and where; exit status 1 if it does not."""
     from cloudtrain.testing import running_s3
@@ -93,7 +81,7 @@ def status(as_json: bool) -> None:
 
 
 @s3.command()
-@_json
+@json_option
 def env(as_json: bool) -> None:
     """Print the AWS settings that lead to the server, keys included, for eval."""
     settings = _running().account.env

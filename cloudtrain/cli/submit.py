@@ -43,10 +43,10 @@ def submit(
 
     The exit status is the job's. Ctrl-C leaves the job running.
     """
-    from cloudtrain.estimator import Estimator
+    from cloudtrain.submission import prepare
 
     fields = _fields(file, script_args, options)
-    submission = Estimator(**fields).prepare()
+    submission = prepare(fields)
     if dry_run:
         click.echo(submission.request.to_json())
         return

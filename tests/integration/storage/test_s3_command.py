@@ -17,12 +17,10 @@ import pytest
 
 from cloudtrain.storage import open_store, state_home
 
-PROGRAM = "from cloudtrain.cli.s3 import s3; s3(prog_name='cloudtrain s3')"
-
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "cloudtrain", "s3", *arguments], capture_output=True, text=True, timeout=60
     )
 
 

@@ -1,0 +1,140 @@
+"""Bad input, as a person gives it: one clear message, no traceback, and nothing is left behind."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from command import Result, cloudtrain
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("print('ran')")
+    (tmp_path / "train.py").write_text("print('ran')")
+    (tmp_path / "other.py").write_text("print('ran')")
+    (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "secret" / "train.py").write_text("")
+    (tmp_path / "secret" / ".env").write_text("TOKEN=sesame-open")
+    return tmp_path
+
+
+def is_one_error(done: Result, *words: str) -> None:
+    """The message has the words; there is no traceback; a usage error is 2, anything else 1."""
+    assert done.code in (1, 2)
+    assert done.out == ""
+    assert "Traceback" not in done.err
+    assert "Error:" in done.err
+    for word in words:
+        assert word in done.err, done.err
+
+
+ARGUMENTS = {
+    "missing-file": (["nosuch.py"], ["nosuch.py"]),
+    "missing-job-file": (["nosuch.yaml"], ["there is no file nosuch.yaml"]),
+    "missing-in-source": (["nosuch.py", "--source-dir", "src"], ["nosuch.py", "src"]),
+    "outside-source": (["../other.py", "--source-dir", "src"], ["outside of source_dir"]),
+    "syntax": (["broken.py"], ["broken.py:2", "def f(:"]),
+    "no-source-dir": (["train.py", "--source-dir", "nosuch"], ["nosuch"]),
+    "secret": (["train.py", "--source-dir", "secret"], [".env", ".cloudtrainignore"]),
+    "zero-hosts": (["train.py", "--instance-count", "0"], ["instance_count: expected int >= 1"]),
+    "no-number": (["train.py", "--instance-count", "two"], ["'two' is not a valid integer"]),
+    "platform": (["train.py", "--platform", "locl"], ["no platform 'locl'", "Did you mean 'local'?"]),
+    "name": (["train.py", "--name", "my_job"], ["my_job", "my-job"]),
+    "long-name": (["train.py", "--name", "x" * 64], ["64 characters, 63 are allowed"]),
+    "set": (["train.py", "--set", "instance_cout=2"], ["unknown", "instance_cout", "Did you mean 'instance_count'?"]),
+    "set-form": (["train.py", "--set", "x"], ["not of the form name=value"]),
+    "nan": (["train.py", "--set", "hyperparameters.lr=.nan"], ["hyperparameter 'lr' cannot be written as JSON"]),
+    "distribution": (["train.py", "--set", "distribution.nosuch={}"], ["unknown field 'distribution.nosuch'"]),
+    "mpi": (["train.py", "--set", "distribution.mpi={}"], ["cannot launch by 'mpi'", "torch_distributed"]),
+    "argument": (["train.py", "--", "5"], ["'5' has no name"]),
+    "input-form": (["train.py", "--input", "train"], ["channel=URI"]),
+    "input-missing": (["train.py", "--input", "train=file:///nosuch"], ["channel 'train': there is nothing at"]),
+    "input-empty": (["train.py", "--input", "train=empty"], ["channel 'train': there is nothing at"]),
+    "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3:// or file:// URI"]),
+    "option": (["train.py", "--instance-cout", "2"], ["No such option", "--instance-count"]),
+    "platform-option": (["train.py", "--set", "platform_options.x=1"], ["has no 'x'"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ARGUMENTS)
+def test_arguments(here: Path, case: str) -> None:
+    arguments, words = ARGUMENTS[case]
+    done = cloudtrain("submit", *arguments, cwd=here)
+    is_one_error(done, *words)
+    assert "sesame" not in done.err
+    assert cloudtrain("list", "--json", cwd=here).json == []
+
+
+FILES = {
+    "duplicate": ("entry_point: a\nentry_point: b", ["job.yaml, line 2, column 1", "stands twice"]),
+    "tab": (
+        "entry_point: train.py\nhyperparameters:\n\tlr: 1",
+        ["job.yaml, line 3, column 1", "never with tabs"],
+    ),
+    "unknown": ("entry_pont: train.py", ["unknown", "entry_pont", "Did you mean 'entry_point'?"]),
+    "type": ("entry_point: train.py\ninstance_count: many", ["instance_count: expected int, got str"]),
+    "list": ("- entry_point: train.py", ["not a mapping of fields"]),
+    "empty": ("", ["not a mapping of fields"]),
+    "unclosed": ("entry_point: [", ["job.yaml, line"]),
+    "nothing": ("instance_count: 1", ["entry_point: the local platform needs one"]),
+}
+
+
+@pytest.mark.parametrize("case", FILES)
+def test_job_files(here: Path, case: str) -> None:
+    text, words = FILES[case]
+    (here / "job.yaml").write_text(text)
+    is_one_error(cloudtrain("submit", "job.yaml", cwd=here), *words)
+    assert cloudtrain("list", "--json", cwd=here).json == []
+
+
+@pytest.mark.parametrize("command", ["describe", "logs", "wait", "stop", "download"])
+def test_jobs_that_are_not_there(here: Path, command: str) -> None:
+    is_one_error(cloudtrain(command, "nosuch", cwd=here), "there is no job nosuch", "cloudtrain list")
+    failed = cloudtrain(command, "nosuch", "--json", cwd=here)
+    assert failed.json["error"]["type"] == "JobNotFound"
+
+
+def test_a_port_that_is_taken(here: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        (here / "meets.py").write_text(
+            "import torch.distributed as d\nd.init_process_group('gloo', init_method='env://')"
+        )
+        done = cloudtrain(
+            "submit", "meets.py", "--torchrun", "--processes-per-host", "2",
+            "--set", f"platform_options.master_port={port}",
+            cwd=here,
+        )  # fmt: skip
+    assert done.code == 1
+    assert "Failed" in done.err
+    assert str(port) in done.err
+
+
+def test_s3_that_is_missing_forbidden_or_gone(here: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = f"train=s3://{s3}/nosuch"
+    is_one_error(
+        cloudtrain("submit", "train.py", "--input", uri, cwd=here), f"there is nothing at s3://{s3}/nosuch"
+    )
+    no_bucket = cloudtrain("submit", "train.py", "--output-path", "s3://no-such-bucket-x/out", cwd=here)
+    is_one_error(no_bucket, "no-such-bucket-x")
+    code = cloudtrain("submit", "train.py", "--set", "code_location=s3://no-such-bucket-x/code", cwd=here)
+    is_one_error(code, "no-such-bucket-x")
+    with monkeypatch.context() as patch:
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "wrong-sesame")
+        denied = cloudtrain("submit", "train.py", "--input", uri, cwd=here)
+        is_one_error(denied, s3)
+        assert "sesame" not in denied.err
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    is_one_error(cloudtrain("submit", "train.py", "--input", uri, cwd=here), "127.0.0.1:9")
+    assert cloudtrain("list", "--json", cwd=here).json == []
+
+
+def test_a_state_folder_that_cannot_be_written(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", "/proc/nosuch")
+    is_one_error(cloudtrain("submit", "train.py", cwd=here), "/proc/nosuch", "CLOUDTRAIN_HOME")

@@ -1,0 +1,214 @@
+"""What a script is promised, checked from inside a job. Every platform runs this suite."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from cloudtrain import Estimator
+
+PLATFORMS = ["local"]
+
+# design: every name that a script may rely on, on every platform
+VARIABLES = [
+    "SM_HOSTS",
+    "SM_CURRENT_HOST",
+    "SM_NETWORK_INTERFACE_NAME",
+    "SM_HPS",
+    "SM_USER_ARGS",
+    "SM_USER_ENTRY_POINT",
+    "SM_MODULE_NAME",
+    "SM_MODULE_DIR",
+    "SM_FRAMEWORK_MODULE",
+    "SM_FRAMEWORK_PARAMS",
+    "SM_CHANNELS",
+    "SM_MODEL_DIR",
+    "SM_INPUT_DIR",
+    "SM_INPUT_CONFIG_DIR",
+    "SM_INPUT_DATA_CONFIG",
+    "SM_RESOURCE_CONFIG",
+    "SM_OUTPUT_DIR",
+    "SM_OUTPUT_DATA_DIR",
+    "SM_OUTPUT_INTERMEDIATE_DIR",
+    "SM_NUM_CPUS",
+    "SM_NUM_GPUS",
+    "SM_NUM_NEURONS",
+    "SM_CURRENT_INSTANCE_TYPE",
+    "SM_CURRENT_INSTANCE_GROUP",
+    "SM_CURRENT_INSTANCE_GROUP_HOSTS",
+    "SM_INSTANCE_GROUPS",
+    "SM_INSTANCE_GROUPS_DICT",
+    "SM_DISTRIBUTION_INSTANCE_GROUPS",
+    "SM_IS_HETERO",
+    "SM_LOG_LEVEL",
+    "SM_TRAINING_ENV",
+    "SAGEMAKER_JOB_NAME",
+    "SAGEMAKER_REGION",
+    "CURRENT_HOST",
+    "PYTHONPATH",
+    "SM_MASTER_ADDR",
+    "SM_MASTER_PORT",
+    "SM_HOST_COUNT",
+    "SM_CURRENT_HOST_RANK",
+    "SM_INPUT_DATA_DIR",
+    "SM_OUTPUT_FAILURE",
+    "SM_SOURCE_DIR",
+    "SM_ENTRY_SCRIPT",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "SM_HP_LR",
+    "SM_HP_NAME",
+    "SM_CHANNEL_TRAIN",
+]
+
+SCRIPT = """
+import json, os, sys
+import helper
+from cloudtrain import environment
+
+base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
+seen = {
+    "environ": dict(os.environ),
+    "argv": sys.argv,
+    "cwd": os.getcwd(),
+    "base": base,
+    "folders": sorted(name for name in os.listdir(base) if os.path.isdir(os.path.join(base, name))),
+    "documents": {
+        name: json.load(open(os.path.join(base, "input", "config", name)))
+        for name in ("hyperparameters.json", "resourceconfig.json", "inputdataconfig.json")
+    },
+    "channel": sorted(os.listdir(os.environ["SM_CHANNEL_TRAIN"])),
+    "api": {
+        "in_job": environment.in_job(),
+        "job_name": environment.job_name(),
+        "world": [environment.rank(), environment.world_size()],
+        "hyperparameters": environment.hyperparameters(),
+        "channel": str(environment.channel("train")),
+        "model_dir": str(environment.model_dir()),
+        "checkpoint_uri": environment.checkpoint_uri(),
+    },
+}
+with open(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "seen-" + os.environ["RANK"] + ".json"), "w") as file:
+    json.dump(seen, file)
+"""
+
+
+@pytest.fixture(scope="module", params=PLATFORMS)
+def seen(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, dict[str, Any]]:
+    """What each rank of a job of two hosts with two ranks each saw."""
+    folder = tmp_path_factory.mktemp("conformance")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLOUDTRAIN_HOME", str(folder / "home"))
+        for name, text in {
+            "src/train.py": SCRIPT,
+            "src/helper.py": "",
+            "data/a.txt": "a",
+            "data/b.txt": "b",
+        }.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_text(text)
+        job = Estimator(
+            "train.py",
+            source_dir=str(folder / "src"),
+            platform=request.param,
+            instance_count=2,
+            distribution={"processes": {"processes_per_host": 2}},
+            hyperparameters={"lr": 0.1, "name": "a b", "version": "1.10"},
+            output_path=(folder / "out").as_uri(),
+            disable_output_compression=True,
+        ).fit({"train": (folder / "data").as_uri()}, job_name="conforms", logs=False)
+        assert job.failure is None
+        found = sorted((folder / "out").rglob("seen-*.json"))
+    return {int(path.stem[5:]): json.loads(path.read_text()) for path in found}
+
+
+def test_every_rank_was_there(seen: dict[int, dict[str, Any]]) -> None:
+    assert sorted(seen) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_the_environment(seen: dict[int, dict[str, Any]], rank: int) -> None:
+    environ, base = seen[rank]["environ"], seen[rank]["base"]
+    assert [name for name in VARIABLES if name not in environ] == []
+    host = f"algo-{rank // 2 + 1}"
+    expected = {
+        "SM_HOSTS": '["algo-1","algo-2"]',
+        "SM_CURRENT_HOST": host,
+        "CURRENT_HOST": host,
+        "SM_CURRENT_HOST_RANK": str(rank // 2),
+        "SM_HOST_COUNT": "2",
+        "SM_HPS": '{"lr":0.1,"name":"a b","version":"1.10"}',
+        "SM_HP_LR": "0.1",
+        "SM_HP_NAME": "a b",
+        "SM_HP_VERSION": "1.10",
+        "SM_CHANNELS": '["train"]',
+        "SM_CHANNEL_TRAIN": f"{base}/input/data/train",
+        "SM_MODEL_DIR": f"{base}/model",
+        "SM_OUTPUT_DATA_DIR": f"{base}/output/data",
+        "SM_USER_ENTRY_POINT": "train.py",
+        "SM_MODULE_NAME": "train",
+        "SAGEMAKER_JOB_NAME": "conforms",
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank % 2),
+        "WORLD_SIZE": "4",
+        "LOCAL_WORLD_SIZE": "2",
+    }
+    assert {name: environ[name] for name in expected} == expected
+    assert environ["PYTHONPATH"].split(":")[0] == f"{base}/code"
+    training = json.loads(environ["SM_TRAINING_ENV"])
+    assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 0.1)
+
+
+def test_all_ranks_meet_at_one_address(seen: dict[int, dict[str, Any]]) -> None:
+    addresses = {(rank["environ"]["MASTER_ADDR"], rank["environ"]["MASTER_PORT"]) for rank in seen.values()}
+    assert len(addresses) == 1
+    [(host, port)] = addresses
+    assert (host, port) == (seen[0]["environ"]["SM_MASTER_ADDR"], seen[0]["environ"]["SM_MASTER_PORT"])
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_files_and_command_line(seen: dict[int, dict[str, Any]], rank: int) -> None:
+    assert seen[rank]["argv"] == ["train.py", "--lr", "0.1", "--name", "a b", "--version", "1.10"]
+    assert seen[rank]["cwd"] == f"{seen[rank]['base']}/code"
+    assert {"checkpoints", "code", "input", "model", "output"} <= set(seen[rank]["folders"])
+    assert seen[rank]["channel"] == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_the_documents(seen: dict[int, dict[str, Any]], rank: int) -> None:
+    documents = seen[rank]["documents"]
+    hyperparameters = documents["hyperparameters.json"]
+    assert all(isinstance(value, str) for value in hyperparameters.values())
+    assert (hyperparameters["lr"], hyperparameters["version"]) == ("0.1", '"1.10"')
+    assert hyperparameters["sagemaker_program"] == '"train.py"'
+    resources = documents["resourceconfig.json"]
+    assert (resources["current_host"], resources["hosts"]) == (f"algo-{rank // 2 + 1}", ["algo-1", "algo-2"])
+    assert documents["inputdataconfig.json"] == {
+        "train": {
+            "TrainingInputMode": "File",
+            "S3DistributionType": "FullyReplicated",
+            "RecordWrapperType": "None",
+        }
+    }
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_the_python_api_says_the_same(seen: dict[int, dict[str, Any]], rank: int) -> None:
+    api, base = seen[rank]["api"], seen[rank]["base"]
+    assert api.pop("checkpoint_uri")
+    assert api == {
+        "in_job": True,
+        "job_name": "conforms",
+        "world": [rank, 4],
+        "hyperparameters": {"lr": 0.1, "name": "a b", "version": "1.10"},
+        "channel": f"{base}/input/data/train",
+        "model_dir": f"{base}/model",
+    }
