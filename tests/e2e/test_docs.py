@@ -1,0 +1,119 @@
+"""The documentation keeps its word: what it shows runs, what it lists is all there is, its links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import click
+import msgspec
+import pytest
+from documents import REPOSITORY, Reader
+from markdown_it import MarkdownIt
+
+from cloudtrain.cli import cli
+from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment
+from cloudtrain.spec import TrainingJob
+
+DOCS = REPOSITORY / "docs"
+PAGES = sorted(path.relative_to(REPOSITORY).as_posix() for path in DOCS.glob("*.md"))
+ALL_PAGES = [
+    path.relative_to(REPOSITORY).as_posix()
+    for folder in (".", "docs", "examples", "examples/*", "containers")
+    for path in sorted(REPOSITORY.glob(f"{folder}/*.md"))
+]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_and_snippet_runs(page: str, tmp_path: Path) -> None:
+    reader = Reader(tmp_path)
+    try:
+        assert reader.follow(REPOSITORY / page) > 0
+    finally:
+        reader.end()
+
+
+def test_the_table_of_fields_is_that_of_the_code() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", _section("job-file.md", "All fields"), re.MULTILINE
+    )
+    shown = {name: default.strip() for name, default in rows}
+    assert shown == {field.name: _default(field) for field in msgspec.structs.fields(TrainingJob)}
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    """A default as the table shows it: nothing for what is empty."""
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    return "" if value in (None, [], {}) else f"`{json.dumps(value)}`"
+
+
+def test_every_class_of_failure_is_explained() -> None:
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "failures.md").read_text(), re.MULTILINE)
+    assert set(rows) >= {str(kind) for kind in FailureClass}
+
+
+def test_every_variable_of_the_contract_is_explained() -> None:
+    text = (DOCS / "container-contract.md").read_text()
+    host = Host("algo-1", ("algo-1",))
+    promised = script_environment(
+        Paths(Path("/opt/ml")), host, {}, {}, job_name="job", entry_point="train.py"
+    )
+    promised |= RankSlot(0, 0, 1, 1, 0, 1).environment("algo-1", 7777)
+    assert [name for name in promised if f"`{name}`" not in text] == []
+
+
+def test_every_command_and_option_is_explained() -> None:
+    text = (DOCS / "command-line.md").read_text()
+    missing = [name for name in _words(cli, click.Context(cli)) if not re.search(rf"`[^`]*{name}\b", text)]
+    assert missing == []
+
+
+def _words(command: click.Command, context: click.Context) -> set[str]:
+    """All names of subcommands and long options below ``command``."""
+    words = {
+        option
+        for parameter in command.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+        if option.startswith("--") and option != "--version"
+    }
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            child = command.get_command(context, name)
+            assert child is not None
+            words |= {name, *_words(child, context)}
+    return words
+
+
+@pytest.mark.parametrize("page", ALL_PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    folder = (REPOSITORY / page).parent
+    broken = []
+    for link in _links((REPOSITORY / page).read_text(encoding="utf-8")):
+        path, _, anchor = link.partition("#")
+        target = folder / path if path else REPOSITORY / page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def _links(text: str) -> list[str]:
+    """The links of a page that lead to other files, or to its own sections."""
+    children = (child for token in MarkdownIt().parse(text) for child in token.children or [])
+    links = (str(child.attrs["href"]) for child in children if child.type == "link_open")
+    return [link for link in links if "://" not in link]
+
+
+def _anchors(page: Path) -> set[str]:
+    """The names that GitHub gives to headings."""
+    tokens = MarkdownIt().parse(page.read_text(encoding="utf-8"))
+    titles = (
+        tokens[number + 1].content for number, token in enumerate(tokens) if token.type == "heading_open"
+    )
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def _section(page: str, title: str) -> str:
+    """What stands below the heading ``title``, up to its first subsection."""
+    return (DOCS / page).read_text(encoding="utf-8").split(f"## {title}\n", 1)[1].split("\n### ", 1)[0]

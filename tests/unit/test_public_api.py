@@ -1,0 +1,109 @@
+"""The public names: whoever adds, renames or removes one changes this table too."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import cloudtrain
+
+PUBLIC = {
+    "cloudtrain": """
+        CloudtrainError Estimator FailureClass FailureReport InstanceGroup InvalidJob Job JobStatus
+        ShuffleConfig TrainingFailed TrainingInput TrainingJob __version__
+    """,
+    "cloudtrain.checkpoint": """
+        Checkpoint Checkpointer is_checkpoint_key
+    """,
+    "cloudtrain.cli": """
+        cli main
+    """,
+    "cloudtrain.contract": """
+        FailureClass FailureReport Host JobStatus Launcher Paths RankSlot Settings cpu_count
+        decode_hyperparameters encode_hyperparameters gpu_count read_document script_environment
+        to_arguments user_hyperparameters
+    """,
+    "cloudtrain.distributed": """
+        CollectiveError GradientOrderError InvalidArgument NotInitialized World
+    """,
+    "cloudtrain.distributed.torch": """
+        Average CollectiveError Compression Compressor DistributedOptimizer GradientOrderError
+        Handle InvalidArgument Max Min NotInitialized Product ReduceOp Sum allgather allgather_async
+        allgather_object allreduce allreduce_ allreduce_async allreduce_async_ barrier broadcast
+        broadcast_ broadcast_async broadcast_async_ broadcast_object broadcast_optimizer_state
+        broadcast_parameters cross_rank cross_size init is_initialized local_rank local_size poll
+        rank shutdown size synchronize
+    """,
+    "cloudtrain.environment": """
+        channel checkpoint_uri hyperparameters in_job job_name model_dir output_data_dir rank
+        world_size
+    """,
+    "cloudtrain.errors": """
+        AccessDenied CheckpointError CloudtrainError InvalidJob InvalidSource JobExists JobNotFound
+        NotFound PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
+    """,
+    "cloudtrain.observe": """
+        EventLog Summary beat parse_events read_events summarize
+    """,
+    "cloudtrain.packaging": """
+        GitState SourceArchive check_entry_point pack
+    """,
+    "cloudtrain.platforms": """
+        Events JobDescription Platform Request get_platform platform_names
+    """,
+    "cloudtrain.platforms.local": """
+        LocalPlatform
+    """,
+    "cloudtrain.runtime": """
+        main
+    """,
+    "cloudtrain.spec": """
+        Distribution FIELDS InstanceGroup Mpi MultiWorkerMirrored ParameterServer Processes
+        PytorchDdp REDACTED ShuffleConfig Source TorchDistributed TrainingInput TrainingJob
+        apply_overrides check_job_name is_secret_name new_job_name parse_yaml read_job_file redact
+        script_arguments
+    """,
+    "cloudtrain.storage": """
+        Entry FileStore Progress S3Store Select Store download_tree join_uri list_folder list_tree
+        open_store split_uri state_home upload_tree uri_scheme uri_to_path
+    """,
+    "cloudtrain.testing": """
+        FakePlatform S3Daemon S3Server running_s3 start_s3 stop_s3
+    """,
+}
+
+LIBRARIES = {"boto3", "click", "msgspec", "numpy", "pathspec", "rich", "torch", "yaml"}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_names_are_these(name: str) -> None:
+    module = importlib.import_module(name)
+    own = [
+        key
+        for key, value in vars(module).items()
+        if not key.startswith("_") and getattr(value, "__module__", None) == name
+    ]
+    names = getattr(module, "__all__", own)
+    assert sorted(names) == sorted(PUBLIC[name].split())
+    for public in names:
+        assert getattr(module, public) is not None
+
+
+def test_every_package_is_in_the_table() -> None:
+    packages = {
+        found.name for found in pkgutil.walk_packages(cloudtrain.__path__, "cloudtrain.") if found.ispkg
+    }
+    assert packages - set(PUBLIC) == set()
+
+
+@pytest.mark.parametrize("name", ["cloudtrain", "cloudtrain.distributed", "cloudtrain.checkpoint"])
+def test_import_takes_no_library_along(name: str) -> None:
+    code = f"import {name}, sys; print(*{{module.partition('.')[0] for module in sys.modules}})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert LIBRARIES & set(done.stdout.split()) == set()
