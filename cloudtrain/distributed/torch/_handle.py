@@ -48,7 +48,7 @@ class Handle:
             with reported(self._label):
                 if self._work is not None:
                     self._work.wait()
-                self._output = self._finish()
+            self._output = self._finish()
             self._finish = self._work = None
         assert self._output is not None
         return self._output
