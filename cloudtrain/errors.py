@@ -12,6 +12,7 @@
     │   ├── JobNotFound
     │   └── JobExists
     ├── CheckpointError     no such checkpoint, or one that is damaged
+    ├── CollectiveError     a collective failed (in cloudtrain.distributed, with three more of its own)
     └── TrainingFailed      the job ran and failed; carries its FailureReport
 
 Every error says what is wrong and where, in one line, and in ``hint`` what to do about it.

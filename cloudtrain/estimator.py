@@ -57,9 +57,9 @@ class Estimator:
 
     def __init__(
         self,
-        entry_point: str | None = None,
+        entry_point: str | Path | None = None,
         *,
-        source_dir: str | None = None,
+        source_dir: str | Path | None = None,
         dependencies: Sequence[str] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
@@ -161,12 +161,12 @@ class Estimator:
 
 
 def _plain(value: Any) -> Any:
-    """Mappings and sequences as the dicts and lists that validation wants."""
+    """Mappings, sequences and paths as the dicts, lists and strings that validation wants."""
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def _channels(inputs: Inputs) -> dict[str, Any]:

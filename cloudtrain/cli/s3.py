@@ -55,11 +55,16 @@ def start(data: Path | None, port: int | None, as_json: bool) -> None:
 
 
 @s3.command()
-def stop() -> None:
+@json_option
+def stop(as_json: bool) -> None:
     """Stop the server. Its objects and keys stay for the next start."""
     from cloudtrain.testing import stop_s3
 
-    click.echo("The S3 server has stopped." if stop_s3() else "No S3 server runs.")
+    stopped = stop_s3()
+    if as_json:
+        click.echo(json.dumps({"stopped": stopped}))
+    else:
+        click.echo("The S3 server has stopped." if stopped else "No S3 server runs.")
 
 
 @s3.command()
@@ -94,10 +99,11 @@ def env(as_json: bool) -> None:
 
 @s3.command("make-bucket")
 @click.argument("name")
-def make_bucket(name: str) -> None:
+@json_option
+def make_bucket(name: str, as_json: bool) -> None:
     """Make the bucket NAME on the server, if it is not there."""
     _running().account.create_bucket(name)
-    click.echo(f"s3://{name}")
+    click.echo(json.dumps({"uri": f"s3://{name}"}) if as_json else f"s3://{name}")
 
 
 def _running() -> S3Daemon:

@@ -54,12 +54,16 @@ def _bind(address: str, port: int) -> socket.socket:
         ) from None
 
 
-def free_port(address: str = "") -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A port that nobody listens on now.
+
+    Chosen at random below 32768, where Linux takes no ports for outgoing connections: it stays free for longer.
+    """
+    while True:
+        port = 16384 + secrets.randbelow(16384)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 class JoinInterrupted(PlatformError):

@@ -26,6 +26,7 @@ MODULE = "-m"
 
 
 def main(arguments: list[str]) -> None:
+    die_with_parent()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder:
         _attach(Path(folder))
@@ -39,9 +40,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _attach(folder: Path) -> None:
-    """Tie this process to the runtime of its host: its death, its pipe, its record."""
+    """Tie this process to the runtime of its host: its pipe, its heartbeat, its record."""
     local = local_rank(os.environ)
-    die_with_parent()
     os.environ[HEARTBEAT] = str(heartbeat_path(folder, local))
     pipe = pipe_path(folder, local)
     if pipe.exists():

@@ -92,7 +92,7 @@ def _pip(python: str, wanted: Sequence[str], code: Path) -> None:
     else:
         raise RequirementsFailed(_report("neither pip nor uv is installed", (), 1))
     process = subprocess.run(
-        command,
+        [sys.executable, "-m", "cloudtrain.runtime.rank", "--", *command],  # so that it ends when we do
         cwd=code,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -50,7 +50,9 @@ _StrictLoader.yaml_implicit_resolvers = {
     for first, resolvers in _Loader.yaml_implicit_resolvers.items()
 }
 for _name, (_pattern, _first) in _RESOLVERS.items():
-    _StrictLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first))
+    _StrictLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first)
+    )
 
 
 def parse_yaml(text: str, name: str = "<text>") -> Any:

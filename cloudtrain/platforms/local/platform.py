@@ -157,9 +157,10 @@ def _settled(folder: JobFolder) -> State:
     try:
         state = folder.read_state()  # it may have ended between the two looks
         if not state.status.is_final:
+            words = (folder.path / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
             failure = FailureReport(
                 FailureClass.KILLED,
-                "the supervisor of the job is gone: it was killed, or the machine was restarted",
+                f"the supervisor of the job is gone: {words or 'it was killed, or the machine was restarted'}",
                 "Submit the job again: it resumes from its last checkpoint.",
                 exit_code=137,
                 time=time.time(),

@@ -27,7 +27,11 @@ POLL_SECONDS = 0.02
 END_SECONDS = 60.0
 """How long the runtimes may take for their last uploads, once the grace is over."""
 
+INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
+
+CRASH_SECONDS = 3.0
+"""How long the other hosts may take to notice that a host has crashed, if they ever met it."""
 
 NOT_WORTH_A_RETRY = (
     FailureClass.SYNTAX_ERROR,
@@ -51,6 +55,9 @@ class Supervisor:
         self._ended_by = ""
         """Why the job is to end before its time."""
         self._kill_at: float | None = None
+        self._crashed: FailureReport | None = None
+        """A host whose runtime ended without a word."""
+        self._crashed_at = 0.0
 
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -58,6 +65,7 @@ class Supervisor:
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
         attempts = self._request["max_retry_attempts"] + 1
         for attempt in range(attempts):
+            self._crashed = self._kill_at = None
             self._update(attempt=attempt)
             self._events.emit("attempt", attempt=attempt)
             failure = self._attempt(attempt)
@@ -90,6 +98,7 @@ class Supervisor:
                 self._end_early(SIGNAL)
             if time.time() > deadline and not self._ended_by:
                 self._end_early(f"max_run of {self._request['max_run']} s is over")
+            self._look_for_crash()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
                 for process in self._runtimes.values():
                     process.kill()
@@ -138,23 +147,36 @@ class Supervisor:
         if self._ended_by:
             return
         self._ended_by = why
-        self._kill_at = time.monotonic() + self._request["stop_grace"] + END_SECONDS
         self._update(status=JobStatus.STOPPING)
+        self._stop_runtimes()
+
+    def _stop_runtimes(self) -> None:
+        """Ask every host to end, within the grace."""
+        self._kill_at = time.monotonic() + self._request["stop_grace"] + END_SECONDS
         for process in self._runtimes.values():
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
 
+    def _look_for_crash(self) -> None:
+        """End the job when a runtime has ended without an outcome and the others do not notice."""
+        if self._crashed is None:
+            for name, process in self._runtimes.items():
+                code = process.poll()
+                if code in (None, 0, INTERRUPTED) or self._folder.host(name).failure_report.exists():
+                    continue
+                ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+                self._crashed = lost_host(name, f"its runtime {ending}: see job.log")
+                self._crashed_at = time.monotonic()
+        elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
+            self._stop_runtimes()
+
     def _failure(self) -> FailureReport | None:
         """The report that the hosts agreed on; where none could write one, who was lost."""
-        codes = {name: process.returncode for name, process in self._runtimes.items()}
-        for name in codes:
+        self._look_for_crash()
+        for name in self._runtimes:
             with contextlib.suppress(FileNotFoundError):
                 return FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
-        for name, code in codes.items():
-            if code not in (0, 128 + signal.SIGTERM) and not self._ended_by:
-                ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-                return lost_host(name, f"its runtime {ending}: see job.log")
-        return None
+        return self._crashed
 
     def _finish(self, failure: FailureReport | None) -> None:
         stopped = self._folder.stop_mark.exists()
@@ -167,7 +189,7 @@ class Supervisor:
         else:
             reason = "stopped by the user" if stopped else self._ended_by
             status = JobStatus.INTERRUPTED if reason == SIGNAL else JobStatus.STOPPED
-            code = 128 + signal.SIGTERM
+            code = INTERRUPTED
         self._events.emit("job", status=str(status), exit_code=code)
         self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
@@ -189,3 +191,15 @@ def test_a_leader_that_hangs_is_noticed_within_15_s(run: Run) -> None:
 def host_pid(job: object, host: str) -> int:
     [event] = [event for event in events(job, "host") if event["source"] == host]  # type: ignore[arg-type]
     return int(event["pid"])
+
+
+def test_a_host_that_cannot_start_ends_the_others(run: Run, tmp_path: Path) -> None:
+    # a Python that fails on the second host only
+    (tmp_path / "python").write_text(
+        f'#!/bin/sh\ncase "$SAGEMAKER_BASE_DIR" in */algo-2) exit 9;; esac\nexec {sys.executable} "$@"\n'
+    )
+    (tmp_path / "python").chmod(0o755)
+    job = run("print('never')", instance_count=2, platform_options={"python": str(tmp_path / "python")})
+    assert job.failure
+    assert "algo-2" in job.failure.message
+    wait_until(lambda: not live_processes(job), "the end of all processes", 5)
