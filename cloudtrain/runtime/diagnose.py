@@ -83,7 +83,9 @@ def is_consequence(report: FailureReport) -> bool:
     """Whether this failure looks like the echo of another: a collective that lost its partner, a SIGTERM."""
     if report.signal is not None:
         return report.signal == signal.SIGTERM
-    return report.exception_type is not None and bool(COLLECTIVE.search(report.message))
+    return report.exception_type == "CollectiveError" or (
+        report.exception_type is not None and bool(COLLECTIVE.search(report.message))
+    )
 
 
 def first_cause(reports: list[FailureReport]) -> FailureReport:
@@ -121,6 +123,8 @@ def _by_exception(exception_type: str | None, message: str) -> FailureClass:
         return FailureClass.IMPORT_ERROR
     if exception_type in ("FileNotFoundError", "NotFound"):
         return FailureClass.MISSING_DATA
+    if exception_type == "CollectiveError":
+        return FailureClass.COLLECTIVE_TIMEOUT
     if exception_type and COLLECTIVE.search(message) and _TIMEOUT.search(message):
         return FailureClass.COLLECTIVE_TIMEOUT
     return FailureClass.USER_ERROR

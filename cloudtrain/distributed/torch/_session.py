@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from dataclasses import dataclass
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
@@ -73,6 +74,9 @@ def init(
     if torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
     if world.size > 1:
+        # Optimizers import it sooner or later, and its functions' default arguments keep the group there is at
+        # that moment: shutdown() could not end the group's threads then, and Python would abort at exit.
+        import_module("torch.distributed.nn.functional")
         join(world, backend, start_timeout, timeout)
     _session = Session(world, owns_group=world.size > 1)
 
