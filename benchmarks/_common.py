@@ -14,6 +14,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
+
+Name = TypeVar("Name")
 
 PEERS = Path.home() / ".cache" / "cloudtrain-bench"
 
@@ -59,6 +62,20 @@ def cpu_seconds(command: Sequence[str], runs: int, env: Mapping[str, str] | None
             raise subprocess.CalledProcessError(child.returncode, command)
         seconds.append(usage.ru_utime + usage.ru_stime)
     return Timing.of(seconds)
+
+
+def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict[Name, Timing]:
+    """Seconds of each contestant, as it gives them itself, over ``runs`` rounds in which each has one turn.
+
+    What else the machine does then meets all alike. The round before the first fills caches: it is not counted.
+    """
+    seconds: dict[Name, list[float]] = {name: [] for name in contestants}
+    for turn in range(runs + 1):
+        for name, run in contestants.items():
+            took = run()
+            if turn:
+                seconds[name].append(took)
+    return {name: Timing.of(took) for name, took in seconds.items()}
 
 
 def peer_python(name: str, requirements: Sequence[str]) -> Path:

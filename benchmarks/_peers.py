@@ -1,0 +1,62 @@
+"""The contestants of the start-up benchmarks: one version each, in an environment of its own.
+
+What one peer pins must not slow or break the next.
+"""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from _common import peer_python
+
+REPOSITORY = Path(__file__).parents[1]
+
+SAGEMAKER_2 = "sagemaker==2.257.7"
+SAGEMAKER_3 = "sagemaker==3.27.0"
+SUBMITIT = "submitit==1.5.4"
+TORCH = "torch==2.13.0"
+TORCHX = "torchx==0.7.0"
+
+
+def sagemaker_2() -> Path:
+    """The interpreter that has the SageMaker SDK, version 2; `packing.py` uses the same environment."""
+    return peer_python("sagemaker2", [SAGEMAKER_2])
+
+
+def sagemaker_3() -> Path:
+    """The interpreter that has the SageMaker SDK, version 3 (130 packages, 1 GB)."""
+    return peer_python("sagemaker3", [SAGEMAKER_3])
+
+
+def submitit() -> Path:
+    """The interpreter that has submitit."""
+    return peer_python("submitit", [SUBMITIT])
+
+
+def torchx() -> Path:
+    """The interpreter that has torchx, and torch, which its ``dist.ddp`` starts by ``torchrun``."""
+    return peer_python("torchx", [TORCHX, TORCH])
+
+
+@cache
+def cloudtrain() -> Path:
+    """The interpreter that has this working tree's cloudtrain, installed as by a user, and torch.
+
+    Not the developer's editable install: its import hook costs 10 ms in each of a job's processes.
+    """
+    setup = configparser.ConfigParser()
+    setup.read(REPOSITORY / "setup.cfg")
+    python = peer_python("cloudtrain", [*setup["options"]["install_requires"].strip().splitlines(), TORCH])
+    with tempfile.TemporaryDirectory() as scratch:
+        # a copy, so that building leaves nothing in the working tree
+        for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
+            shutil.copy(REPOSITORY / name, scratch)
+        shutil.copytree(REPOSITORY / "cloudtrain", Path(scratch, "cloudtrain"))
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
+        subprocess.run([*pip, scratch], check=True)
+    return python
