@@ -33,6 +33,11 @@ class Submission:
     indexed: bool = True
     """Whether ``cloudtrain list`` is to show the job."""
 
+    @property
+    def uploads(self) -> bool:
+        """Whether the source goes anywhere, or stays in the cache of this machine."""
+        return bool(self.archive and self.job.source and self.job.source.uri != self.archive.path.as_uri())
+
     def submit(self, on_upload: OnUpload | None = None) -> Job:
         """Upload the source, unless it is there already, and hand the request to the platform.
 
@@ -40,7 +45,7 @@ class Submission:
             StorageError: the source cannot be uploaded.
             PlatformError: the platform refuses the job.
         """
-        if self.archive and self.job.source and self.job.source.uri != self.archive.path.as_uri():
+        if self.uploads and self.archive and self.job.source:
             folder, _, name = self.job.source.uri.rpartition("/")
             open_store(folder).upload(self.archive.path, name, on_upload, if_absent=True)
         self.platform.submit(self.request)

@@ -10,7 +10,24 @@
 Standard library only until a state holds tensors; then the framework that made them.
 """
 
-from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
-from cloudtrain.checkpoint.layout import is_checkpoint_key
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudtrain._lazy import lazy
+
+if TYPE_CHECKING:
+    from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
+    from cloudtrain.checkpoint.layout import is_checkpoint_key
+
+# lazy: the runtime asks for the layout of keys only
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Checkpoint": "cloudtrain.checkpoint.checkpointer",
+        "Checkpointer": "cloudtrain.checkpoint.checkpointer",
+        "is_checkpoint_key": "cloudtrain.checkpoint.layout",
+    },
+)
 
 __all__ = ["Checkpoint", "Checkpointer", "is_checkpoint_key"]

@@ -18,11 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from cloudtrain.cli._options import echo_json
-from cloudtrain.cli._progress import bars, bytes_bar
+from cloudtrain.cli._progress import bars
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription
-from cloudtrain.submission import Submission
 
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 STATUS_COLOURS = {
@@ -34,16 +33,6 @@ STATUS_COLOURS = {
 INTERRUPTED = 130
 
 _PREFIX = re.compile(r"\[rank (\d+)\] ")
-
-
-def start(submission: Submission, *, quiet: bool) -> Job:
-    """Submit, with a bar for the upload."""
-    size = submission.archive.size if submission.archive else None
-    with bytes_bar("upload", size, quiet=quiet) as on_bytes:
-        job = submission.submit(on_bytes)
-    if not quiet:
-        click.echo(f"Job {click.style(job.name, bold=True)} on {job.platform.name}", err=True)
-    return job
 
 
 def watch(job: Job, *, quiet: bool) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cloudtrain.cli._options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from cloudtrain.job import Job
+    from cloudtrain.submission import Submission
 
 JOB_FILES = (".yaml", ".yml", ".json")
 
@@ -52,15 +56,29 @@ def submit(
         return
     for warning in submission.archive.warnings if submission.archive else ():
         click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
-    from cloudtrain.cli._view import start, watch
-
-    job = start(submission, quiet=as_json)
+    job = _start(submission, quiet=as_json)
     if wait:
+        from cloudtrain.cli._view import watch  # heavy: imported while the job starts
+
         watch(job, quiet=as_json)
     elif as_json:
         echo_json(job.describe().to_dict())
     else:
         click.echo(job.name)
+
+
+def _start(submission: Submission, *, quiet: bool) -> Job:
+    """Submit, with a bar where the source is uploaded."""
+    if submission.uploads and not quiet:
+        from cloudtrain.cli._progress import bytes_bar
+
+        with bytes_bar("upload", submission.archive.size if submission.archive else None) as on_bytes:
+            job = submission.submit(on_bytes)
+    else:
+        job = submission.submit()
+    if not quiet:
+        click.echo(f"Job {click.style(job.name, bold=True)} on {job.platform.name}", err=True)
+    return job
 
 
 def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:

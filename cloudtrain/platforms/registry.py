@@ -5,12 +5,15 @@ A third party adds one with an entry point in the group ``cloudtrain.platforms``
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cloudtrain.errors import UnknownPlatform, nearest
 from cloudtrain.platforms.base import Platform
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "cloudtrain.platforms"
 
@@ -20,7 +23,7 @@ BUILT_IN = {"local": "cloudtrain.platforms.local:LocalPlatform"}
 
 def platform_names() -> list[str]:
     """Ours and those that are installed beside us."""
-    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*BUILT_IN, *(point.name for point in _entry_points())})
 
 
 def get_platform(name: str) -> Platform:
@@ -34,11 +37,18 @@ def get_platform(name: str) -> Platform:
         if target:
             module, _, attribute = target.partition(":")
             return cast(Platform, getattr(import_module(module), attribute)())
-        for point in entry_points(group=GROUP, name=name):
-            return _load(point)
+        for point in _entry_points():
+            if point.name == name:
+                return _load(point)
     except ImportError as error:
         raise UnknownPlatform(f"platform {name!r} cannot be loaded: {error}") from error
     raise UnknownPlatform(f"there is no platform {name!r}", hint=nearest(name, platform_names()))
+
+
+def _entry_points() -> Iterator[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return iter(entry_points(group=GROUP))
 
 
 def _load(point: EntryPoint) -> Platform:
