@@ -19,13 +19,20 @@ class IndexEntry:
     submitted_at: float
 
 
-def add_job(entry: IndexEntry) -> None:
-    """Remember a job; one of the same name and platform is replaced."""
+def add_job(entry: IndexEntry) -> bool:
+    """Remember a job; False, and no change, where one of this name and platform is known."""
     with _database() as database:
-        database.execute(
-            "INSERT OR REPLACE INTO jobs (name, platform, submitted_at) VALUES (?, ?, ?)",
+        added = database.execute(
+            "INSERT OR IGNORE INTO jobs (name, platform, submitted_at) VALUES (?, ?, ?)",
             (entry.name, entry.platform, entry.submitted_at),
         )
+        return added.rowcount > 0
+
+
+def remove_job(entry: IndexEntry) -> None:
+    """Forget a job; one that is not there counts as forgotten."""
+    with _database() as database:
+        database.execute("DELETE FROM jobs WHERE name = ? AND platform = ?", (entry.name, entry.platform))
 
 
 def find_job(name: str) -> IndexEntry | None:

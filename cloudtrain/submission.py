@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cloudtrain.config import read_config
-from cloudtrain.index import IndexEntry, add_job
+from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.platforms import Platform, Request, get_platform
@@ -48,10 +48,20 @@ class Submission:
         if self.uploads and self.archive and self.job.source:
             folder, _, name = self.job.source.uri.rpartition("/")
             open_store(folder).upload(self.archive.path, name, on_upload, if_absent=True)
-        self.platform.submit(self.request)
-        if self.indexed:
-            add_job(IndexEntry(self.request.job_name, self.platform.name, time.time()))
-        return Job(self.request.job_name, self.platform)
+        job = Job(self.request.job_name, self.platform)
+        if not self.indexed:
+            self.platform.submit(self.request)
+            return job
+        # listed first: a job that runs is never one that nobody can find
+        entry = IndexEntry(job.name, self.platform.name, time.time())
+        is_new = add_job(entry)
+        try:
+            self.platform.submit(self.request)
+        except BaseException:
+            if is_new:
+                remove_job(entry)
+            raise
+        return job
 
 
 def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Submission:

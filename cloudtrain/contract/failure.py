@@ -68,6 +68,8 @@ class FailureReport:
         subject = f"rank {self.rank}" if self.rank is not None else self.phase or "the job"
         if self.host:
             subject += f" on {self.host}"
+        if self.failure_class == FailureClass.HANG:
+            return f"{subject} hangs: {first_line(self.message)}"
         if self.signal is not None:
             ending = f"{subject} was killed by {signal_name(self.signal)}"
         elif self.exception_type:

@@ -36,6 +36,8 @@ class Settings:
     """The ranks' port on the leader; 0: a free one."""
     events: str = ""
     """The file of events; empty: ``output/events.jsonl``."""
+    hosts_on_machine: int = 1
+    """How many hosts of the job share this machine and its processors."""
     requirements_cache: str = ""
     """A folder where environments with the job's requirements are kept; empty: install into this Python."""
     metric_definitions: tuple[tuple[str, str], ...] = ()

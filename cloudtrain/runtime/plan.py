@@ -17,6 +17,7 @@ from cloudtrain.contract import (
     Paths,
     RankSlot,
     Settings,
+    cpu_count,
     decode_hyperparameters,
     gpu_count,
     read_document,
@@ -106,6 +107,10 @@ def launch_plan(
     arguments = to_arguments(user_hyperparameters(plan.hyperparameters))
     run = plan.paths.run
     environment["CLOUDTRAIN_RUN_DIR"] = str(run)
+    ranks_on_machine = local_size * plan.settings.hosts_on_machine
+    if ranks_on_machine > 1:
+        # each library would start a thread for every processor, in every rank
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
     # a shell script that says python means this one
     environment["PATH"] = os.pathsep.join([os.path.dirname(python), environ.get("PATH", os.defpath)])
     agent = plan.launcher.name == "torchrun"

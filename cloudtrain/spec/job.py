@@ -124,6 +124,12 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return msgspec.json.encode(self).decode()
 
     @property
+    def channels(self) -> dict[str, TrainingInput]:
+        """The inputs, and the model to start from as one more."""
+        model = {self.model_channel_name: TrainingInput(self.model_uri)} if self.model_uri else {}
+        return {**model, **self.inputs}
+
+    @property
     def host_count(self) -> int:
         return sum(group.instance_count for group in self.instance_groups) or self.instance_count
 

@@ -97,6 +97,8 @@ def main() -> None:
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
+    share = len(train_images) // hvd.size()
+    print(f"rank {hvd.rank()} of {hvd.size()} trains on {share} of {len(train_images)} digits", flush=True)
     for epoch in range(done + 1, arguments.epochs + 1):
         started = time.monotonic()
         loss = train_epoch(model, optimizer, train_images, train_labels, arguments.batch_size, epoch)

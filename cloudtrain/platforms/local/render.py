@@ -34,7 +34,7 @@ def render(job: TrainingJob) -> Request:
         "instance_type": job.instance_type or "local",
         "python": job.platform_options.get("python", sys.executable),
         "hyperparameters": encode_hyperparameters({**job.hyperparameters, **_platform_hyperparameters(job)}),
-        "channels": {name: _channel_config(job, channel) for name, channel in job.inputs.items()},
+        "channels": {name: _channel_config(job, channel) for name, channel in job.channels.items()},
         "environment": redact(environment),
         "max_run": job.max_run,
         "max_retry_attempts": job.max_retry_attempts,
@@ -52,6 +52,9 @@ def _check(job: TrainingJob) -> None:
             )
     if job.entry_point is None:
         raise InvalidJob("entry_point: the local platform needs one", hint="Name the script to run.")
+    for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
+        if getattr(job, field):
+            raise InvalidJob(f"{field}: the local platform has no containers", hint="Leave it out.")
     enabled = job.distribution.enabled if job.distribution else {}
     for kind in enabled:
         if kind not in _LAUNCHERS:
@@ -97,11 +100,12 @@ def _settings(job: TrainingJob) -> Settings:
         checkpoint_uri=job.checkpoint_s3_uri or (folder.path / "checkpoints").as_uri(),
         source_sha256=job.source.sha256 if job.source else "",
         compress_output=not job.disable_output_compression,
-        channels=tuple((name, channel.s3_data) for name, channel in job.inputs.items()),
+        channels=tuple((name, channel.s3_data) for name, channel in job.channels.items()),
         rendezvous=str(folder.path / "leader"),
         master_addr="127.0.0.1",
         master_port=job.platform_options.get("master_port", 0),
         events=str(folder.events),
+        hosts_on_machine=job.host_count,
         requirements_cache=str(state_home() / "environments"),
         metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
         stop_grace=job.stop_grace,

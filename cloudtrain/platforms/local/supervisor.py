@@ -162,6 +162,8 @@ class Supervisor:
         if self._crashed is None:
             for name, process in self._runtimes.items():
                 code = process.poll()
+                if code == -signal.SIGTERM and self._kill_at is not None:
+                    continue  # it was told to stop before it could listen
                 if code in (None, 0, INTERRUPTED) or self._folder.host(name).failure_report.exists():
                     continue
                 ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
