@@ -223,3 +223,8 @@ def test_a_server_that_goes_away_before_the_upload_fails_the_job_and_loses_nothi
     assert job.failure
     assert (str(job.failure.failure_class), job.failure.phase, job.failure.rank) == ("storage", "upload", None)
     assert (folder(job).host("algo-1").model / "weights").read_text() == "w"
+
+
+def test_a_model_to_start_from_is_a_channel(run: Run, data: Path) -> None:
+    job = run("import os; print(os.listdir(os.environ['SM_CHANNEL_MODEL']))", model_uri=(data / "a").as_uri())
+    assert job.logs() == "[rank 0] ['a']\n"
