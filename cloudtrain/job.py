@@ -13,7 +13,8 @@ from cloudtrain.platforms import JobDescription, Platform, get_platform
 from cloudtrain.storage import Progress, open_store, split_uri
 from cloudtrain.storage.transfer import download_tree
 
-POLL_SECONDS = 0.2
+POLL_SECONDS = 0.1
+LONGEST_POLL_SECONDS = 2.0
 
 
 class Job:
@@ -86,10 +87,12 @@ class Job:
             TimeoutError: it has not ended in time. It goes on.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
+        pause = POLL_SECONDS
         while not (description := self.describe()).status.is_final:
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(f"job {self.name} is still {description.status} after {timeout:g} s")
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
         self.raise_if_failed(description)
         return self
 

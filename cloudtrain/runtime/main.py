@@ -61,8 +61,10 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
     )
     coordinator = None
     if host.leads:
-        listener, token = listen(rendezvous)
-        master = (settings.master_addr or host.leader, settings.master_port or free_port())
+        # the name of a host that is alone need not resolve
+        address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
+        listener, token = listen(rendezvous, address)
+        master = (address, settings.master_port or free_port())
         coordinator = Coordinator(listener, host.hosts, token, master=master, join_timeout=JOIN_TIMEOUT)
         coordinator.start()
     try:

@@ -21,11 +21,13 @@ JOIN_TIMEOUT = 600.0
 Inbox = queue.SimpleQueue[Message]
 
 
-def listen(rendezvous: str) -> tuple[socket.socket, str]:
+def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
     """The leader's socket, and the token that hosts have to show.
 
-    ``rendezvous`` is ``host:port`` (on a network of the job's own: the token is empty), or the path of a file,
-    in which the address and a fresh token are then written, readable for the owner only.
+    Args:
+        rendezvous: ``host:port`` (on a network of the job's own: the token is empty), or the path of a file, in
+            which the address and a fresh token are then written, readable for the owner only.
+        address: of this host, for the hosts that read that file.
 
     Raises:
         PlatformError: the port is taken.
@@ -33,13 +35,13 @@ def listen(rendezvous: str) -> tuple[socket.socket, str]:
     if "/" not in rendezvous:
         port = int(rendezvous.rpartition(":")[2])
         return _bind("", port), ""
-    listener = _bind("127.0.0.1", 0)
+    listener = _bind(address, 0)
     token = secrets.token_hex(16)
     path = Path(rendezvous)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"127.0.0.1:{listener.getsockname()[1]} {token}")
+        file.write(f"{address}:{listener.getsockname()[1]} {token}")
     temporary.replace(path)
     return listener, token
 

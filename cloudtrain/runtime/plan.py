@@ -121,6 +121,8 @@ def launch_plan(
                 hint='Use distribution={"processes": {}} for other programs.',
             )
         environment["CLOUDTRAIN_AGENT_REPORT"] = str(run / "agent.json")
+        # the grace is the job's to give: once a rank has ended, torchrun leaves the others 30 s otherwise
+        environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(plan.settings.stop_grace)))
         command = _torchrun(python, plan.host, local_size, master, [*entry, *arguments])
     elif plan.launcher.name in ("single", "processes"):
         command = [python, "-m", "cloudtrain.runtime.rank", *entry, *arguments]

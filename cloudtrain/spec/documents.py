@@ -37,7 +37,7 @@ def parse_yaml(text: str, name: str = "<text>") -> Any:
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
-    """The fields in a job file. Paths in it are relative to the folder it stands in.
+    """The fields in a job file. Paths in it, of channels too, are relative to the folder it stands in.
 
     Raises:
         InvalidJob: there is no such file, it is no text, no YAML, or no mapping of fields.
@@ -53,9 +53,24 @@ def read_job_file(path: Path) -> dict[str, Any]:
         raise InvalidJob(
             f"{path} is not a mapping of fields", hint="A job file begins like: entry_point: train.py"
         )
-    return {
+    fields = {
         key: _beside(path.parent, value) if key in PATH_FIELDS else value for key, value in fields.items()
     }
+    inputs = fields.get("inputs")
+    if isinstance(inputs, dict):
+        fields["inputs"] = {name: _channel_beside(path.parent, channel) for name, channel in inputs.items()}
+    return fields
+
+
+def _channel_beside(folder: Path, channel: Any) -> Any:
+    """A channel that is given as a path, as a URI."""
+    if isinstance(channel, dict) and isinstance(channel.get("s3_data"), str):
+        return {**channel, "s3_data": _channel_beside(folder, channel["s3_data"])}
+    return (
+        (folder / channel).absolute().as_uri()
+        if isinstance(channel, str) and "://" not in channel
+        else channel
+    )
 
 
 def _beside(folder: Path, value: Any) -> Any:

@@ -23,7 +23,7 @@ class Cluster:
 
     def __init__(self, folder: Path, join_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
-        listener, self.token = listen(self.rendezvous)
+        listener, self.token = listen(self.rendezvous, "127.0.0.1")
         self.coordinator = Coordinator(
             listener, HOSTS, self.token, master=("h", 1), join_timeout=join_timeout
         )
@@ -121,7 +121,7 @@ def test_a_port_that_is_taken_is_said() -> None:
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(PlatformError, match=f"port {port} cannot be listened on"):
-            listen(f"algo-1:{port}")
+            listen(f"algo-1:{port}", "")
 
 
 def test_a_leader_that_is_not_there() -> None:

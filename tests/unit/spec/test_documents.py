@@ -52,11 +52,19 @@ def test_what_is_refused(text: str, message: str) -> None:
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    (tmp_path / "job.yaml").write_text("entry_point: train.py\nsource_dir: src\ndependencies: [../lib, /abs]")
+    (tmp_path / "job.yaml").write_text(
+        "entry_point: train.py\nsource_dir: src\ndependencies: [../lib, /abs]\n"
+        "inputs: {a: data, b: s3://b/x, c: {s3_data: d, distribution: ShardedByS3Key}}"
+    )
     assert read_job_file(tmp_path / "job.yaml") == {
         "entry_point": "train.py",
         "source_dir": str(tmp_path / "src"),
         "dependencies": [str(tmp_path / "../lib"), "/abs"],
+        "inputs": {
+            "a": (tmp_path / "data").as_uri(),
+            "b": "s3://b/x",
+            "c": {"s3_data": (tmp_path / "d").as_uri(), "distribution": "ShardedByS3Key"},
+        },
     }
 
 
