@@ -17,6 +17,9 @@ from pathlib import Path
 import _peers
 from _common import cpu_seconds, in_turns
 
+ISOLATED = ("-I", "-c")
+"""Not from the current folder: that is the working tree, which is not what is installed."""
+
 
 @dataclass(frozen=True)
 class Contestant:
@@ -30,7 +33,7 @@ class Contestant:
 
 
 def importing(who: str, python: Path, code: str, ours: str) -> Contestant:
-    return Contestant(who, code, python, (str(python), "-c", code), ours)
+    return Contestant(who, code, python, (str(python), *ISOLATED, code), ours)
 
 
 def helping(who: str, python: Path, script: str, ours: str) -> Contestant:
@@ -60,7 +63,7 @@ def contestants() -> list[Contestant]:
 
 def nothing(python: Path) -> tuple[str, ...]:
     """The command whose cost every other one in this environment includes."""
-    return str(python), "-c", "pass"
+    return str(python), *ISOLATED, "pass"
 
 
 def main() -> None:
