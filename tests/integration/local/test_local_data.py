@@ -221,7 +221,11 @@ def test_a_server_that_goes_away_before_the_upload_fails_the_job_and_loses_nothi
     (tmp_path / "go").touch()
     wait_for_end(job)
     assert job.failure
-    assert (str(job.failure.failure_class), job.failure.phase, job.failure.rank) == ("storage", "upload", None)
+    assert (str(job.failure.failure_class), job.failure.phase, job.failure.rank) == (
+        "storage",
+        "upload",
+        None,
+    )
     assert (folder(job).host("algo-1").model / "weights").read_text() == "w"
 
 
