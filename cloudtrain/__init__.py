@@ -6,11 +6,10 @@ job = Estimator(entry_point="train.py", instance_count=2).fit({"train": "s3://bu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudtrain._lazy import lazy
 from cloudtrain._version import __version__
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.contract import FailureClass, FailureReport, JobStatus
     from cloudtrain.errors import CloudtrainError, InvalidJob, TrainingFailed

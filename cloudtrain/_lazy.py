@@ -1,10 +1,14 @@
-"""Public names that are imported when they are first used (PEP 562), so that a package costs what is used of it."""
+"""Public names that are imported when they are first used (PEP 562), so that a package costs what is used of it.
+
+Every rank of every job imports this: it imports nothing itself, ``typing`` included.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
 
 
 def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
@@ -16,6 +20,8 @@ def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], 
     def get_attribute(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        from importlib import import_module
+
         return getattr(import_module(names[name]), name)
 
     return get_attribute, lambda: sorted(names)

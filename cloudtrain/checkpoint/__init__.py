@@ -12,10 +12,9 @@ Standard library only until a state holds tensors; then the framework that made 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudtrain._lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
     from cloudtrain.checkpoint.layout import is_checkpoint_key

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from cloudtrain.cli._errors import reported
-from cloudtrain.cli.completion import completion
-from cloudtrain.cli.describe import describe
-from cloudtrain.cli.download import download
-from cloudtrain.cli.list import list_
-from cloudtrain.cli.logs import logs
-from cloudtrain.cli.s3 import s3
-from cloudtrain.cli.stop import stop
-from cloudtrain.cli.submit import submit
-from cloudtrain.cli.wait import wait
+
+COMMANDS = ("submit", "list", "describe", "logs", "wait", "stop", "download", "s3", "completion")
+"""Each stands in the module of its name, as ``command``; it is imported when it is called."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Commands(click.Group):
+    def list_commands(self, context: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"cloudtrain.cli.{name}").command
+        return command
+
+
+@click.group(
+    cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="cloudtrain", message="cloudtrain %(version)s")
 def cli() -> None:
     """Submit distributed training jobs to any cluster.
@@ -26,10 +35,6 @@ def cli() -> None:
     cloudtrain submit train.yaml                run a job file
     cloudtrain list                             see all jobs
     """
-
-
-for command in (submit, list_, describe, logs, wait, stop, download, s3, completion):
-    cli.add_command(command)
 
 
 def main() -> None:

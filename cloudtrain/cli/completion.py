@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 
-@click.command()
+@click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
-def completion(context: click.Context, shell: str) -> None:
+def command(context: click.Context, shell: str) -> None:
     """Print the code that completes cloudtrain's commands and job names in SHELL.
 
     \b

@@ -7,10 +7,10 @@ import click
 from cloudtrain.cli._options import echo_json, job_argument, json_option
 
 
-@click.command()
+@click.command("describe")
 @job_argument
 @json_option
-def describe(job: str, as_json: bool) -> None:
+def command(job: str, as_json: bool) -> None:
     """Show how JOB is, what it left, and why it failed."""
     from cloudtrain.job import Job
 

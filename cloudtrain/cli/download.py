@@ -7,13 +7,13 @@ import click
 from cloudtrain.cli._options import echo_json, job_argument, json_option
 
 
-@click.command()
+@click.command("download")
 @job_argument
 @click.option(
     "--to", "folder", default=".", show_default=True, type=click.Path(file_okay=False), help="Where to."
 )
 @json_option
-def download(job: str, folder: str, as_json: bool) -> None:
+def command(job: str, folder: str, as_json: bool) -> None:
     """Copy the model and the other outputs of JOB to this machine."""
     from cloudtrain.cli._progress import bytes_bar
     from cloudtrain.job import Job

@@ -10,7 +10,7 @@ from cloudtrain.cli._options import echo_json, json_option
 @click.command("list")
 @click.option("-n", "--limit", default=20, show_default=True, help="How many jobs at most.")
 @json_option
-def list_(limit: int, as_json: bool) -> None:
+def command(limit: int, as_json: bool) -> None:
     """Show the jobs submitted from this machine, the newest first."""
     from cloudtrain.errors import PlatformError
     from cloudtrain.index import list_jobs

@@ -7,12 +7,12 @@ import click
 from cloudtrain.cli._options import job_argument, json_option
 
 
-@click.command()
+@click.command("logs")
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--rank", type=int, help="Only the lines of this rank.")
 @json_option
-def logs(job: str, follow: bool, rank: int | None, as_json: bool) -> None:
+def command(job: str, follow: bool, rank: int | None, as_json: bool) -> None:
     """Print what the ranks of JOB printed."""
     from cloudtrain.cli._view import leave_running, print_line
     from cloudtrain.job import Job

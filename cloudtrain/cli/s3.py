@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from cloudtrain.testing import S3Daemon
 
 
-@click.group()
-def s3() -> None:
+@click.group("s3")
+def command() -> None:
     """An S3 server on this machine, for people without AWS.
 
     \b
@@ -26,7 +26,7 @@ def s3() -> None:
     """
 
 
-@s3.command()
+@command.command()
 @click.option(
     "--dir",
     "data",
@@ -54,7 +54,7 @@ def start(data: Path | None, port: int | None, as_json: bool) -> None:
     click.echo('To use it: eval "$(cloudtrain s3 env)"')
 
 
-@s3.command()
+@command.command()
 @json_option
 def stop(as_json: bool) -> None:
     """Stop the server. Its objects and keys stay for the next start."""
@@ -67,7 +67,7 @@ def stop(as_json: bool) -> None:
         click.echo("The S3 server has stopped." if stopped else "No S3 server runs.")
 
 
-@s3.command()
+@command.command()
 @json_option
 def status(as_json: bool) -> None:
     """Say whether the server runs, and where; exit status 1 if it does not."""
@@ -85,7 +85,7 @@ def status(as_json: bool) -> None:
         raise SystemExit(1)
 
 
-@s3.command()
+@command.command()
 @json_option
 def env(as_json: bool) -> None:
     """Print the AWS settings that lead to the server, keys included, for eval."""
@@ -97,7 +97,7 @@ def env(as_json: bool) -> None:
             click.echo(f"export {name}={shlex.quote(value)}")
 
 
-@s3.command("make-bucket")
+@command.command("make-bucket")
 @click.argument("name")
 @json_option
 def make_bucket(name: str, as_json: bool) -> None:

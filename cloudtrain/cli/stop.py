@@ -7,11 +7,11 @@ import click
 from cloudtrain.cli._options import echo_json, job_argument, json_option
 
 
-@click.command()
+@click.command("stop")
 @job_argument
 @click.option("--wait/--no-wait", default=True, help="Return when the job has ended.  [default: wait]")
 @json_option
-def stop(job: str, wait: bool, as_json: bool) -> None:
+def command(job: str, wait: bool, as_json: bool) -> None:
     """Ask JOB to end. Its ranks get SIGTERM, and their grace to write a checkpoint."""
     from cloudtrain.errors import TrainingFailed
     from cloudtrain.job import Job

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 JOB_FILES = (".yaml", ".yml", ".json")
 
 
-@click.command()
+@click.command("submit")
 @click.argument("file", type=click.Path())
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED)
 @click.option("--platform", help="Where to run.  [default: local, or what the config file says]")
@@ -34,7 +34,7 @@ JOB_FILES = (".yaml", ".yml", ".json")
 @click.option("--wait/--no-wait", default=True, help="Show the output until the job ends.  [default: wait]")
 @click.option("--dry-run", is_flag=True, help="Print the exact request, and do nothing.")
 @json_option
-def submit(
+def command(
     file: str, script_args: tuple[str, ...], wait: bool, dry_run: bool, as_json: bool, **options: Any
 ) -> None:
     """Run FILE: a script, or a job file (YAML or JSON).

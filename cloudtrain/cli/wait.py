@@ -7,10 +7,10 @@ import click
 from cloudtrain.cli._options import job_argument, json_option
 
 
-@click.command()
+@click.command("wait")
 @job_argument
 @json_option
-def wait(job: str, as_json: bool) -> None:
+def command(job: str, as_json: bool) -> None:
     """Attach to JOB until it ends. The exit status is the job's."""
     from cloudtrain.cli._view import watch
     from cloudtrain.job import Job

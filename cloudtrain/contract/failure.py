@@ -89,6 +89,18 @@ class FailureReport:
         room = REASON_LIMIT - len(head) - 1
         return (f"{head}\n{tail[-room:]}" if tail and room > 0 else head)[:REASON_LIMIT].rstrip()
 
+    @classmethod
+    def host_lost(cls, host: str, why: str, now: float) -> FailureReport:
+        """The report of a host that went away without one of its own."""
+        return cls(
+            failure_class=FailureClass.HOST_LOST,
+            message=f"host {host} was lost: {why}",
+            hint="The machine or its container went away: look at the platform's own log of that host.",
+            host=host,
+            phase="train",
+            time=now,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
         record["failure_class"] = str(self.failure_class)

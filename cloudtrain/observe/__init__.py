@@ -1,7 +1,25 @@
 """The records that a job leaves: events, metrics, signs of life."""
 
-from cloudtrain.observe.events import EventLog, parse_events, read_events
-from cloudtrain.observe.heartbeat import beat
-from cloudtrain.observe.summary import Summary, summarize
+from __future__ import annotations
+
+from cloudtrain._lazy import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.observe.events import EventLog, parse_events, read_events
+    from cloudtrain.observe.heartbeat import beat
+    from cloudtrain.observe.summary import Summary, summarize
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "EventLog": "cloudtrain.observe.events",
+        "Summary": "cloudtrain.observe.summary",
+        "beat": "cloudtrain.observe.heartbeat",
+        "parse_events": "cloudtrain.observe.events",
+        "read_events": "cloudtrain.observe.events",
+        "summarize": "cloudtrain.observe.summary",
+    },
+)
 
 __all__ = ["EventLog", "Summary", "beat", "parse_events", "read_events", "summarize"]

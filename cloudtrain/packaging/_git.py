@@ -31,6 +31,8 @@ class GitState:
 
 def git_state(folder: Path) -> GitState | None:
     """The state of the repository that ``folder`` is in, or None."""
+    if not any((parent / ".git").exists() for parent in (folder.absolute(), *folder.absolute().parents)):
+        return None
     deadline = time.monotonic() + LIMIT
     try:
         status = _git(folder, deadline, "status", "--porcelain=v2", "--branch", "--", ".")

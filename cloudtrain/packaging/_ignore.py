@@ -6,11 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from pathspec import GitIgnoreSpec, PathSpec
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import InvalidSource
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec, PathSpec
 
 ALWAYS_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
 
@@ -92,12 +93,16 @@ def _read(path: str, base: int) -> tuple[_Level, ...]:
         return ()
     except OSError as error:
         raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
+    from pathspec import GitIgnoreSpec, PathSpec  # only where there is something to ignore
+
     spec = GitIgnoreSpec.from_lines(_pattern(line) for line in lines)
     return (_Level(base, spec, PathSpec(spec.patterns)),)
 
 
 def _pattern(line: str) -> str:
     """The line as pathspec has to be given it to mean what git means."""
+    from pathspec import GitIgnoreSpec
+
     # `data/**` is what is in the folder. pathspec takes it for the folder too, and then `!data/keep` is lost.
     line = re.sub(r"/\*\*\s*$", "/**/*", line)
     try:

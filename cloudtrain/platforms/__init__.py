@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudtrain._lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.platforms.base import Events, JobDescription, Platform, Request
     from cloudtrain.platforms.registry import get_platform, platform_names

@@ -6,11 +6,11 @@ Reads the contract, fetches, installs, launches the ranks, watches them, uploads
 from __future__ import annotations
 
 
-def main() -> None:
-    """Run this host's part of the job and exit with its code."""
+def main() -> int:
+    """Run this host's part of the job; the exit code of its outcome."""
     from cloudtrain.runtime.main import main as run
 
-    run()
+    return run()
 
 
 __all__ = ["main"]

@@ -1,5 +1,8 @@
 """``python -m cloudtrain.runtime``."""
 
+import os
+
 from cloudtrain.runtime.main import main
 
-main()
+# not sys.exit: threads of a phase that was abandoned may still run, and must not hold the exit up
+os._exit(main())

@@ -146,7 +146,7 @@ class Coordinator:
             return
         del self._members[member.host]
         if self._leave_by is None:
-            self._fail(lost_host(member.host, "its runtime ended without a word"))
+            self._lose(member.host, "its runtime ended without a word")
 
     def _handle(self, member: _Member, message: Message) -> None:
         kind = message["type"]
@@ -179,6 +179,9 @@ class Coordinator:
         if self._decide_at is None:
             self._decide_at = time.monotonic() + SETTLE_SECONDS
 
+    def _lose(self, host: str, why: str) -> None:
+        self._fail(FailureReport.host_lost(host, why, time.time()))
+
     def _tick(self, now: float) -> None:
         if now >= self._next_beat:
             self._next_beat = now + BEAT_SECONDS
@@ -206,10 +209,10 @@ class Coordinator:
     def _look_for_lost_hosts(self, now: float) -> None:
         for member in list(self._members.values()):
             if now - member.seen > LOST_SECONDS and member.host:
-                self._fail(lost_host(member.host, f"nothing was heard of it for {LOST_SECONDS:.0f} s"))
+                self._lose(member.host, f"nothing was heard of it for {LOST_SECONDS:.0f} s")
         missing = [host for host in self._hosts if host not in self._members]
         if missing and now > self._join_by and not self._said:
-            self._fail(lost_host(missing[0], "it never joined the job"))
+            self._lose(missing[0], "it never joined the job")
 
     def _abort(self) -> None:
         report = first_cause(self._failures)
@@ -228,14 +231,3 @@ class Coordinator:
     def _tell(self, message: Message) -> None:
         for member in list(self._members.values()):
             member.send(message)
-
-
-def lost_host(host: str, why: str) -> FailureReport:
-    return FailureReport(
-        failure_class=FailureClass.HOST_LOST,
-        message=f"host {host} was lost: {why}",
-        hint="The machine or its container went away: look at the platform's own log of that host.",
-        host=host,
-        phase="train",
-        time=time.time(),
-    )

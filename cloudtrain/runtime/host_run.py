@@ -17,7 +17,7 @@ from typing import Callable
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import CloudtrainError, NotFound, StorageError
 from cloudtrain.observe import EventLog
-from cloudtrain.runtime.coordinator import Message, lost_host
+from cloudtrain.runtime.coordinator import Message
 from cloudtrain.runtime.diagnose import diagnose, memory_kill_count
 from cloudtrain.runtime.fetch import fetch_channel, fetch_source
 from cloudtrain.runtime.launch import Launch
@@ -114,7 +114,8 @@ class HostRun:
             return Outcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
         elif kind == "lost":
             return Outcome(
-                JobStatus.FAILED, lost_host(self._plan.host.leader, "the leader of the job is gone")
+                JobStatus.FAILED,
+                FailureReport.host_lost(self._plan.host.leader, "the leader is gone", time.time()),
             )
         return None
 

@@ -63,9 +63,10 @@ class Launch:
 
     def start(self) -> None:
         """Raises OSError when the command cannot be started at all."""
+        run = str(self.plan.run)
         for slot in self.plan.slots:
-            self.output.add_rank(pipe_path(self.plan.run, slot.local_rank), slot.rank)
-            heartbeat_path(self.plan.run, slot.local_rank).touch()
+            self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
+            Path(heartbeat_path(run, slot.local_rank)).touch()
         if self.plan.agent:
             agent = self._spawn(self.plan.environment, subprocess.PIPE)
             assert agent.stdout is not None
@@ -123,7 +124,7 @@ class Launch:
         return -signal.SIGKILL if time.monotonic() - since > VANISHED_SECONDS else None
 
     def record(self, slot: RankSlot) -> RankRecord | None:
-        return RankRecord.read(self.plan.run, slot.local_rank)
+        return RankRecord.read(str(self.plan.run), slot.local_rank)
 
     @property
     def running(self) -> bool:
@@ -157,7 +158,7 @@ class Launch:
     def most_silent(self) -> tuple[int, float]:
         """The rank that still runs whose last sign of life is the oldest, and the seconds since then."""
         silence = {
-            slot.rank: time.time() - heartbeat_path(self.plan.run, slot.local_rank).stat().st_mtime
+            slot.rank: time.time() - os.stat(heartbeat_path(str(self.plan.run), slot.local_rank)).st_mtime
             for slot in self.plan.slots
             if slot.rank not in self.endings
         }
@@ -170,7 +171,7 @@ class Launch:
         time.sleep(0.5)  # faulthandler writes within the signal handler, but the rank must be scheduled
         parts = []
         for slot in self.plan.slots:
-            path = stacks_path(self.plan.run, slot.local_rank)
+            path = Path(stacks_path(str(self.plan.run), slot.local_rank))
             text = path.read_text(errors="backslashreplace") if path.exists() else ""
             parts.append(f"rank {slot.rank}:\n{text.strip() or '(no Python stack: it does not answer)'}\n")
         return "\n".join(parts)

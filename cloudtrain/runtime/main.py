@@ -24,8 +24,8 @@ DEFAULT_PORT = 7778
 """Where the leader listens, in a cluster that says nothing else."""
 
 
-def main() -> None:
-    """Run this host's part of the job, and exit with the code of its outcome."""
+def main() -> int:
+    """Run this host's part of the job; the exit code of its outcome. To be called once in a process."""
     inbox: Inbox = queue.SimpleQueue()
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
@@ -34,13 +34,13 @@ def main() -> None:
     try:
         outcome = run(Paths.from_environ(), os.environ, inbox)
     except (CloudtrainError, OSError) as error:
-        sys.stderr.write(f"cloudtrain: {error}\n")
-        sys.exit(1)
+        sys.stderr.write(f"[cloudtrain] {error}\n")
+        sys.stderr.flush()
+        return 1
     if outcome.failure:
         sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
     sys.stderr.flush()
-    # threads of a phase that was abandoned may still run: they must not hold the exit up
-    os._exit(outcome.exit_code)
+    return outcome.exit_code
 
 
 def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:

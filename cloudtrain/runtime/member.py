@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import queue
-import secrets
 import socket
 import threading
 import time
@@ -36,7 +35,7 @@ def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
         port = int(rendezvous.rpartition(":")[2])
         return _bind("", port), ""
     listener = _bind(address, 0)
-    token = secrets.token_hex(16)
+    token = os.urandom(16).hex()
     path = Path(rendezvous)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -62,7 +61,7 @@ def free_port() -> int:
     Chosen at random below 32768, where Linux takes no ports for outgoing connections: it stays free for longer.
     """
     while True:
-        port = 16384 + secrets.randbelow(16384)
+        port = 16384 + int.from_bytes(os.urandom(2), "big") % 16384
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("", port))
             return port

@@ -69,7 +69,7 @@ class OutputMerger:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
 
-    def add_rank(self, pipe: Path, rank: int) -> None:
+    def add_rank(self, pipe: str, rank: int) -> None:
         """Make the named pipe that the rank will write to, and read it."""
         os.mkfifo(pipe, 0o600)
         # read and write: so that it opens at once, and a rank's exit is no end of file

@@ -14,12 +14,13 @@ from __future__ import annotations
 import os
 import sys
 import time
-import types
-from pathlib import Path
-from typing import Callable
 
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
 from cloudtrain.runtime.record import RankRecord, heartbeat_path, local_rank, pipe_path, stacks_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXEC = "--"
 MODULE = "-m"
@@ -29,7 +30,7 @@ def main(arguments: list[str]) -> None:
     die_with_parent()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder:
-        _attach(Path(folder))
+        _attach(folder)
     kind, *rest = arguments
     if kind == EXEC:
         _exec(rest)
@@ -39,12 +40,12 @@ def main(arguments: list[str]) -> None:
         _run(lambda: _script(arguments))
 
 
-def _attach(folder: Path) -> None:
+def _attach(folder: str) -> None:
     """Tie this process to the runtime of its host: its pipe, its heartbeat, its record."""
     local = local_rank(os.environ)
-    os.environ[HEARTBEAT] = str(heartbeat_path(folder, local))
+    os.environ[HEARTBEAT] = heartbeat_path(folder, local)
     pipe = pipe_path(folder, local)
-    if pipe.exists():
+    if os.path.exists(pipe):
         descriptor = os.open(pipe, os.O_WRONLY)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
@@ -78,7 +79,7 @@ def _script(arguments: list[str]) -> None:
     path = arguments[0]
     sys.argv[:] = arguments
     sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
-    main_module = types.ModuleType("__main__")
+    main_module = type(sys)("__main__")
     main_module.__dict__.update(__file__=path, __builtins__=__builtins__)
     sys.modules["__main__"] = main_module
     with open(path, "rb") as file:
@@ -134,7 +135,7 @@ def _record_end(
             message=message,
             traceback=traceback,
             time=time.time(),
-        ).write(Path(folder), local_rank(os.environ))
+        ).write(folder, local_rank(os.environ))
 
 
 def _dump_stacks_on_quit() -> None:
@@ -146,7 +147,7 @@ def _dump_stacks_on_quit() -> None:
 
     faulthandler.enable()
     # the file stays open for the life of the process: a signal handler cannot open one
-    stacks = open(stacks_path(Path(folder), local_rank(os.environ)), "w")  # noqa: SIM115
+    stacks = open(stacks_path(folder, local_rank(os.environ)), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGQUIT, file=stacks, all_threads=True)
 
 

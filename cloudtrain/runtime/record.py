@@ -1,12 +1,16 @@
-"""What a rank and the runtime of its host know of each other, as files in the host's run folder."""
+"""What a rank and the runtime of its host know of each other, as files in the host's run folder.
+
+Every rank imports this before its script: nothing heavy here, and paths are strings.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def local_rank(environ: Mapping[str, str]) -> int:
@@ -14,44 +18,57 @@ def local_rank(environ: Mapping[str, str]) -> int:
     return int(environ.get("LOCAL_RANK", environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))
 
 
-def pipe_path(folder: Path, local: int) -> Path:
+def pipe_path(folder: str, local: int) -> str:
     """The named pipe that the rank writes its output to."""
-    return folder / f"rank-{local}.pipe"
+    return f"{folder}/rank-{local}.pipe"
 
 
-def stacks_path(folder: Path, local: int) -> Path:
+def stacks_path(folder: str, local: int) -> str:
     """Where SIGQUIT makes the rank dump its Python stacks."""
-    return folder / f"rank-{local}.stacks"
+    return f"{folder}/rank-{local}.stacks"
 
 
-def heartbeat_path(folder: Path, local: int) -> Path:
+def heartbeat_path(folder: str, local: int) -> str:
     """The file whose time of modification is the rank's last sign of life."""
-    return folder / f"rank-{local}.heartbeat"
+    return f"{folder}/rank-{local}.heartbeat"
 
 
-@dataclass(frozen=True)
 class RankRecord:
-    """A rank that lives, or, with an ``exit_code``, one whose script has ended."""
+    """A rank that lives, or, with an ``exit_code``, one whose script has ended.
 
-    pid: int
-    rank: int
-    exit_code: int | None = None
-    exception_type: str = ""
-    message: str = ""
-    traceback: str = ""
-    time: float = 0.0
-    """When the script ended, in seconds since the epoch."""
+    ``time`` is when the script ended, in seconds since the epoch; ``exception_type``, ``message`` and
+    ``traceback`` say by which exception, if by one.
+    """
 
-    def write(self, folder: Path, local: int) -> None:
-        path = folder / f"rank-{local}.json"
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(asdict(self)), encoding="utf-8", errors="backslashreplace")
-        temporary.replace(path)
+    def __init__(
+        self,
+        pid: int,
+        rank: int,
+        exit_code: int | None = None,
+        exception_type: str = "",
+        message: str = "",
+        traceback: str = "",
+        time: float = 0.0,
+    ) -> None:
+        self.pid = pid
+        self.rank = rank
+        self.exit_code = exit_code
+        self.exception_type = exception_type
+        self.message = message
+        self.traceback = traceback
+        self.time = time
+
+    def write(self, folder: str, local: int) -> None:
+        temporary = f"{folder}/rank-{local}.{os.getpid()}"
+        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(vars(self), file)
+        os.replace(temporary, f"{folder}/rank-{local}.json")
 
     @classmethod
-    def read(cls, folder: Path, local: int) -> RankRecord | None:
+    def read(cls, folder: str, local: int) -> RankRecord | None:
         """None where the rank has not come so far."""
         try:
-            return cls(**json.loads((folder / f"rank-{local}.json").read_text(encoding="utf-8")))
+            with open(f"{folder}/rank-{local}.json", encoding="utf-8") as file:
+                return cls(**json.load(file))
         except FileNotFoundError:
             return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -34,11 +34,15 @@ def clean(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9]+", "-", text)[:MAX_LENGTH].strip("-")
 
 
+def _random_token() -> str:
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in os.urandom(4))
+
+
 def new_job_name(
     base: str,
     *,
     now: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
-    token: Callable[[], str] = lambda: "".join(secrets.choice(_ALPHABET) for _ in range(4)),
+    token: Callable[[], str] = _random_token,
 ) -> str:
     """``base``, the time to the second (UTC), and four random characters: readable, sortable, unique.
 

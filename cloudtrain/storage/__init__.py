@@ -5,29 +5,39 @@ Standard library, and boto3 only where S3 is touched: this room travels inside t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudtrain._lazy import lazy
-from cloudtrain.storage.base import Entry, Progress, Store
-from cloudtrain.storage.file import FileStore
-from cloudtrain.storage.state import state_home
-from cloudtrain.storage.transfer import Select, download_tree, list_folder, list_tree, upload_tree
-from cloudtrain.storage.uri import join_uri, split_uri, uri_scheme, uri_to_path
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.storage.base import Entry, Progress, Store
+    from cloudtrain.storage.file import FileStore
+    from cloudtrain.storage.opening import open_store
     from cloudtrain.storage.s3 import S3Store
+    from cloudtrain.storage.state import state_home
+    from cloudtrain.storage.transfer import Select, download_tree, list_folder, list_tree, upload_tree
+    from cloudtrain.storage.uri import join_uri, split_uri, uri_scheme, uri_to_path
 
-__getattr__, _ = lazy(__name__, {"S3Store": "cloudtrain.storage.s3"})
-
-
-def open_store(uri: str) -> Store:
-    """The store below ``uri``. Touches nothing yet; raises StorageError for a URI that cannot be one."""
-    if uri_scheme(uri) == "file":
-        return FileStore(uri_to_path(uri))
-    from cloudtrain.storage.s3 import S3Store
-
-    return S3Store(uri)
-
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Entry": "cloudtrain.storage.base",
+        "FileStore": "cloudtrain.storage.file",
+        "Progress": "cloudtrain.storage.base",
+        "S3Store": "cloudtrain.storage.s3",
+        "Select": "cloudtrain.storage.transfer",
+        "Store": "cloudtrain.storage.base",
+        "download_tree": "cloudtrain.storage.transfer",
+        "join_uri": "cloudtrain.storage.uri",
+        "list_folder": "cloudtrain.storage.transfer",
+        "list_tree": "cloudtrain.storage.transfer",
+        "open_store": "cloudtrain.storage.opening",
+        "split_uri": "cloudtrain.storage.uri",
+        "state_home": "cloudtrain.storage.state",
+        "upload_tree": "cloudtrain.storage.transfer",
+        "uri_scheme": "cloudtrain.storage.uri",
+        "uri_to_path": "cloudtrain.storage.uri",
+    },
+)
 
 __all__ = [
     "Entry",

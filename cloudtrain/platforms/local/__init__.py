@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from cloudtrain._lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.platforms.local.platform import LocalPlatform
 

@@ -19,7 +19,6 @@ from cloudtrain.platforms.base import JobDescription, Request
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.local.folder import JobFolder, State, jobs_home
 from cloudtrain.platforms.local.follow import follow_lines
-from cloudtrain.runtime.fetch import locate
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import open_store, uri_scheme
@@ -100,6 +99,8 @@ def check_inputs(settings: Settings) -> None:
         AccessDenied, Unreachable: as for any use of that storage.
     """
     for name, uri in settings.channels:
+        from cloudtrain.runtime.fetch import locate
+
         try:
             locate(uri)
         except NotFound as error:

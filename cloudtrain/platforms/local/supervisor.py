@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -21,7 +20,7 @@ from typing import Any
 from cloudtrain.contract import FailureClass, FailureReport, Host, JobStatus
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.local.folder import JobFolder, State
-from cloudtrain.runtime.coordinator import lost_host
+from cloudtrain.platforms.local.host_process import HostProcess
 
 POLL_SECONDS = 0.02
 END_SECONDS = 60.0
@@ -45,12 +44,13 @@ NOT_WORTH_A_RETRY = (
 class Supervisor:
     """One job from its first attempt to its outcome."""
 
-    def __init__(self, folder: JobFolder) -> None:
+    def __init__(self, folder: JobFolder, lock: int) -> None:
         self._folder = folder
+        self._lock = lock
         self._request = folder.read_request()
         self._events = EventLog(folder.events, "supervisor")
         self._state: State = folder.read_state()
-        self._runtimes: dict[str, subprocess.Popen[bytes]] = {}
+        self._runtimes: dict[str, HostProcess] = {}
         self._signalled = False
         self._ended_by = ""
         """Why the job is to end before its time."""
@@ -101,7 +101,7 @@ class Supervisor:
             self._look_for_crash()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
                 for process in self._runtimes.values():
-                    process.kill()
+                    process.send_signal(signal.SIGKILL)
         return self._failure()
 
     def _prepare_host(self, name: str) -> None:
@@ -121,15 +121,14 @@ class Supervisor:
         for file, content in documents.items():
             (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
 
-    def _start(self, name: str, attempt: int, log: int) -> subprocess.Popen[bytes]:
+    def _start(self, name: str, attempt: int, log: int) -> HostProcess:
         shown: dict[str, Any] = self._request["environment"]
         # a secret stands as *** in the request; its value is in our own environment
         environment = {
             key: os.environ.get(key, value) if value == "***" else value for key, value in shown.items()
         }
-        return subprocess.Popen(
-            [self._request["python"], "-m", "cloudtrain.runtime"],
-            env={
+        return HostProcess.start(
+            {
                 **os.environ,
                 **environment,
                 "SAGEMAKER_BASE_DIR": str(self._folder.host(name).base),
@@ -137,9 +136,8 @@ class Supervisor:
                 "CLOUDTRAIN_DIE_WITH_PARENT": "1",
             },
             cwd=self._folder.host(name).base,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            log=log,
+            closed=self._lock,
         )
 
     def _end_early(self, why: str) -> None:
@@ -154,8 +152,7 @@ class Supervisor:
         """Ask every host to end, within the grace."""
         self._kill_at = time.monotonic() + self._request["stop_grace"] + END_SECONDS
         for process in self._runtimes.values():
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+            process.send_signal(signal.SIGTERM)
 
     def _look_for_crash(self) -> None:
         """End the job when a runtime has ended without an outcome and the others do not notice."""
@@ -167,7 +164,9 @@ class Supervisor:
                 if code in (None, 0, INTERRUPTED) or self._folder.host(name).failure_report.exists():
                     continue
                 ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-                self._crashed = lost_host(name, f"its runtime {ending}: see job.log")
+                self._crashed = FailureReport.host_lost(
+                    name, f"its runtime {ending}: see job.log", time.time()
+                )
                 self._crashed_at = time.monotonic()
         elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
             self._stop_runtimes()
@@ -205,6 +204,6 @@ class Supervisor:
 
 
 if __name__ == "__main__":
-    # the lock stays with this process: the runtimes do not inherit it
-    os.set_inheritable(int(sys.argv[2]), False)
-    Supervisor(JobFolder(Path(sys.argv[1]))).run()
+    lock = int(sys.argv[2])
+    os.set_inheritable(lock, False)
+    Supervisor(JobFolder(Path(sys.argv[1])), lock).run()

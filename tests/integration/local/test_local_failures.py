@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -193,13 +193,16 @@ def host_pid(job: object, host: str) -> int:
     return int(event["pid"])
 
 
-def test_a_host_that_cannot_start_ends_the_others(run: Run, tmp_path: Path) -> None:
-    # a Python that fails on the second host only
-    (tmp_path / "python").write_text(
-        f'#!/bin/sh\ncase "$SAGEMAKER_BASE_DIR" in */algo-2) exit 9;; esac\nexec {sys.executable} "$@"\n'
-    )
-    (tmp_path / "python").chmod(0o755)
-    job = run("print('never')", instance_count=2, platform_options={"python": str(tmp_path / "python")})
-    assert job.failure
-    assert "algo-2" in job.failure.message
-    wait_until(lambda: not live_processes(job), "the end of all processes", 5)
+def test_a_host_that_dies_before_it_meets_the_others(run: Run) -> None:
+    job = run("print('never')", wait=False, instance_count=2)
+    wait_until(lambda: folder(job).read_state().pid, "the supervisor")
+    children = Path(f"/proc/{folder(job).read_state().pid}/task/{folder(job).read_state().pid}/children")
+    deadline = time.monotonic() + 10
+    while len(hosts := children.read_text().split()) < 2:
+        assert time.monotonic() < deadline
+    os.kill(int(hosts[1]), signal.SIGKILL)
+    wait_for_end(job)
+    failure = job.failure
+    assert failure
+    assert (failure.failure_class, failure.host) == (FailureClass.HOST_LOST, "algo-2")
+    assert "never" not in job.logs()

@@ -1,0 +1,68 @@
+"""The process of one host: a fork of the supervisor, which has the runtime loaded already.
+
+What a container starts as ``python -m cloudtrain.runtime`` starts here without another interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+
+
+class HostProcess:
+    """One runtime. ``returncode`` is as `subprocess.Popen` gives it: negative for a signal, None while it runs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    @classmethod
+    def start(cls, environment: Mapping[str, str], cwd: Path, log: int, closed: int) -> HostProcess:
+        """Fork; the child runs the runtime and nothing else.
+
+        Args:
+            environment: all of the runtime's environment.
+            log: the descriptor of its output.
+            closed: a descriptor that the child must not hold.
+        """
+        pid = os.fork()
+        if pid:
+            return cls(pid)
+        code = 1
+        try:
+            os.close(closed)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+            os.chdir(cwd)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.environ.clear()
+            os.environ.update(environment)
+            from cloudtrain.runtime import main
+
+            code = main()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """To a process that has ended: nothing."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)

@@ -1,0 +1,17 @@
+"""From a URI to its store."""
+
+from __future__ import annotations
+
+from cloudtrain.storage.base import Store
+from cloudtrain.storage.uri import uri_scheme, uri_to_path
+
+
+def open_store(uri: str) -> Store:
+    """The store below ``uri``. Touches nothing yet; raises StorageError for a URI that cannot be one."""
+    if uri_scheme(uri) == "file":
+        from cloudtrain.storage.file import FileStore
+
+        return FileStore(uri_to_path(uri))
+    from cloudtrain.storage.s3 import S3Store
+
+    return S3Store(uri)
