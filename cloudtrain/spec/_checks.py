@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from cloudtrain.contract import encode_hyperparameters
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._exec import check_environment, check_hyperparameters
 from cloudtrain.spec.names import check_job_name
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for the first thing that is wrong with ``job``."""
     _check_names(job)
+    check_hyperparameters(job.hyperparameters)
+    check_environment(job.environment)
     _check_values(job)
     _check_distribution(job)
     _check_contradictions(job)
@@ -31,18 +33,9 @@ def _check_names(job: TrainingJob) -> None:
             raise InvalidJob(
                 f"inputs: {channel!r} is no name for a channel", hint="Use letters, digits, '.', '-' and '_'."
             )
-    for name in job.environment:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise InvalidJob(f"environment: {name!r} is no name for a variable")
 
 
 def _check_values(job: TrainingJob) -> None:
-    try:
-        encode_hyperparameters(job.hyperparameters)
-    except ValueError as error:
-        raise InvalidJob(
-            str(error), hint="Numbers, strings, booleans, None, and lists and dicts of them can be."
-        ) from None
     for field in URI_FIELDS:
         _check_uri(field, getattr(job, field))
     for name, channel in job.inputs.items():
