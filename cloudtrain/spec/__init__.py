@@ -1,5 +1,6 @@
 """What a job is: pure data, validated once, the same from Python, YAML and JSON."""
 
+from cloudtrain.spec._convert import convert
 from cloudtrain.spec.distribution import (
     Distribution,
     Mpi,
@@ -33,6 +34,7 @@ __all__ = [
     "TrainingJob",
     "apply_overrides",
     "check_job_name",
+    "convert",
     "is_secret_name",
     "new_job_name",
     "parse_yaml",

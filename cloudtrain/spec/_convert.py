@@ -15,8 +15,11 @@ _ERROR = re.compile(r"(?P<what>.*?)(?: - at `(?P<path>.*)`)?", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`")
 
 
-def convert(value: Any, kind: type[T]) -> T:
+def convert(value: Any, kind: type[T], where: str = "") -> T:
     """``value``, made of dicts, lists and scalars, as a ``kind``.
+
+    Args:
+        where: the path of ``value`` itself.
 
     Raises:
         InvalidJob: it does not fit. The message starts with the path, as ``inputs.train.s3_data: ...``.
@@ -26,10 +29,11 @@ def convert(value: Any, kind: type[T]) -> T:
     except msgspec.ValidationError as error:
         match = _ERROR.fullmatch(str(error))
         what, path = (match["what"], match["path"] or "$") if match else (str(error), "$")
-    place = path.removeprefix("$").replace("[...]", "").lstrip(".")
+    inside = path.removeprefix("$").replace("[...]", "").lstrip(".")
+    place = ".".join(filter(None, [where, inside]))
     unknown = _UNKNOWN.fullmatch(what)
     if unknown:
-        struct = _struct_at(kind, place)
+        struct = _struct_at(kind, inside)
         raise InvalidJob(
             f"unknown field {'.'.join(filter(None, [place, unknown['field']]))!r}",
             hint=nearest(unknown["field"], struct.__struct_fields__),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
+from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.distribution import Distribution
@@ -112,8 +113,12 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TrainingJob:
-        """Raises InvalidJob, as `from_dict` does."""
-        return cls.from_dict(msgspec.json.decode(text))
+        """Raises InvalidJob, as `from_dict` does, and for what is no JSON object."""
+        try:
+            fields = msgspec.json.decode(text, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise InvalidJob(f"the text is not a job in JSON: {error}") from None
+        return cls.from_dict(fields)
 
     def to_dict(self) -> dict[str, Any]:
         """Only what differs from the defaults; `from_dict` gives the same job back."""

@@ -57,7 +57,9 @@ ARGUMENTS = {
     "input-empty": (["train.py", "--input", "train=empty"], ["channel 'train': there is nothing at"]),
     "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3:// or file:// URI"]),
     "option": (["train.py", "--instance-cout", "2"], ["No such option", "--instance-count"]),
-    "platform-option": (["train.py", "--set", "platform_options.x=1"], ["has no 'x'"]),
+    "platform-option": (["train.py", "--set", "platform_options.x=1"], ["unknown field 'platform_options.x'"]),
+    "platform-port": (["train.py", "--set", "platform_options.master_port=a"], ["master_port: expected int"]),
+    "platform-python": (["train.py", "--set", "platform_options.python=/x"], ["there is no program '/x'"]),
 }  # fmt: skip
 
 

@@ -64,8 +64,8 @@ PUBLIC = {
     "cloudtrain.spec": """
         Distribution FIELDS InstanceGroup Mpi MultiWorkerMirrored ParameterServer Processes
         PytorchDdp REDACTED ShuffleConfig Source TorchDistributed TrainingInput TrainingJob
-        apply_overrides check_job_name is_secret_name new_job_name parse_yaml read_job_file redact
-        script_arguments
+        apply_overrides check_job_name convert is_secret_name new_job_name parse_yaml read_job_file
+        redact script_arguments
     """,
     "cloudtrain.storage": """
         Entry FileStore Progress S3Store Select Store download_tree join_uri list_folder list_tree

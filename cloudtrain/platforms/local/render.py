@@ -2,20 +2,42 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
-from typing import Any
+from itertools import islice
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
 
 from cloudtrain.contract import Launcher, Settings, encode_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.local.folder import JobFolder
-from cloudtrain.spec import TrainingInput, TrainingJob, is_secret_name, redact
+from cloudtrain.spec import TrainingInput, TrainingJob, convert, is_secret_name, redact
 from cloudtrain.storage import join_uri, state_home
 
-OPTIONS = ("python", "master_port")
-"""What ``platform_options`` may hold."""
-
 _LAUNCHERS = {"torch_distributed": "torchrun", "processes": "processes"}
+
+_CHANNEL_FIELDS = (
+    "attribute_names",
+    "compression",
+    "record_wrapping",
+    "shuffle_config",
+    "target_attribute_name",
+)
+"""Fields of a channel that only a data loader of the platform can honour."""
+
+
+class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """``platform_options`` of the local platform.
+
+    ``python`` is the interpreter that runs the job, else this one; ``master_port`` the port on which rank 0
+    listens, 0 for a free one.
+    """
+
+    python: str | None = None
+    master_port: Annotated[int, Meta(ge=0, le=65535)] = 0
 
 
 def render(job: TrainingJob) -> Request:
@@ -25,14 +47,15 @@ def render(job: TrainingJob) -> Request:
         InvalidJob: the job wants something that the local platform has not.
     """
     assert job.job_name, "a job is named before it is rendered"
+    options = convert(job.platform_options, LocalOptions, "platform_options")
     _check(job)
     hosts = [f"algo-{number + 1}" for number in range(job.host_count)]
-    environment = {**job.environment, **_settings(job).to_environ()}
-    body = {
+    environment = {**job.environment, **_settings(job, options).to_environ()}
+    body: dict[str, Any] = {
         "job_name": job.job_name,
         "hosts": hosts,
         "instance_type": job.instance_type or "local",
-        "python": job.platform_options.get("python", sys.executable),
+        "python": _interpreter(options),
         "hyperparameters": encode_hyperparameters({**job.hyperparameters, **_platform_hyperparameters(job)}),
         "channels": {name: _channel_config(job, channel) for name, channel in job.channels.items()},
         "environment": redact(environment),
@@ -40,16 +63,13 @@ def render(job: TrainingJob) -> Request:
         "max_retry_attempts": job.max_retry_attempts,
         "stop_grace": job.stop_grace,
     }
+    if job.instance_groups:
+        body["instance_groups"] = _instance_groups(job, hosts)
     secrets = {name: value for name, value in environment.items() if is_secret_name(name)}
     return Request("local", job.job_name, body, secrets)
 
 
 def _check(job: TrainingJob) -> None:
-    for option in job.platform_options:
-        if option not in OPTIONS:
-            raise InvalidJob(
-                f"platform_options: the local platform has no {option!r}", hint=f"It has {OPTIONS}."
-            )
     if job.entry_point is None:
         raise InvalidJob("entry_point: the local platform needs one", hint="Name the script to run.")
     for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
@@ -69,6 +89,43 @@ def _check(job: TrainingJob) -> None:
             )
         if channel.s3_data_type != "S3Prefix":
             raise InvalidJob(f"inputs.{name}: the local platform reads S3Prefix, not {channel.s3_data_type}")
+        for field in _CHANNEL_FIELDS:
+            if getattr(channel, field) not in (None, "None"):
+                raise InvalidJob(
+                    f"inputs.{name}.{field}: the local platform gives files as they are",
+                    hint="Leave it out, and let the script do it.",
+                )
+        if channel.instance_groups:
+            raise InvalidJob(
+                f"inputs.{name}.instance_groups: the local platform gives a channel to all hosts",
+                hint="Leave it out.",
+            )
+
+
+def _interpreter(options: LocalOptions) -> str:
+    """The absolute path of the interpreter, which is not resolved: a virtual environment is a link."""
+    if options.python is None:
+        return sys.executable
+    found = shutil.which(options.python)
+    if found is None:
+        raise InvalidJob(
+            f"platform_options.python: there is no program {options.python!r}",
+            hint="Give the path of a Python that has cloudtrain, or leave it out.",
+        )
+    return os.path.abspath(found)
+
+
+def _instance_groups(job: TrainingJob, hosts: list[str]) -> list[dict[str, Any]]:
+    """The groups as in ``resourceconfig.json``: each has the next hosts."""
+    rest = iter(hosts)
+    return [
+        {
+            "instance_group_name": group.instance_group_name,
+            "instance_type": group.instance_type,
+            "hosts": list(islice(rest, group.instance_count)),
+        }
+        for group in job.instance_groups
+    ]
 
 
 def launcher_of(job: TrainingJob) -> Launcher:
@@ -90,7 +147,7 @@ def _platform_hyperparameters(job: TrainingJob) -> dict[str, Any]:
     return {**values, **launcher_of(job).to_hyperparameters()}
 
 
-def _settings(job: TrainingJob) -> Settings:
+def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
     assert job.job_name
     folder = JobFolder.of(job.job_name)
     output = join_uri(job.output_path, job.job_name) if job.output_path else folder.path.as_uri()
@@ -103,7 +160,7 @@ def _settings(job: TrainingJob) -> Settings:
         channels=tuple((name, channel.s3_data) for name, channel in job.channels.items()),
         rendezvous=str(folder.path / "leader"),
         master_addr="127.0.0.1",
-        master_port=job.platform_options.get("master_port", 0),
+        master_port=options.master_port,
         events=str(folder.events),
         hosts_on_machine=job.host_count,
         requirements_cache=str(state_home() / "environments"),

@@ -122,3 +122,9 @@ def test_what_is_refused(case: str) -> None:
     fields, message = REFUSED[case]
     with pytest.raises(InvalidJob, match=message):
         TrainingJob.from_dict(fields)
+
+
+@pytest.mark.parametrize("text", ["{bad", "", "[1]", "null", '{"job_name": "\ud800"}', b"\xff"])
+def test_text_that_is_no_job(text: str | bytes) -> None:
+    with pytest.raises(InvalidJob, match="not a job in JSON"):
+        TrainingJob.from_json(text)
