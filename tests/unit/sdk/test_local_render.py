@@ -1,0 +1,77 @@
+"""What the local platform asks for, and what it refuses rather than ignores."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain import TrainingJob
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.local.render import render
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    job = TrainingJob.from_dict({"job_name": "a-job", "entry_point": "train.py", **fields})
+    return dict(render(job).body)
+
+
+def channel(**fields: Any) -> dict[str, Any]:
+    return {"inputs": {"train": {"s3_data": "s3://b/x", **fields}}}
+
+
+REFUSED = {
+    "unknown": ({"platform_options": {"pyton": "x"}}, "'platform_options.pyton'\n  Did you mean 'python'"),
+    "port": ({"platform_options": {"master_port": "abc"}}, "^platform_options.master_port: expected int"),
+    "port-range": (
+        {"platform_options": {"master_port": -1}},
+        "^platform_options.master_port: expected int >= 0",
+    ),
+    "python": ({"platform_options": {"python": 5}}, "^platform_options.python: expected str"),
+    "no-python": ({"platform_options": {"python": "nosuch"}}, "there is no program 'nosuch'"),
+    "gzip": (channel(compression="Gzip"), "^inputs.train.compression: the local platform"),
+    "records": (channel(record_wrapping="RecordIO"), "^inputs.train.record_wrapping: "),
+    "shuffle": (channel(shuffle_config={"seed": 1}), "^inputs.train.shuffle_config: "),
+    "attributes": (channel(attribute_names=["a"]), "^inputs.train.attribute_names: "),
+    "target": (channel(target_attribute_name="a"), "^inputs.train.target_attribute_name: "),
+    "groups": (channel(instance_groups=["a"]), "^inputs.train.instance_groups: "),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_it_cannot_do(case: str) -> None:
+    fields, message = REFUSED[case]
+    with pytest.raises(InvalidJob, match=message):
+        body(**fields)
+
+
+def test_what_asks_for_nothing_special_is_accepted() -> None:
+    fields = channel(compression="None", record_wrapping="None", content_type="text/csv")
+    request = body(image_uri="team/image:1", **fields)
+    assert request["channels"]["train"]["RecordWrapperType"] == "None"
+    assert "instance_groups" not in request
+
+
+def test_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    monkeypatch.chdir(tmp_path)
+    assert body()["python"] == sys.executable
+    assert body(platform_options={"python": "./python"})["python"] == str(tmp_path / "python")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert body(platform_options={"python": "python"})["python"] == str(tmp_path / "python")
+
+
+def test_groups_share_the_hosts() -> None:
+    groups = [
+        {"instance_group_name": "big", "instance_type": "ml.p4d", "instance_count": 1},
+        {"instance_group_name": "small", "instance_type": "ml.c5", "instance_count": 2},
+    ]
+    request = body(instance_groups=groups)
+    assert request["hosts"] == ["algo-1", "algo-2", "algo-3"]
+    assert request["instance_groups"] == [
+        {"instance_group_name": "big", "instance_type": "ml.p4d", "hosts": ["algo-1"]},
+        {"instance_group_name": "small", "instance_type": "ml.c5", "hosts": ["algo-2", "algo-3"]},
+    ]
