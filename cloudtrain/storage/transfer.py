@@ -36,11 +36,7 @@ def list_tree(store: Store, prefix: str = "", select: Select | None = None) -> l
 
 
 def upload_tree(
-    folder: Path,
-    store: Store,
-    prefix: str = "",
-    progress: Progress | None = None,
-    max_workers: int = MAX_WORKERS,
+    folder: Path, store: Store, prefix: str = "", progress: Progress | None = None
 ) -> list[Entry]:
     """Copy every file below ``folder`` to ``prefix/`` in ``store``; return what was copied.
 
@@ -53,7 +49,7 @@ def upload_tree(
     def upload(entry: Entry, report: Progress) -> None:
         store.upload(folder / entry.key, base + entry.key, report)
 
-    _each(entries, upload, progress, max_workers)
+    _each(entries, upload, progress)
     return entries
 
 
@@ -63,15 +59,29 @@ def download_tree(
     prefix: str = "",
     progress: Progress | None = None,
     select: Select | None = None,
-    max_workers: int = MAX_WORKERS,
 ) -> list[Entry]:
-    """Copy every object below ``prefix/`` in ``store`` into ``folder``, which is made; return what was copied.
+    """Copy every object below ``prefix/`` in ``store`` into ``folder``; return what was copied.
+
+    As `download_entries` does, for those of `list_tree`.
+    """
+    entries = list_tree(store, prefix, select)
+    download_entries(store, entries, folder, prefix, progress)
+    return entries
+
+
+def download_entries(
+    store: Store,
+    entries: Sequence[Entry],
+    folder: Path,
+    prefix: str = "",
+    progress: Progress | None = None,
+) -> None:
+    """Copy objects below ``prefix/`` in ``store``, already listed, into ``folder``, which is made.
 
     Each file replaces one of its name at once, when it is whole. The empty objects ``name/`` with which S3
     consoles mark a folder become folders. Raises StorageError, before anything is copied, if a key would leave
     ``folder``; then the first error of `Store.download` ends the rest and is raised.
     """
-    entries = list_tree(store, prefix, select)
     for entry in entries:
         check_key(entry.key[:-1] if entry.key.endswith("/") else entry.key, store.uri)
     base = _base(prefix)
@@ -83,15 +93,13 @@ def download_tree(
             store.download(base + entry.key, folder / entry.key, report)
 
     _make_folder(folder)
-    _each(entries, download, progress, max_workers)
-    return entries
+    _each(entries, download, progress)
 
 
 def _each(
     entries: Sequence[Entry],
     move: Callable[[Entry, Progress], None],
     progress: Progress | None,
-    max_workers: int,
 ) -> None:
     """Move all entries; when one fails, the others end at their next progress, and its error is raised."""
     failures: list[BaseException] = []
@@ -110,7 +118,7 @@ def _each(
         except BaseException as error:
             failures.append(error)
 
-    with ThreadPoolExecutor(max_workers, thread_name_prefix="cloudtrain-transfer") as pool:
+    with ThreadPoolExecutor(MAX_WORKERS, thread_name_prefix="cloudtrain-transfer") as pool:
         try:
             for _ in pool.map(run, entries):
                 pass

@@ -10,6 +10,7 @@ import pytest
 
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import Entry, FileStore, Progress, download_tree, list_tree, upload_tree
+from cloudtrain.storage.transfer import MAX_WORKERS, download_entries
 
 FILES = {"a": b"1", "a-b": b"22", "a.d/x": b"", "deep/er/ü é%": b"333", "deep/z": b"4444"}
 
@@ -61,6 +62,16 @@ def test_select(tmp_path: Path) -> None:
     assert set(contents(tmp_path / "target")) == {"deep/er/ü é%", "deep/z"}
 
 
+def test_entries_that_are_known_are_not_listed_again(tmp_path: Path) -> None:
+    class Unlisted(FileStore):
+        def list(self, prefix: str = "") -> Iterator[Entry]:
+            raise AssertionError("listed")
+
+    fill(tmp_path / "store")
+    download_entries(Unlisted(tmp_path / "store"), [Entry("z", 0)], tmp_path / "target", "deep")
+    assert contents(tmp_path / "target") == {"z": FILES["deep/z"]}
+
+
 def test_what_is_there_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
     store = FileStore(fill(tmp_path / "store"))
     (tmp_path / "target").mkdir()
@@ -88,7 +99,7 @@ def test_folder_markers_become_folders(tmp_path: Path) -> None:
 def test_a_key_that_is_file_and_folder_at_once(tmp_path: Path) -> None:
     store = Reordered(fill(tmp_path / "store"), ["a", "a/"])
     with pytest.raises(StorageError):
-        download_tree(store, tmp_path / "target", max_workers=1)
+        download_tree(store, tmp_path / "target")
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
@@ -103,8 +114,9 @@ def test_an_empty_tree(tmp_path: Path) -> None:
 
 
 def test_the_first_error_ends_the_rest_and_is_raised(tmp_path: Path) -> None:
-    """One file fails while another is on its way: that one ends at its next piece, and 98 never start."""
-    both = threading.Barrier(2, timeout=20)
+    """One file fails while others are on their way: they end at their next piece, and the rest never start."""
+    under_way = [f"{number:03}" for number in range(MAX_WORKERS)]
+    all_under_way = threading.Barrier(MAX_WORKERS, timeout=20)
     failed = threading.Event()
     started: list[str] = []
 
@@ -114,8 +126,8 @@ def test_the_first_error_ends_the_rest_and_is_raised(tmp_path: Path) -> None:
         ) -> bool:
             assert progress is not None
             started.append(key)
-            if key in ("000", "001"):
-                both.wait()
+            if key in under_way:
+                all_under_way.wait()
             if key == "000":
                 failed.set()
                 raise StorageError("the disk of 000 is full")
@@ -126,5 +138,5 @@ def test_the_first_error_ends_the_rest_and_is_raised(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / f"{number:03}").touch()
     with pytest.raises(StorageError, match="the disk of 000 is full"):
-        upload_tree(tmp_path, Failing(tmp_path / "store"), max_workers=2)
-    assert sorted(started) == ["000", "001"]
+        upload_tree(tmp_path, Failing(tmp_path / "store"))
+    assert sorted(started) == under_way
