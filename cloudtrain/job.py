@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, TrainingFailed
 from cloudtrain.index import find_job
 from cloudtrain.platforms import JobDescription, Platform, get_platform
@@ -93,13 +93,10 @@ class Job:
                 raise TimeoutError(f"job {self.name} is still {description.status} after {timeout:g} s")
             time.sleep(pause)
             pause = min(1.2 * pause, LONGEST_POLL_SECONDS)
-        self.raise_if_failed(description)
+        if description.status == JobStatus.FAILED:
+            unknown = FailureReport(FailureClass.PLATFORM, "the platform does not say why")
+            raise TrainingFailed(self.name, description.failure or unknown)
         return self
-
-    def raise_if_failed(self, description: JobDescription) -> None:
-        """Raises TrainingFailed where ``description`` is that of a failed job."""
-        if description.failure is not None:
-            raise TrainingFailed(self.name, description.failure)
 
     def stop(self) -> None:
         """Ask the job to end: ranks get SIGTERM, and their grace to write a checkpoint."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import sys
 import threading
 import time
@@ -51,7 +52,14 @@ def watch(job: Job, *, quiet: bool) -> None:
         echo_json(description.to_dict())
     else:
         show_job(description)
-    sys.exit(description.exit_code)
+    sys.exit(_exit_code(description))
+
+
+def _exit_code(description: JobDescription) -> int:
+    """The job's own; where the platform knows none, that of its state."""
+    if description.exit_code is not None:
+        return description.exit_code
+    return {JobStatus.COMPLETED: 0, JobStatus.FAILED: 1}.get(description.status, 128 + signal.SIGTERM)
 
 
 @contextmanager

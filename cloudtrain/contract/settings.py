@@ -49,6 +49,11 @@ class Settings:
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
 
+    @classmethod
+    def variables(cls) -> list[str]:
+        """The names of all its variables."""
+        return [PREFIX + field.name.upper() for field in fields(cls)]
+
     def to_environ(self) -> dict[str, str]:
         """Only what differs from the default."""
         environ = {}

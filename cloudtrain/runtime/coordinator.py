@@ -87,6 +87,7 @@ class Coordinator:
         self._decide_at: float | None = None
         self._next_beat = 0.0
         self._said = ""
+        self._started = self._finishing = False
         self._leave_by: float | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
@@ -116,7 +117,7 @@ class Coordinator:
         return not self._members or time.monotonic() > self._leave_by
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError):  # it went away again, or we have no descriptor for it
             connection, _ = self._listener.accept()
             connection.settimeout(5)
             self._selector.register(connection, selectors.EVENT_READ, _Member(connection))
@@ -145,7 +146,7 @@ class Coordinator:
         if member.host is None:
             return
         del self._members[member.host]
-        if self._leave_by is None:
+        if self._leave_by is None and not (self._said == "stop" and not self._started):
             self._lose(member.host, "its runtime ended without a word")
 
     def _handle(self, member: _Member, message: Message) -> None:
@@ -166,11 +167,12 @@ class Coordinator:
             self._say({"type": "stop"})
 
     def _admit(self, member: _Member, message: Message) -> None:
-        known = message["type"] == "join" and message["host"] in self._hosts
+        host = message["host"]
+        known = message["type"] == "join" and host in self._hosts and host not in self._members
         if not known or not hmac.compare_digest(message["token"], self._token):
             raise ValueError("a stranger")
-        member.host, member.state = message["host"], "joined"
-        self._members[message["host"]] = member
+        member.host, member.state = host, "joined"
+        self._members[host] = member
         if self._said == "stop":
             member.send({"type": "stop"})
 
@@ -197,8 +199,10 @@ class Coordinator:
         if len(self._members) == len(self._hosts) and len(states) == 1:
             [state] = states
             if state == "ready" and self._said == "":
+                self._started = True
                 self._say({"type": "start", "master_addr": self._master[0], "master_port": self._master[1]})
-            elif state == "done" and self._said != "finish":
+            elif state == "done" and not self._finishing:
+                self._finishing = True
                 self._say({"type": "finish"})
             elif state == "uploaded":
                 self._say({"type": "complete"})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.runtime.record import RankRecord
 
 COLLECTIVE = re.compile(
@@ -79,10 +82,25 @@ def diagnose(ending: Ending, host: str, *, memory_kills: int = 0) -> FailureRepo
     )
 
 
+def report_error(error: Exception, host: str, phase: str | None) -> FailureReport:
+    """The report of something that went wrong in the runtime itself: it blames no rank."""
+    kind, hint = FailureClass.PLATFORM, ""
+    message = f"{type(error).__name__}: {error}"
+    if isinstance(error, CloudtrainError):
+        message, hint = error.message, error.hint
+    if isinstance(error, NotFound):
+        kind = FailureClass.MISSING_DATA
+    elif isinstance(error, OSError):
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or bool(_NO_SPACE.search(message))
+        kind = FailureClass.DISK_FULL if full else FailureClass.STORAGE
+        hint = hint or (_HINTS[kind] if full else "")
+    return FailureReport(kind, message, hint, host=host, phase=phase, time=time.time())
+
+
 def is_consequence(report: FailureReport) -> bool:
     """Whether this failure looks like the echo of another: a collective that lost its partner, a SIGTERM."""
-    if report.signal is not None:
-        return report.signal == signal.SIGTERM
+    if report.signal is not None or report.exception_type is None:
+        return report.exit_code == 128 + signal.SIGTERM
     return report.exception_type == "CollectiveError" or (
         report.exception_type is not None and bool(COLLECTIVE.search(report.message))
     )

@@ -11,14 +11,13 @@ import signal
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Callable
 
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.errors import CloudtrainError, NotFound, StorageError
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Message
-from cloudtrain.runtime.diagnose import diagnose, memory_kill_count
+from cloudtrain.runtime.diagnose import diagnose, memory_kill_count, report_error
 from cloudtrain.runtime.fetch import fetch_channel, fetch_source
 from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.member import Inbox, Member
@@ -27,7 +26,7 @@ from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.plan import HostPlan, launch_plan, show_command
 from cloudtrain.runtime.requirements import RequirementsFailed, install
 from cloudtrain.runtime.sync import CheckpointSync
-from cloudtrain.runtime.upload import upload_outputs
+from cloudtrain.storage import Progress
 
 POLL_SECONDS = 0.03
 
@@ -45,6 +44,17 @@ class Outcome:
         if self.status == JobStatus.COMPLETED:
             return 0
         return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
+
+    def write(self, paths: Paths) -> None:
+        """Leave the marks that the contract promises."""
+        if self.failure:
+            paths.output.mkdir(parents=True, exist_ok=True)
+            paths.failure.write_text(self.failure.reason(), encoding="utf-8", errors="backslashreplace")
+            paths.failure_report.write_text(
+                self.failure.to_json(), encoding="utf-8", errors="backslashreplace"
+            )
+        elif self.status == JobStatus.COMPLETED:
+            paths.success.touch()
 
 
 class HostRun:
@@ -72,19 +82,24 @@ class HostRun:
         """When ranks that were asked to stop are killed."""
         self._stopping = False
         self._hang_reported = False
+        self._broken = False
+        """Whether something unforeseen happened here: the ranks are not watched any more."""
 
     def run(self) -> Outcome:
         """Go through all phases; returns when the whole job has an outcome, with no process left here."""
         self._in_background(self._prepare, "prepared")
         outcome = None
         while outcome is None:
-            if self._launch:
-                self._watch(self._launch)
             try:
-                message = self._inbox.get(timeout=POLL_SECONDS)
+                if self._launch and not self._broken:
+                    self._watch(self._launch)
+                outcome = self._handle(self._inbox.get(timeout=POLL_SECONDS))
             except queue.Empty:
-                continue
-            outcome = self._handle(message)
+                pass
+            except Exception as error:
+                # whatever it is, all hosts have to hear of it; the leader's answer ends this loop
+                self._broken = True
+                self._fail(self._report(error))
         self._end(outcome)
         return outcome
 
@@ -112,6 +127,11 @@ class HostRun:
             self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
         elif kind == "abort":
             return Outcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
+        elif kind == "orphaned":
+            why = "the process that started its runtime is gone"
+            return Outcome(
+                JobStatus.FAILED, FailureReport.host_lost(self._plan.host.current, why, time.time())
+            )
         elif kind == "lost":
             return Outcome(
                 JobStatus.FAILED,
@@ -153,42 +173,39 @@ class HostRun:
 
     def _upload(self) -> None:
         with self._phases("upload") as phase:
-            if self._sync and self._plan.host.leads:
-                self._sync.finish()
-            for kind, uri in upload_outputs(self._plan, phase.add).items():
-                self._events.emit("uploaded", kind=kind, uri=uri)
+            self._upload_rest(phase.add, model=True)
+
+    def _upload_rest(self, progress: Progress, *, model: bool) -> None:
+        """The last checkpoints, the outputs, and the model if the job has earned one. Raises StorageError."""
+        from cloudtrain.runtime.upload import upload_outputs
+
+        if self._sync and self._plan.host.leads:
+            self._sync.finish()
+        for kind, uri in upload_outputs(self._plan, progress, model=model).items():
+            self._events.emit("uploaded", kind=kind, uri=uri)
 
     def _report(self, error: Exception) -> FailureReport:
         """What went wrong in a phase, as a report that blames no rank."""
-        phase = self._phases.current
         if isinstance(error, RequirementsFailed):
-            record = error.report.to_dict()
-        elif isinstance(error, CloudtrainError):
-            kind = FailureClass.PLATFORM
-            if isinstance(error, NotFound):
-                kind = FailureClass.MISSING_DATA
-            elif isinstance(error, StorageError):
-                kind = FailureClass.DISK_FULL if "space" in error.message else FailureClass.STORAGE
-            record = FailureReport(kind, error.message, error.hint, phase=phase).to_dict()
-        else:
-            record = FailureReport(
-                FailureClass.PLATFORM, f"{type(error).__name__}: {error}", phase=phase
-            ).to_dict()
-        return FailureReport.from_dict({**record, "host": self._plan.host.current, "time": time.time()})
+            return replace(error.report, host=self._plan.host.current, time=time.time())
+        return report_error(error, self._plan.host.current, self._phases.current)
+
+    def _fail(self, report: FailureReport) -> None:
+        self._leader.send({"type": "failed", "report": report.to_dict()})
 
     # -- ranks
 
     def _start(self, master: tuple[str, int]) -> None:
+        self._phases.begin("launch")
+        plan = launch_plan(self._plan, self._python, master, self._environ)
+        self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
+        self._memory_kills = memory_kill_count()
+        launch = Launch(plan, self._output)
         try:
-            self._phases.begin("launch")
-            plan = launch_plan(self._plan, self._python, master, self._environ)
-            self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
-            self._memory_kills = memory_kill_count()
-            launch = Launch(plan, self._output)
             launch.start()
-        except (CloudtrainError, OSError) as error:
-            self._leader.send({"type": "failed", "report": self._report(error).to_dict()})
-            return
+        except BaseException:
+            launch.kill()
+            raise
         self._launch = launch
         if self._sync and self._plan.host.leads:
             self._sync.start()
@@ -203,7 +220,9 @@ class HostRun:
             if ending.exit_code and not self._stopping:
                 kills = memory_kill_count() - self._memory_kills
                 report = diagnose(ending, self._plan.host.current, memory_kills=kills)
-                self._leader.send({"type": "failed", "report": report.to_dict()})
+                self._fail(report)
+        if self._stopping:
+            launch.signal_ranks(signal.SIGTERM)  # those that have begun since
         if not running and not self._done:
             self._done = True
             if self._stopping or not any(ending.exit_code for ending in launch.endings.values()):
@@ -230,7 +249,7 @@ class HostRun:
                 log_tail=self._output.tail(rank),
                 time=time.time(),
             )
-            self._leader.send({"type": "failed", "report": report.to_dict()})
+            self._fail(report)
 
     def _stop(self) -> Outcome | None:
         """Pass the stop on to the ranks, which get their grace; before the launch there is nothing to wait for."""
@@ -238,7 +257,8 @@ class HostRun:
         self._events.emit("stopping", grace=self._plan.settings.stop_grace)
         if self._launch is None:
             return Outcome(JobStatus.INTERRUPTED)
-        self._launch.signal_ranks(signal.SIGTERM)
+        if not self._launch.begun:
+            self._launch.kill()  # no script has anything to save yet
         self._kill_at = time.monotonic() + self._plan.settings.stop_grace
         return None
 
@@ -248,16 +268,9 @@ class HostRun:
         if self._launch:
             self._launch.kill()
             self._output.close()
-        if outcome.status != JobStatus.COMPLETED and self._launch:
+        if outcome.failure and self._launch:
             self._save_what_is_left()
-        paths = self._plan.paths
-        if outcome.failure:
-            paths.failure.write_text(outcome.failure.reason(), encoding="utf-8", errors="backslashreplace")
-            paths.failure_report.write_text(
-                outcome.failure.to_json(), encoding="utf-8", errors="backslashreplace"
-            )
-        elif outcome.status == JobStatus.COMPLETED:
-            paths.success.touch()
+        outcome.write(self._plan.paths)
         self._events.emit(
             "outcome",
             status=str(outcome.status),
@@ -271,8 +284,6 @@ class HostRun:
         if not self._plan.host.leads:
             return
         try:
-            if self._sync:
-                self._sync.finish()
-            upload_outputs(self._plan, lambda count: None, model=False)
-        except (StorageError, OSError) as error:
+            self._upload_rest(lambda count: None, model=False)
+        except Exception as error:
             self._events.emit("warning", message=f"what is left could not be uploaded: {error}")

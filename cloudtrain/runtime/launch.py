@@ -21,8 +21,9 @@ from cloudtrain.runtime.diagnose import Ending
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.record import RankRecord, heartbeat_path, pipe_path, stacks_path
 
-VANISHED_SECONDS = 1.0
-"""How long an agent may take to say how a rank ended that is no longer there."""
+VANISHED_SECONDS = 0.4
+"""How long an agent may take to say how a rank ended that is no longer there. Shorter than the time in which the
+leader gathers failures: a rank that was killed must not be reported after those that ended because of it."""
 
 LINGER_SECONDS = 2.0
 """How long a rank whose script has failed may take to end."""
@@ -59,7 +60,10 @@ class Launch:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     endings: dict[int, Ending] = field(default_factory=dict)
     """By global rank."""
-    vanished: dict[int, float] = field(default_factory=dict)
+    deaths: dict[int, tuple[float, int | None]] = field(default_factory=dict)
+    """By global rank: when its process was first seen to be gone, and its exit code where that could be seen."""
+    signalled: set[tuple[int, int]] = field(default_factory=set)
+    """Pairs of rank and signal."""
 
     def start(self) -> None:
         """Raises OSError when the command cannot be started at all."""
@@ -98,8 +102,9 @@ class Launch:
             record = self.record(slot)
             code = self._agent_code(slot, record) if self.plan.agent else self._process_code(slot, record)
             if code is not None:
+                died_at, _ = self.deaths.get(slot.rank, (time.time(), None))
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
-                self.endings[slot.rank] = Ending(slot.rank, code, time.time(), record, tail)
+                self.endings[slot.rank] = Ending(slot.rank, code, died_at, record, tail)
                 new.append(self.endings[slot.rank])
         return new
 
@@ -108,20 +113,25 @@ class Launch:
         return _failed_but_lingers(record) if code is None else code
 
     def _agent_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
-        """The exit code of a rank that is not our child: the agent's word, else what the rank left."""
+        """The exit code of a rank that is not our child: its agent's word, what the kernel showed, what it left."""
         [agent] = self.processes
+        if record is not None and slot.rank not in self.deaths:
+            alive, code = process_state(record.pid)
+            if not alive:
+                self.deaths[slot.rank] = (time.time(), code)
         if agent.poll() is not None:
             reported = _read_codes(self.plan.agent_report)
             # ranks that the agent does not name ended well, unless it names none
             return reported.get(slot.local_rank, 0 if reported else agent.returncode)
-        if record is None or is_alive(record.pid):
+        if record is None or slot.rank not in self.deaths:
             return _failed_but_lingers(record)
-        if record.exit_code is not None:
-            # 0 waits for the agent's word: a rank may still crash while Python shuts down
-            return record.exit_code or None
-        # no word from the rank: the agent will say how it ended, or is waiting for the others to end
-        since = self.vanished.setdefault(slot.local_rank, time.monotonic())
-        return -signal.SIGKILL if time.monotonic() - since > VANISHED_SECONDS else None
+        died_at, code = self.deaths[slot.rank]
+        if code is None:
+            code = record.exit_code
+        if code is None and time.time() - died_at > VANISHED_SECONDS:
+            return -signal.SIGKILL  # no word from anybody: the most likely end
+        # 0 waits for the agent's word: a rank may still crash while Python shuts down
+        return code or None
 
     def record(self, slot: RankSlot) -> RankRecord | None:
         return RankRecord.read(str(self.plan.run), slot.local_rank)
@@ -131,12 +141,18 @@ class Launch:
         """Whether any process that was started here still runs."""
         return any(process.poll() is None for process in self.processes)
 
+    @property
+    def begun(self) -> bool:
+        """Whether any rank has come as far as its script."""
+        return any(self.record(slot) for slot in self.plan.slots)
+
     def signal_ranks(self, number: int) -> None:
-        """Send a signal to every rank that has begun and not ended."""
+        """Send a signal to every rank that has begun and not ended, once: call again for ranks that begin later."""
         for slot in self.plan.slots:
             record = self.record(slot)
-            if record is None or slot.rank in self.endings:
+            if record is None or slot.rank in self.endings or (slot.rank, number) in self.signalled:
                 continue
+            self.signalled.add((slot.rank, number))
             with contextlib.suppress(ProcessLookupError):
                 if self.plan.signals_group and number == signal.SIGTERM:
                     os.killpg(record.pid, number)
@@ -147,12 +163,12 @@ class Launch:
         """End everything at once: ranks with all that they started, and the agent."""
         for slot in self.plan.slots:
             record = self.record(slot)
-            if record is not None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(record.pid, signal.SIGKILL)
+            # a process of this number that lives after the rank has ended is somebody else's
+            if record is not None and not (slot.rank in self.endings and process_state(record.pid)[0]):
+                _kill_group(record.pid)
         for process in self.processes:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            if process.poll() is None:
+                _kill_group(process.pid)
             process.wait()
 
     def most_silent(self) -> tuple[int, float]:
@@ -177,21 +193,35 @@ class Launch:
         return "\n".join(parts)
 
 
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended but was not waited for does not."""
+def process_state(pid: int) -> tuple[bool, int | None]:
+    """Whether a process lives, and how it ended, where that can be seen: until its parent has waited for it.
+
+    The exit code is negative for a signal. From ``/proc/<pid>/stat``, fields 3 and 52 of proc(5).
+    """
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
         if Path("/proc/self/stat").exists():
-            return False
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
+            return False, None
+        return _answers(pid), None
+    if fields[0] not in "ZX":
+        return True, None
+    return False, os.waitstatus_to_exitcode(int(fields[49]))
+
+
+def _answers(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
         return True
-    return state not in "ZX"
+    return True
+
+
+def _kill_group(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def _failed_but_lingers(record: RankRecord | None) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shutil
@@ -11,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.contract import JobStatus, Paths
-from cloudtrain.errors import CloudtrainError
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Coordinator
+from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.host_run import HostRun, Outcome
 from cloudtrain.runtime.member import JOIN_TIMEOUT, Inbox, JoinInterrupted, Member, free_port, listen
 from cloudtrain.runtime.plan import HostPlan
@@ -30,16 +31,19 @@ def main() -> int:
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
     if os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT"):
-        die_with_parent()
+        # a signal that can be caught: what the ranks have started has to end too
+        signal.signal(signal.SIGHUP, lambda _number, _frame: inbox.put({"type": "orphaned"}))
+        die_with_parent(signal.SIGHUP)
+    paths = Paths.from_environ()
     try:
-        outcome = run(Paths.from_environ(), os.environ, inbox)
-    except (CloudtrainError, OSError) as error:
-        sys.stderr.write(f"[cloudtrain] {error}\n")
-        sys.stderr.flush()
-        return 1
+        outcome = run(paths, os.environ, inbox)
+    except Exception as error:
+        outcome = Outcome(JobStatus.FAILED, report_error(error, os.environ.get("CURRENT_HOST", ""), "start"))
     if outcome.failure:
+        with contextlib.suppress(OSError):
+            outcome.write(paths)
         sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
-    sys.stderr.flush()
+        sys.stderr.flush()
     return outcome.exit_code
 
 

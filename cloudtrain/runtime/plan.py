@@ -56,7 +56,7 @@ class HostPlan:
                 channels=read_document(paths.input_config / "inputdataconfig.json", {}),
                 launcher=Launcher.from_hyperparameters(hyperparameters),
             )
-        except (ValueError, KeyError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidJob(f"the job's configuration cannot be read: {error}") from None
 
     @property

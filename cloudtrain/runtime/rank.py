@@ -53,17 +53,16 @@ def _attach(folder: str) -> None:
     RankRecord(pid=os.getpid(), rank=int(os.environ.get("RANK", "0"))).write(folder, local)
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends (on Linux; elsewhere nothing happens)."""
+def die_with_parent(number: int = 9) -> None:
+    """Have the kernel send this process a signal, SIGKILL by default, when its parent ends (on Linux only)."""
     if not sys.platform.startswith("linux"):
         return
     import ctypes
-    import signal
 
     parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, prctl(2)
+    ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG, prctl(2)
     if os.getppid() != parent:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
 
 
 def _exec(command: list[str]) -> None:

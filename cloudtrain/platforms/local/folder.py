@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import FailureReport, JobStatus, Paths
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.storage import state_home
 
 
@@ -57,6 +57,11 @@ class JobFolder:
         return self.path / "job.log"
 
     @property
+    def supervisor_log(self) -> Path:
+        """What the supervisor says when it fails itself: nothing else is there."""
+        return self.path / "supervisor.log"
+
+    @property
     def events(self) -> Path:
         return self.path / "events.jsonl"
 
@@ -75,20 +80,30 @@ class JobFolder:
         (self.path / "request.json").write_text(request, encoding="utf-8")
 
     def read_state(self) -> State:
-        """Raises FileNotFoundError where there is no such job."""
-        record = json.loads((self.path / "state.json").read_text(encoding="utf-8"))
-        record["status"] = JobStatus(record["status"])
-        record["failure"] = FailureReport.from_dict(record["failure"]) if record["failure"] else None
-        return State(**record)
+        """The last word of the supervisor; a job whose words cannot be read has failed.
+
+        Raises FileNotFoundError where there is no such job.
+        """
+        path = self.path / "state.json"
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            record["status"] = JobStatus(record["status"])
+            record["failure"] = FailureReport.from_dict(record["failure"]) if record["failure"] else None
+            return State(**record)
+        except (ValueError, KeyError, TypeError):
+            failure = FailureReport(FailureClass.PLATFORM, f"{path} is damaged", "Remove the job's folder.")
+            return State(JobStatus.FAILED, path.stat().st_mtime, exit_code=1, failure=failure)
 
     def write_state(self, state: State) -> None:
         record = asdict(state)
         record["status"] = str(state.status)
         record["failure"] = state.failure.to_dict() if state.failure else None
         temporary = self.path / f".state.{os.getpid()}"
-        temporary.write_text(
-            json.dumps(record, ensure_ascii=False), encoding="utf-8", errors="backslashreplace"
-        )
+        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
+            json.dump(record, file, ensure_ascii=False)
+            file.flush()
+            if state.status.is_final:  # what is not final is of no use after a crash of the machine
+                os.fsync(file.fileno())
         temporary.replace(self.path / "state.json")
 
     def lock(self) -> int | None:

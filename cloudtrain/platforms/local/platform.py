@@ -23,9 +23,24 @@ from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import open_store, uri_scheme
 
-LEFT_BEHIND = (
-    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-)  # fmt: skip
+LEFT_BEHIND = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *(
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "CURRENT_HOST",
+        "SAGEMAKER_BASE_DIR",
+        "SAGEMAKER_JOB_NAME",
+        "SAGEMAKER_REGION",
+    ),
+    *(
+        "CLOUDTRAIN_RUN_DIR",
+        "CLOUDTRAIN_AGENT_REPORT",
+        "CLOUDTRAIN_HEARTBEAT_FILE",
+        "CLOUDTRAIN_DIE_WITH_PARENT",
+    ),
+    *Settings.variables(),
+}
 """Variables of a job that this client may itself run in; the new job is not part of that one."""
 
 
@@ -48,13 +63,23 @@ class LocalPlatform:
                 f"there is already a local job {request.job_name}", hint="Choose another job_name."
             ) from None
         try:
-            folder.write_request(request.to_json())
-            folder.write_state(State(JobStatus.PENDING, submitted_at=time.time()))
             folder.log.touch()
-            _start_supervisor(folder, request)
-        except OSError as error:
+            folder.supervisor_log.touch()
+            folder.write_request(request.to_json())
+            lock = folder.lock()
+            if lock is None:
+                raise PlatformError(f"somebody else has locked {folder.path}")
+            try:
+                # in this order: who sees the state sees a job that is alive
+                folder.write_state(State(JobStatus.PENDING, submitted_at=time.time()))
+                _start_supervisor(folder, request, lock)
+            finally:
+                os.close(lock)
+        except BaseException as error:
             shutil.rmtree(folder.path, ignore_errors=True)
-            raise PlatformError(f"the job cannot be started: {error}") from error
+            if isinstance(error, OSError):
+                raise PlatformError(f"the job cannot be started: {error}") from error
+            raise
 
     def describe(self, job_name: str) -> JobDescription:
         return _describe(_existing(job_name))
@@ -110,30 +135,25 @@ def check_inputs(settings: Settings) -> None:
             open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
 
 
-def _start_supervisor(folder: JobFolder, request: Request) -> None:
-    lock = folder.lock()
-    assert lock is not None, "the folder is new"
+def _start_supervisor(folder: JobFolder, request: Request, lock: int) -> None:
     environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
-    try:
-        with open(folder.path / "supervisor.log", "ab") as log:
-            subprocess.Popen(
-                [
-                    request.body["python"],
-                    "-m",
-                    "cloudtrain.platforms.local.supervisor",
-                    str(folder.path),
-                    str(lock),
-                ],
-                env={**environ, **request.secrets},
-                cwd=folder.path,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(lock,),
-            )
-    finally:
-        os.close(lock)
+    with open(folder.supervisor_log, "ab") as log:
+        subprocess.Popen(
+            [
+                request.body["python"],
+                "-m",
+                "cloudtrain.platforms.local.supervisor",
+                str(folder.path),
+                str(lock),
+            ],
+            env={**environ, **request.secrets},
+            cwd=folder.path,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(lock,),
+        )
 
 
 def _belongs_to_a_job(variable: str) -> bool:
@@ -158,7 +178,7 @@ def _settled(folder: JobFolder) -> State:
     try:
         state = folder.read_state()  # it may have ended between the two looks
         if not state.status.is_final:
-            words = (folder.path / "supervisor.log").read_text(errors="replace").strip().rpartition("\n")[2]
+            words = folder.supervisor_log.read_text(errors="replace").strip().rpartition("\n")[2]
             failure = FailureReport(
                 FailureClass.KILLED,
                 f"the supervisor of the job is gone: {words or 'it was killed, or the machine was restarted'}",

@@ -69,7 +69,8 @@ class Supervisor:
             self._update(attempt=attempt)
             self._events.emit("attempt", attempt=attempt)
             failure = self._attempt(attempt)
-            if failure is None or self._ended_by or failure.failure_class in NOT_WORTH_A_RETRY:
+            to_end = self._ended_by or self._signalled or self._folder.stop_mark.exists()
+            if failure is None or to_end or failure.failure_class in NOT_WORTH_A_RETRY:
                 break
             if attempt + 1 < attempts:
                 self._events.emit("retry", attempt=attempt + 1, failure=failure.summary())
@@ -83,6 +84,7 @@ class Supervisor:
 
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once; None when none of them failed."""
+        self._runtimes = {}
         (self._folder.path / "leader").unlink(missing_ok=True)
         for name in self._request["hosts"]:
             self._prepare_host(name)
@@ -188,7 +190,7 @@ class Supervisor:
         elif self._runtimes and not any(codes):
             status, code = JobStatus.COMPLETED, 0
         else:
-            reason = "stopped by the user" if stopped else self._ended_by
+            reason = "stopped by the user" if stopped else self._ended_by or SIGNAL
             status = JobStatus.INTERRUPTED if reason == SIGNAL else JobStatus.STOPPED
             code = INTERRUPTED
         self._events.emit("job", status=str(status), exit_code=code)

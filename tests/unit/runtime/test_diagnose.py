@@ -70,6 +70,7 @@ def failed(
         rank=rank,
         time=time,
         signal=signal,
+        exit_code=128 + signal if signal else 1,
         exception_type=None if signal else kind,
     )
 

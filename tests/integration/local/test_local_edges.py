@@ -1,0 +1,194 @@
+"""What happens at the edges: between two phases, two attempts, two jobs, and in damaged surroundings."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
+
+from cloudtrain import FailureClass, JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.local import LocalPlatform
+
+TORCHRUN = {"torch_distributed": {"processes_per_host": 2}}
+
+
+def test_under_torchrun_the_killed_rank_is_blamed_and_not_the_one_that_saved_and_left(run: Run) -> None:
+    job = run(
+        """
+        import os, signal, sys, time
+        def save(*_):
+            print("saving", flush=True)
+            sys.exit(143)
+        signal.signal(signal.SIGTERM, save)
+        if os.environ["RANK"] == "1":
+            time.sleep(0.5)
+            os.kill(os.getpid(), 9)
+        time.sleep(60)
+        """,
+        distribution=TORCHRUN,
+    )
+    failure = job.failure
+    assert failure
+    assert (failure.rank, failure.signal, failure.exit_code) == (1, 9, 137)
+
+
+def test_under_torchrun_the_exit_code_is_the_ranks_while_another_takes_its_time(run: Run) -> None:
+    job = run(
+        """
+        import os, signal, time
+        signal.signal(signal.SIGTERM, lambda *_: time.sleep(20))
+        if os.environ["RANK"] == "1":
+            time.sleep(0.5)
+            os._exit(9)
+        time.sleep(60)
+        """,
+        distribution=TORCHRUN,
+    )
+    failure = job.failure
+    assert failure
+    assert (failure.rank, failure.exit_code, failure.signal) == (1, 9, None)
+
+
+@pytest.mark.parametrize("delay", [0.2, 1.0, 2.0])
+def test_a_stop_while_torchrun_starts_does_not_wait_for_the_grace(run: Run, delay: float) -> None:
+    job = run(
+        "import signal, sys, time\nsignal.signal(15, lambda *_: sys.exit(0))\nprint('on', flush=True)\ntime.sleep(60)",
+        wait=False,
+        distribution=TORCHRUN,
+        stop_grace=60,
+    )
+    wait_until(lambda: events(job, "launch"), "the launch")
+    time.sleep(delay)
+    job.stop()
+    wait_for_end(job, 20)
+    assert job.status == JobStatus.STOPPED
+    assert live_processes(job) == []
+
+
+def test_a_stop_between_two_attempts_is_a_stop(run: Run) -> None:
+    job = run(
+        """
+        import os, pathlib, sys
+        pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"], "..", "..", "stop").touch()
+        sys.exit(1)
+        """,
+        max_retry_attempts=3,
+    )
+    assert (job.status, events(job, "retry")) == (JobStatus.FAILED, [])
+
+
+def test_a_stop_in_the_upload_uploads_once(run: Run, tmp_path: Path) -> None:
+    job = run(
+        "import os; open(os.environ['SM_MODEL_DIR'] + '/w', 'wb').write(os.urandom(60_000_000))",
+        wait=False,
+        output_path=(tmp_path / "out").as_uri(),
+    )
+    wait_until(lambda: [event for event in events(job, "phase") if event["phase"] == "upload"], "the upload")
+    job.stop()
+    wait_for_end(job)
+    uploads = [
+        event for event in events(job, "phase") if event["phase"] == "upload" and event["state"] == "began"
+    ]
+    assert len(uploads) == 1
+    assert not list(folder(job).host("algo-1").base.rglob(".upload-*"))
+    assert job.status in (JobStatus.STOPPED, JobStatus.COMPLETED)
+
+
+def test_outputs_of_a_failed_job_can_be_downloaded(run: Run, tmp_path: Path) -> None:
+    job = run(
+        "import os; open(os.environ['SM_OUTPUT_DATA_DIR'] + '/plot', 'w').close(); raise ValueError('x')"
+    )
+    assert job.status == JobStatus.FAILED
+    assert [path.name for path in job.download(tmp_path)] == ["output.tar.gz"]
+
+
+def test_a_job_from_inside_a_job_is_a_job_of_its_own(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").touch()
+    job = run(
+        """
+        import os, pathlib
+        from cloudtrain import Estimator
+        pathlib.Path("inner.py").write_text(
+            "import os; base = os.environ['SAGEMAKER_BASE_DIR']; "
+            "print(os.environ['SAGEMAKER_JOB_NAME'], os.environ['WORLD_SIZE'], os.listdir(base + '/input/data'))"
+        )
+        if os.environ["RANK"] == "0":
+            inner = Estimator("inner.py").fit(job_name="inner", logs=False)
+            print(inner.logs(), end="")
+        """,
+        {"train": (tmp_path / "data").as_uri()},
+        distribution=TWO_RANKS,
+        hang_timeout=50,
+    )
+    assert job.status == JobStatus.COMPLETED, job.failure
+    assert job.logs() == "[rank 0] [rank 0] inner 1 []\n"
+
+
+def test_what_a_script_started_ends_with_its_supervisor(run: Run) -> None:
+    job = run(
+        'python -c "import time; print(1, flush=True); time.sleep(60)"; true', name="run.sh", wait=False
+    )
+    wait_until(lambda: "1" in job.logs(), "the child")
+    pid = folder(job).read_state().pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not live_processes(job), "the end of the child", 10)
+    assert job.status == JobStatus.FAILED
+
+
+def test_a_runtime_that_is_told_to_end_by_the_machine_is_interrupted(run: Run) -> None:
+    job = run("import time; print('on', flush=True); time.sleep(60)", wait=False)
+    wait_until(lambda: "on" in job.logs(), "the rank")
+    [host] = events(job, "host")
+    os.kill(host["pid"], signal.SIGTERM)
+    wait_for_end(job)
+    assert (job.status, job.describe().exit_code) == (JobStatus.INTERRUPTED, 143)
+
+
+def test_a_damaged_job_folder_harms_no_other(run: Run) -> None:
+    damaged, other = run("print(1)"), run("print(2)")
+    (folder(damaged).path / "state.json").write_text("")
+    assert damaged.status == JobStatus.FAILED
+    assert damaged.failure
+    assert "state.json is damaged" in damaged.failure.message
+    assert {job.name for job in LocalPlatform().list()} == {damaged.name, other.name}
+
+
+def test_a_python_that_is_not_there_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    with pytest.raises(PlatformError, match="No such file"):
+        run("print(1)", platform_options={"python": str(tmp_path / "nosuch")})
+    assert list(LocalPlatform().list()) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "content", "words"),
+    [
+        ("hyperparameters.json", "{", "hyperparameters.json is not JSON"),
+        ("hyperparameters.json", "[]", "cannot be read"),
+        ("resourceconfig.json", '{"current_host": "x", "hosts": ["y"]}', "'x' is not one of"),
+        ("hyperparameters.json", "{}", "names no entry point"),
+    ],
+)
+def test_a_broken_contract_leaves_its_reason(tmp_path: Path, document: str, content: str, words: str) -> None:
+    (tmp_path / "input" / "config").mkdir(parents=True)
+    (tmp_path / "input" / "config" / document).write_text(content)
+    done = subprocess.run(
+        [sys.executable, "-m", "cloudtrain.runtime"],
+        env={**os.environ, "SAGEMAKER_BASE_DIR": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert words in done.stderr
+    assert words in (tmp_path / "output" / "failure").read_text()
+    report = json.loads((tmp_path / "output" / "failure.json").read_text())
+    assert report["failure_class"] == str(FailureClass.PLATFORM)
