@@ -15,7 +15,6 @@ from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, to_arguments, u
 from cloudtrain.contract.paths import Paths
 
 DEFAULT_LOG_LEVEL = 20
-DEFAULT_MASTER_PORT = 7777
 
 
 def script_environment(
@@ -26,9 +25,7 @@ def script_environment(
     *,
     job_name: str,
     entry_point: str,
-    master_addr: str = "",
-    master_port: int = DEFAULT_MASTER_PORT,
-    region: str = "",
+    master: tuple[str, int],
 ) -> dict[str, str]:
     """Every ``SM_*`` variable, and their few companions.
 
@@ -36,11 +33,11 @@ def script_environment(
         hyperparameters: decoded, the platform's ``sagemaker_*`` included.
         channels: the content of ``inputdataconfig.json``.
         entry_point: as the user named it, relative to the code folder.
+        master: address and port of rank 0.
     """
     user = user_hyperparameters(hyperparameters)
     platform = {key: value for key, value in hyperparameters.items() if key.startswith(PLATFORM_PREFIX)}
     module_name = entry_point[:-3] if entry_point.endswith(".py") else entry_point
-    master_addr = master_addr or host.leader
     own_group = next((group for group in host.groups if group.get("instance_group_name") == host.group), {})
     values: dict[str, Any] = {
         "hosts": list(host.hosts),
@@ -73,8 +70,8 @@ def script_environment(
         "distribution_instance_groups": platform.get("sagemaker_distribution_instance_groups", []),
         "is_hetero": len(host.groups) > 1,
         "log_level": platform.get("sagemaker_container_log_level", DEFAULT_LOG_LEVEL),
-        "master_addr": master_addr,
-        "master_port": master_port,
+        "master_addr": master[0],
+        "master_port": master[1],
         "host_count": host.count,
         "current_host_rank": host.rank,
         "input_data_dir": str(paths.input_data),
@@ -95,7 +92,7 @@ def script_environment(
     environment.update({f"SM_CHANNEL_{name.upper()}": str(paths.channel(name)) for name in channels})
     environment["CURRENT_HOST"] = host.current
     environment["SAGEMAKER_JOB_NAME"] = job_name
-    environment["SAGEMAKER_REGION"] = region or str(platform.get("sagemaker_region", ""))
+    environment["SAGEMAKER_REGION"] = str(platform.get("sagemaker_region", ""))
     return environment
 
 

@@ -54,7 +54,7 @@ class LocalPlatform:
 
     def submit(self, request: Request) -> None:
         settings = Settings.from_environ(request.body["environment"])
-        check_inputs(settings)
+        _check_storage(settings)
         folder = JobFolder.of(request.job_name)
         try:
             folder.path.mkdir(parents=True, mode=0o700)
@@ -116,7 +116,7 @@ class LocalPlatform:
             yield _describe(folder)
 
 
-def check_inputs(settings: Settings) -> None:
+def _check_storage(settings: Settings) -> None:
     """Refuse, before anything starts, what cannot go well.
 
     Raises:

@@ -148,6 +148,7 @@ def test_the_environment_has_the_formats_of_the_toolkit() -> None:
         {"train": {"TrainingInputMode": "File"}},
         job_name="j",
         entry_point="train.py",
+        master=("algo-1", 7777),
     )
     expected = {
         "SM_HOSTS": '["algo-1","algo-2"]',
