@@ -1,12 +1,16 @@
-"""The jobs that this user has submitted from this machine, on any platform."""
+"""The jobs that this user has submitted from this machine, on any platform.
+
+Every function raises StorageError where the file of the index cannot be used.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
+from cloudtrain.errors import StorageError
 from cloudtrain.storage import state_home
 
 
@@ -55,13 +59,20 @@ def list_jobs() -> list[IndexEntry]:
 
 @contextmanager
 def _database() -> Iterator[sqlite3.Connection]:
-    database = sqlite3.connect(state_home() / "index.db", timeout=30)
+    """A transaction. Raises StorageError where the file is damaged, or cannot be opened or written."""
+    path = state_home() / "index.db"
     try:
-        with database:
+        with closing(sqlite3.connect(path, timeout=30)) as database, database:
+            # No fsync, which would be most of a submit's time. A killed process damages nothing; a power cut may,
+            # and then only this list is lost. (A write-ahead log would be synced whenever a connection closes.)
+            database.execute("PRAGMA synchronous = OFF")
             database.execute(
                 "CREATE TABLE IF NOT EXISTS jobs"
                 " (name TEXT, platform TEXT, submitted_at REAL, PRIMARY KEY (name, platform))"
             )
             yield database
-    finally:
-        database.close()
+    except sqlite3.Error as error:
+        raise StorageError(
+            f"the index of jobs {path} cannot be used: {error}",
+            hint="Remove it: jobs on their platforms are not touched.",
+        ) from error
