@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cloudtrain.errors import NotFound
 from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.unpack import unpack
 from cloudtrain.storage import Entry, open_store, split_uri, uri_scheme, uri_to_path
-from cloudtrain.storage.transfer import download_tree
 
-OnBytes = Callable[[int], None]
+if TYPE_CHECKING:
+    from cloudtrain.storage import Progress
 
 
 def fetch_source(plan: HostPlan) -> None:
@@ -34,14 +34,23 @@ def fetch_source(plan: HostPlan) -> None:
     archive.unlink()
 
 
-def locate(uri: str) -> tuple[str, Iterator[Entry]]:
+def locate(uri: str, channel: str = "") -> tuple[str, Iterator[Entry]]:
     """What a channel's URI names: the URI of a folder, and the entries there that are meant.
 
     ``s3://bucket/train`` is the object ``train`` if there is one, else everything below ``train/``.
 
     Raises:
-        NotFound: nothing is there.
+        NotFound: nothing is there; the message names the channel, if it is given.
     """
+    try:
+        return _locate(uri)
+    except NotFound as error:
+        if not channel:
+            raise
+        raise NotFound(f"channel {channel!r}: {error.message}", hint=error.hint) from None
+
+
+def _locate(uri: str) -> tuple[str, Iterator[Entry]]:
     if urlsplit(uri).path.strip("/") and not uri.endswith("/"):
         folder, name = split_uri(uri)
         entry = open_store(folder).stat(name)
@@ -56,36 +65,34 @@ def locate(uri: str) -> tuple[str, Iterator[Entry]]:
     return uri, itertools.chain([first], entries)
 
 
-def shard(entries: list[Entry], host_rank: int, host_count: int) -> list[Entry]:
+def shard(entries: Iterable[Entry], host_rank: int, host_count: int) -> list[Entry]:
     """Every ``host_count``-th entry, by key: ``ShardedByS3Key``."""
     return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
 
 
-def fetch_channel(plan: HostPlan, name: str, uri: str, on_total: OnBytes, progress: OnBytes) -> None:
+def fetch_channel(plan: HostPlan, name: str, uri: str, on_total: Progress, progress: Progress) -> None:
     """Put a channel's data where the script expects it; ``file://`` data is linked, not copied.
 
     Raises:
         NotFound: nothing is at ``uri``; the message names the channel.
         StorageError: it cannot be read, or does not fit on the disk.
     """
+    from cloudtrain.storage.transfer import download_entries
+
     folder = plan.paths.channel(name)
+    base, found = locate(uri, name)
     sharded = plan.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
-    try:
-        base, found = locate(uri)
-    except NotFound as error:
-        raise NotFound(f"channel {name!r}: {error.message}", hint=error.hint) from None
-    entries = list(found)
-    if sharded:
-        entries = shard(entries, plan.host.rank, plan.host.count)
+    entries = shard(found, plan.host.rank, plan.host.count) if sharded else found
     if uri_scheme(uri) == "file":
         _link(folder, uri_to_path(base), entries, whole=base == uri and not sharded)
         return
+    entries = list(entries)
     on_total(sum(entry.size for entry in entries))
-    keys = {entry.key for entry in entries}
-    download_tree(open_store(base), folder, progress=progress, select=lambda entry: entry.key in keys)
+    download_entries(open_store(base), entries, folder, progress=progress)
 
 
-def _link(folder: Path, source: Path, entries: list[Entry], *, whole: bool) -> None:
+def _link(folder: Path, source: Path, entries: Iterable[Entry], *, whole: bool) -> None:
+    """Link ``entries`` of ``source`` in ``folder``; by one link, without a look at them, if they are the ``whole``."""
     if folder.is_symlink():
         folder.unlink()
     if whole and not folder.exists():

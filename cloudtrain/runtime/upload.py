@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import tarfile
-import tempfile
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING
 
 from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.storage import join_uri, open_store
-from cloudtrain.storage.transfer import upload_tree
 
-OnBytes = Callable[[int], None]
+if TYPE_CHECKING:
+    from cloudtrain.storage import Progress
 
 
-def upload_outputs(plan: HostPlan, progress: OnBytes, *, model: bool = True) -> dict[str, str]:
+def upload_outputs(plan: HostPlan, progress: Progress, *, model: bool = True) -> dict[str, str]:
     """Upload ``model/`` and ``output/data/`` below the job's output URI; empty folders are passed over.
 
     The leader's become ``model.tar.gz`` and ``output.tar.gz``; another host's, if it has any, stand in a
@@ -32,12 +30,17 @@ def upload_outputs(plan: HostPlan, progress: OnBytes, *, model: bool = True) -> 
         if plan.settings.compress_output:
             uploaded[kind] = _upload_archive(folder, uri, f"{kind}.tar.gz", progress)
         else:
+            from cloudtrain.storage.transfer import upload_tree
+
             upload_tree(folder, open_store(uri), kind, progress)
             uploaded[kind] = join_uri(uri, kind)
     return uploaded
 
 
-def _upload_archive(folder: Path, uri: str, name: str, progress: OnBytes) -> str:
+def _upload_archive(folder: Path, uri: str, name: str, progress: Progress) -> str:
+    import tarfile
+    import tempfile
+
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".upload-") as temporary:
         path = Path(temporary) / name
         # models are mostly noise to gzip: more effort gains little

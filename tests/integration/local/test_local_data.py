@@ -11,9 +11,13 @@ import pytest
 from local_jobs import Run, folder, wait_for_end, wait_until, write
 
 from cloudtrain import JobStatus, TrainingInput
+from cloudtrain.contract import Paths
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
 from cloudtrain.platforms import get_platform
-from cloudtrain.storage import open_store
+from cloudtrain.runtime.fetch import fetch_channel
+from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.storage import open_store, upload_tree
+from cloudtrain.storage._client import connection
 from cloudtrain.testing import S3Server
 
 LIST_CHANNEL = """
@@ -58,6 +62,23 @@ def test_a_sharded_channel_is_divided_by_key(run: Run, channel: str) -> None:
 def test_a_channel_may_be_one_object(run: Run, channel: str) -> None:
     job = run(LIST_CHANNEL, {"train": f"{channel}/b"})
     assert job.logs() == "[rank 0] ['b']\n"
+
+
+@pytest.mark.parametrize(("uri", "listings"), [("s3://{}/data/b", 0), ("s3://{}/data", 1)])
+def test_a_prefix_is_listed_once_and_one_object_never(
+    s3: str, data: Path, tmp_path: Path, uri: str, listings: int
+) -> None:
+    upload_tree(data, open_store(f"s3://{s3}/data"))
+    asked: list[str] = []
+    plan = HostPlan.read(Paths(tmp_path / "ml"), {})
+    connection().client.meta.events.register(
+        "before-call.s3", lambda model, **_: asked.append(model.name), unique_id="asked"
+    )
+    fetch_channel(plan, "train", uri.format(s3), lambda _: None, lambda _: None)
+    connection().client.meta.events.unregister("before-call.s3", unique_id="asked")
+    assert (plan.paths.channel("train") / "b").read_text() == "b"
+    assert asked.count("GetObject") >= 1
+    assert asked.count("ListObjectsV2") == listings
 
 
 def test_a_folder_of_this_machine_needs_no_uri(run: Run, data: Path) -> None:
