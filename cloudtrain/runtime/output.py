@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import selectors
+import struct
+import termios
 import threading
+import time
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Callable
@@ -18,8 +24,11 @@ DRAIN_READS = 1024
 TAIL_LINES = 50
 IDLE_SECONDS = 0.5
 """How long an unfinished line may wait for its end before it is shown."""
+SETTLE_SECONDS = 0.2
+"""How long `OutputMerger.tail` may wait for what was written and is not read yet."""
 
 OnLine = Callable[["Stream", str], None]
+OnError = Callable[[OSError], object]
 
 
 @dataclass
@@ -46,35 +55,61 @@ class Stream:
         if len(self.pending) > LONGEST_LINE:
             lines.append(self.pending)
             self.pending = b""
-        return [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines]
+        return [_shown(line) for line in lines]
 
     def rest(self) -> list[bytes]:
         """The unfinished line, as if it had ended."""
         return self.take(b"\n") if self.pending else []
 
+    def last_lines(self) -> tuple[str, ...]:
+        """The tail, and the unfinished line after it."""
+        unfinished = (_text(_shown(self.pending)),) if self.pending else ()
+        return (*self.tail, *unfinished)[-TAIL_LINES:]
+
+    def is_read(self) -> bool:
+        """Whether nothing waits in the pipe."""
+        answer = fcntl.ioctl(self.descriptor, termios.FIONREAD, bytes(4))
+        return struct.unpack("i", answer) == (0,)
+
+
+def _shown(line: bytes) -> bytes:
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace")
+
 
 class OutputMerger:
     """Reads all streams of a host in one thread and writes them, line by line, to one descriptor.
 
-    A slow reader of the merged output slows the ranks down, as a pipe does; nothing is dropped.
+    A slow reader of the merged output slows the ranks down, as a pipe does; nothing is dropped, unless it
+    cannot be written (a full disk): ``on_error`` is then called, once, from that thread, with an OSError that
+    says what was lost, and the ranks go on.
     """
 
-    def __init__(self, target: int, folder: Path, on_line: OnLine | None = None) -> None:
+    def __init__(
+        self, target: int, folder: Path, on_line: OnLine | None = None, on_error: OnError | None = None
+    ) -> None:
         self._target = target
         self._folder = folder
         self._on_line = on_line
+        self._on_error = on_error
+        self._failed = False
         self._selector = selectors.DefaultSelector()
         self._streams: list[Stream] = []
         self._wake_read, self._wake_write = os.pipe()
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
+        self._busy = threading.Lock()
+        """Held while bytes that were read are on their way to the tail."""
 
     def add_rank(self, pipe: str, rank: int) -> None:
         """Make the named pipe that the rank will write to, and read it."""
         os.mkfifo(pipe, 0o600)
         # read and write: so that it opens at once, and a rank's exit is no end of file
         descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
-        file = open(self._folder / f"rank-{rank}.log", "ab")  # noqa: SIM115 - closed by close()
+        file = open(self._folder / f"rank-{rank}.log", "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._add(Stream(rank, descriptor, file))
 
     def add_launcher(self, descriptor: int) -> None:
@@ -102,21 +137,37 @@ class OutputMerger:
         self._selector.close()
 
     def tail(self, rank: int | None) -> tuple[str, ...]:
-        """The last lines of a rank (of the launcher)."""
-        return tuple(line for stream in self._streams if stream.rank == rank for line in tuple(stream.tail))
+        """The last lines of a rank (of the launcher), with all that it had written when this was called.
+
+        Waits for that, but not for long: a process may write faster than its output can be passed on.
+        """
+        stream = next((stream for stream in self._streams if stream.rank == rank), None)
+        if stream is None:
+            return ()
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while self._thread.is_alive() and (left := deadline - time.monotonic()) > 0:
+            if self._busy.acquire(timeout=left):
+                try:
+                    if stream.is_read():
+                        return stream.last_lines()
+                finally:
+                    self._busy.release()
+                time.sleep(0.001)  # the thread needs the lock
+        return stream.last_lines()
 
     def _run(self) -> None:
         closing = False
         while not closing:
             ready = self._selector.select(IDLE_SECONDS)
-            for key, _ in ready:
-                if key.data is None:
-                    closing = True
-                else:
-                    self._drain(key.data, READ_SIZE)
-            if not ready:
-                for stream in self._streams:
-                    self._pass_on(stream, stream.rest())
+            with self._busy:
+                for key, _ in ready:
+                    if key.data is None:
+                        closing = True
+                    else:
+                        self._drain(key.data, READ_SIZE)
+                if not ready:
+                    for stream in self._streams:
+                        self._pass_on(stream, stream.rest())
         for stream in self._streams:
             # bounded: a process that got away from us may write for ever
             for _ in range(DRAIN_READS):
@@ -135,20 +186,37 @@ class OutputMerger:
                 self._selector.unregister(stream.descriptor)
             return False
         if stream.file:
-            stream.file.write(data)
-            stream.file.flush()
+            with self._reporting(f"the log of rank {stream.rank}"):
+                write_all(stream.file.fileno(), data)
         self._pass_on(stream, stream.take(data))
         return True
 
     def _pass_on(self, stream: Stream, lines: list[bytes]) -> None:
         if not lines:
             return
-        write_all(self._target, b"".join(stream.prefix + line + b"\n" for line in lines))
-        for line in lines:
-            text = line.decode("utf-8", "backslashreplace")
-            stream.tail.append(text)
-            if self._on_line:
-                self._on_line(stream, text)
+        texts = [_text(line) for line in lines]
+        stream.tail.extend(texts)
+        with self._reporting("the log of all ranks"):
+            write_all(self._target, b"".join(stream.prefix + line + b"\n" for line in lines))
+        if self._on_line:
+            with self._reporting("what was found in the log"):
+                for text in texts:
+                    self._on_line(stream, text)
+
+    @contextmanager
+    def _reporting(self, what: str) -> Iterator[None]:
+        """Go on after an OSError: a rank whose output nobody reads waits for ever."""
+        try:
+            yield
+        except OSError as error:
+            if self._failed:
+                return
+            self._failed = True
+            if self._on_error:
+                reason = error.strerror or str(error)
+                self._on_error(
+                    OSError(error.errno, f"{what} cannot be written, and some of it is lost: {reason}")
+                )
 
 
 def write_all(descriptor: int, data: bytes) -> None:

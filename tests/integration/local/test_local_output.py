@@ -51,3 +51,9 @@ def test_standard_error_is_kept_in_its_place(run: Run) -> None:
         "out 2",
         "err 2",
     ]
+
+
+def test_the_last_words_of_a_rank_are_in_the_report(run: Run) -> None:
+    job = run('printf "fatal: boom"; exit 3', name="run.sh")
+    assert job.failure
+    assert (job.failure.exit_code, job.failure.log_tail[-1]) == (3, "fatal: boom")

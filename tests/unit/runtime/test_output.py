@@ -1,10 +1,15 @@
-"""Lines out of a stream of bytes."""
+"""Lines out of a stream of bytes, and out of real pipes."""
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from cloudtrain.runtime.output import LONGEST_LINE, MetricFinder, Stream
+from cloudtrain.runtime.output import LONGEST_LINE, TAIL_LINES, MetricFinder, OutputMerger, Stream
 
 
 @pytest.mark.parametrize(
@@ -35,3 +40,71 @@ def test_metrics_are_numbers_after_their_names() -> None:
     for line in ("loss=0.5 acc=0.9", "loss=abc", "nothing", "loss=1e-3"):
         finder(Stream(1, -1), line)
     assert found == [("loss", 0.5), ("acc", 0.9), ("loss", 0.001)]
+
+
+def write_into(pipe: str, script: str) -> None:
+    """Have a process write the output of a shell script into the named pipe."""
+    subprocess.run(["sh", "-c", f"({script}) > {pipe}"], check=True, timeout=20)
+
+
+@pytest.mark.parametrize("full", ["merged", "kept", "metrics"])
+def test_a_full_disk_stops_no_rank_and_is_said_once(tmp_path: Path, full: str) -> None:
+    """The kernel's own full disk: /dev/full."""
+    errors: list[OSError] = []
+
+    def on_line(stream: Stream, line: str) -> None:
+        if full == "metrics":
+            Path("/dev/full").write_text(line)
+
+    if full == "kept":
+        (tmp_path / "rank-0.log").symlink_to("/dev/full")
+    target = os.open("/dev/full" if full == "merged" else tmp_path / "merged", os.O_WRONLY | os.O_CREAT)
+    output = OutputMerger(target, tmp_path, on_line, errors.append)
+    output.add_rank(str(tmp_path / "pipe"), 0)
+    output.start()
+    write_into(str(tmp_path / "pipe"), "seq 100000")  # ten times what a pipe holds
+    assert output.tail(0)[-1] == "100000"
+    output.close()
+    os.close(target)
+    [error] = errors
+    assert error.errno == errno.ENOSPC
+    assert "lost" in str(error)
+    whole = "".join(f"{number}\n" for number in range(1, 100_001))
+    if full != "kept":
+        assert (tmp_path / "rank-0.log").read_text() == whole
+    if full != "merged":
+        assert (tmp_path / "merged").read_text() == "".join(
+            f"[rank 0] {line}\n" for line in whole.splitlines()
+        )
+
+
+def test_the_tail_has_all_that_was_written(tmp_path: Path) -> None:
+    pipe = str(tmp_path / "pipe")
+    with open(tmp_path / "merged", "wb") as target:
+        output = OutputMerger(target.fileno(), tmp_path)
+        output.add_rank(pipe, 0)
+        assert output.tail(0) == ()  # not started yet
+        output.start()
+        for number in range(100):
+            write_into(pipe, f"printf '%s\n1%%\rend {number}' {number}")
+            assert output.tail(0)[-2:] == (str(number), f"end {number}")
+            write_into(pipe, "echo")
+        write_into(pipe, "seq 1000; printf last")
+        assert len(output.tail(0)) == TAIL_LINES
+        output.close()
+    assert output.tail(0)[-2:] == ("1000", "last")
+    assert output.tail(1) == ()
+
+
+def test_the_tail_waits_for_no_slow_reader(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    output = OutputMerger(write, tmp_path)
+    output.add_rank(str(tmp_path / "pipe"), 0)
+    output.start()
+    write_into(str(tmp_path / "pipe"), "seq 15000")  # more than the pipe of the merged output takes
+    assert output.tail(0)  # comes back although nobody reads
+    with open(read, "rb") as reader:
+        for expected in range(1, 15001):
+            assert reader.readline() == b"[rank 0] %d\n" % expected
+        output.close()
+    os.close(write)
