@@ -26,7 +26,3 @@ def reported() -> Iterator[None]:
         else:
             click.echo(f"{click.style('Error:', fg='red', bold=True)} {error}", err=True)
         sys.exit(USAGE_ERROR if isinstance(error, (InvalidJob, InvalidSource)) else 1)
-    except BrokenPipeError:
-        # the reader (head, less) has seen enough
-        sys.stderr.close()
-        sys.exit(141)
