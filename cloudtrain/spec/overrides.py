@@ -36,8 +36,9 @@ def _put(fields: Any, path: list[str], value: Any, setting: str) -> dict[str, An
 def script_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     """The hyperparameters that a script's own command line means.
 
-    ``--lr 0.1``, ``--lr=0.1``, ``-e 5`` and flags (``--amp``, which becomes true). Values stay strings where
-    they would not survive a trip through YAML unchanged.
+    ``--lr 0.1``, ``--lr=0.1``, ``-e 5`` and flags (``--amp``, which becomes true). The script must get exactly
+    what was typed, so that what Python would write otherwise (``1e-3``, ``1.10``, ``007``) stays a string;
+    `apply_overrides`, whose values are YAML, makes a number of ``1e-3``.
 
     Raises:
         InvalidJob: an argument has no name.
