@@ -1,6 +1,7 @@
 """The user's defaults: a YAML file of Estimator arguments.
 
 ``$CLOUDTRAIN_CONFIG``, else ``$XDG_CONFIG_HOME/cloudtrain/config.yaml``, else ``~/.config/cloudtrain/config.yaml``.
+An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def read_config() -> dict[str, Any]:
         InvalidJob: the file is no YAML, or has a key that is no argument of an Estimator.
     """
     path = config_path()
-    if not path.exists() and "CLOUDTRAIN_CONFIG" not in os.environ:
+    if not path.exists() and not os.environ.get("CLOUDTRAIN_CONFIG"):
         return {}
     config = read_job_file(path)
     for key in config:

@@ -55,6 +55,17 @@ def test_a_file_that_is_named_and_missing(script: str, monkeypatch: pytest.Monke
         Estimator(script).prepare()
 
 
+def test_an_empty_variable_counts_as_unset(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", "")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert Estimator(script).prepare().job.max_run == 86400
+    (tmp_path / "cloudtrain").mkdir()
+    (tmp_path / "cloudtrain" / "config.yaml").write_text("max_run: 60")
+    assert Estimator(script).prepare().job.max_run == 60
+
+
 def test_the_platform_follows_the_instance_type(script: str) -> None:
     assert Estimator(script).prepare().platform.name == "local"
     with pytest.raises(UnknownPlatform, match="no platform 'sagemaker'"):
