@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound
 from cloudtrain.platforms import JobDescription, Request
 from cloudtrain.spec import TrainingJob, redact
@@ -22,7 +22,8 @@ class FakePlatform:
     Args:
         status: the state of every job, from the start.
         logs: what every job printed.
-        failure: why every job failed; the status is then ``Failed``.
+        failure: why every job failed; the status is then ``Failed``. A report of the class ``platform``, where
+            only the status says so.
         model_data: the URI of every job's model.
     """
 
@@ -40,6 +41,8 @@ class FakePlatform:
         """What was submitted, in order."""
         self._status = JobStatus.FAILED if failure else status
         self._logs = tuple(logs)
+        if status == JobStatus.FAILED and failure is None:
+            failure = FailureReport(FailureClass.PLATFORM, "the FakePlatform was made to fail its jobs")
         self._failure = failure
         self._model_data = model_data
         self._jobs: dict[str, JobDescription] = {}

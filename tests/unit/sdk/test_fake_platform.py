@@ -45,6 +45,14 @@ def test_a_failure(script: str) -> None:
         Estimator(script, platform=FakePlatform(failure=failure)).fit()
 
 
+def test_a_failure_without_a_reason(script: str) -> None:
+    job = Estimator(script, platform=FakePlatform(JobStatus.FAILED)).fit(wait=False)
+    assert job.describe().exit_code == 1
+    with pytest.raises(TrainingFailed, match="made to fail") as caught:
+        job.wait()
+    assert caught.value.failure.failure_class == FailureClass.PLATFORM
+
+
 def test_a_job_that_runs_until_it_is_stopped(script: str) -> None:
     job = Estimator(script, platform=FakePlatform(JobStatus.RUNNING)).fit(wait=False)
     with pytest.raises(TimeoutError, match="still Running"):
