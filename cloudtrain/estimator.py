@@ -88,7 +88,7 @@ class Estimator:
         self._platform = None if platform is None or isinstance(platform, str) else platform
         if self._platform:
             given["platform"] = self._platform.name
-        self.arguments = {name: _plain(value) for name, value in given.items() if value is not None}
+        self.arguments = {name: _to_builtins(value) for name, value in given.items() if value is not None}
         self.latest_training_job: Job | None = None
 
     def set_hyperparameters(self, **hyperparameters: Any) -> None:
@@ -113,18 +113,19 @@ class Estimator:
     def fit(
         self,
         inputs: Inputs | None = None,
-        *,
         wait: bool = True,
-        logs: bool | str = True,
+        logs: bool | str = "All",
         job_name: str | None = None,
     ) -> Job:
         """Start the job, and wait for its end unless told otherwise.
+
+        The order of the arguments is that of the SageMaker SDK, version 2.
 
         Args:
             inputs: the channels: ``{"train": "s3://bucket/train"}``; also ``file://`` URIs, folders of this
                 machine, `TrainingInput`.
             wait: return when the job has ended.
-            logs: print what the ranks print while waiting.
+            logs: print what the ranks print while waiting; false, or the SDK's ``"None"``: print nothing.
             job_name: else one is made of the base name and the time.
 
         Raises:
@@ -137,7 +138,7 @@ class Estimator:
         job = self.prepare(inputs, job_name=job_name).submit()
         self.latest_training_job = job
         if wait:
-            if logs:
+            if logs and logs != "None":
                 for line in job.follow():
                     print(line)  # noqa: T201 - as the SageMaker SDK does
             job.wait()
@@ -154,18 +155,15 @@ class Estimator:
             raise CloudtrainError("the Estimator has started no job yet", hint="Call fit() first.")
         return self.latest_training_job.model_data
 
-    @staticmethod
-    def attach(job_name: str) -> Job:
-        """The job of this name, submitted earlier. Raises JobNotFound."""
-        return Job.attach(job_name)
+    attach = staticmethod(Job.attach)
 
 
-def _plain(value: Any) -> Any:
+def _to_builtins(value: Any) -> Any:
     """Mappings, sequences and paths as the dicts, lists and strings that validation wants."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_builtins(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_to_builtins(item) for item in value]
     return str(value) if isinstance(value, Path) else value
 
 

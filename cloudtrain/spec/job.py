@@ -107,7 +107,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             InvalidJob: a field is unknown, of a wrong type, out of range, or contradicts another. The
                 message starts with the path of the field.
         """
-        job = convert(_plain(fields), cls)
+        job = convert(_expand_short_forms(fields), cls)
         check(job)
         return job
 
@@ -143,7 +143,7 @@ FIELDS = TrainingJob.__struct_fields__
 """The names of all fields."""
 
 
-def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
     """Accept what people write: a channel as a URI, tags as a dict, numbers in the environment."""
     fields = {key: value for key, value in fields.items() if value is not None}
     inputs = fields.get("inputs")

@@ -45,6 +45,17 @@ def test_a_failure(script: str) -> None:
         Estimator(script, platform=FakePlatform(failure=failure)).fit()
 
 
+def test_fit_takes_its_arguments_in_the_order_of_the_sdk(
+    script: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    estimator = Estimator(script, platform=FakePlatform(logs=["a line"]))
+    assert estimator.fit("s3://b/train", False, "All", "first").name == "first"
+    estimator.fit(None, True, "None", "second")
+    assert capsys.readouterr().out == ""
+    estimator.fit(None, True, "All", "third")
+    assert capsys.readouterr().out == "a line\n"
+
+
 def test_a_failure_without_a_reason(script: str) -> None:
     job = Estimator(script, platform=FakePlatform(JobStatus.FAILED)).fit(wait=False)
     assert job.describe().exit_code == 1
