@@ -66,6 +66,13 @@ def die_with_parent(number: int = 9) -> None:
 
 
 def _exec(command: list[str]) -> None:
+    import signal
+
+    for number in (
+        signal.SIGPIPE,
+        signal.SIGXFSZ,
+    ):  # Python ignores them: what is executed would inherit that
+        signal.signal(number, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
     except OSError as error:
@@ -75,7 +82,8 @@ def _exec(command: list[str]) -> None:
 
 def _script(arguments: list[str]) -> None:
     """Run ``arguments[0]`` as ``python`` does: its own ``__main__``, its folder first on the path."""
-    path = arguments[0]
+    # ``sys.argv`` as it was given, ``__file__`` absolute (Python 3.9): it holds when the script changes folder
+    path = os.path.join(os.getcwd(), arguments[0])
     sys.argv[:] = arguments
     sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
     main_module = type(sys)("__main__")

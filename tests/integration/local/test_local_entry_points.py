@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_jobs import TWO_RANKS, Run, events, write
+from local_jobs import TWO_RANKS, Run, events, folder, write
 
 from cloudtrain import FailureClass, JobStatus
 from cloudtrain.errors import InvalidSource
@@ -47,6 +47,20 @@ def test_a_shell_script_passes_its_code_on(run: Run) -> None:
     job = run("#!/bin/bash\necho no; exit 3", name="run.sh")
     assert job.failure
     assert (job.failure.exit_code, job.failure.log_tail) == (3, ("no",))
+
+
+def test_a_shell_script_has_the_signals_of_a_plain_shell(run: Run) -> None:
+    """bash cannot undo a SIGPIPE that was ignored when it started: yes would then fail with code 1, and say so."""
+    job = run("#!/bin/bash\nyes | head -1\necho ${PIPESTATUS[0]}", name="run.sh")
+    assert job.logs() == "[rank 0] y\n[rank 0] 141\n"
+
+
+def test_a_script_finds_itself_and_its_arguments_as_under_plain_python(run: Run) -> None:
+    job = run("import os, sys; os.chdir('/'); print(__file__, sys.argv[0], sys.path[0])")
+    code = folder(job).host("algo-1").code
+    plain = subprocess.check_output([sys.executable, "train.py"], cwd=code, text=True)
+    assert plain == f"{code.resolve()}/train.py train.py {code.resolve()}\n"
+    assert job.logs() == f"[rank 0] {plain}"
 
 
 def test_the_children_of_a_shell_script_are_told_of_a_stop(run: Run) -> None:
