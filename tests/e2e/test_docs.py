@@ -58,7 +58,7 @@ def test_every_variable_of_the_contract_is_explained() -> None:
     text = (DOCS / "container-contract.md").read_text()
     host = Host("algo-1", ("algo-1",))
     promised = script_environment(
-        Paths(Path("/opt/ml")), host, {}, {}, job_name="job", entry_point="train.py"
+        Paths(Path("/opt/ml")), host, {}, {}, job_name="job", entry_point="train.py", master=("algo-1", 7777)
     )
     promised |= RankSlot(0, 0, 1, 1, 0, 1).environment("algo-1", 7777)
     assert [name for name in promised if f"`{name}`" not in text] == []
