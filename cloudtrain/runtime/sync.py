@@ -5,15 +5,14 @@ What `cloudtrain.checkpoint` writes goes to the URI itself, by its own protocol,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from pathlib import Path
 
 from cloudtrain.checkpoint.layout import is_checkpoint_key
-from cloudtrain.errors import StorageError
 from cloudtrain.observe import EventLog
 from cloudtrain.storage import Entry, open_store
-from cloudtrain.storage.transfer import download_tree
 
 SYNC_SECONDS = 5.0
 
@@ -36,8 +35,12 @@ class CheckpointSync:
 
     def restore(self) -> None:
         """Fetch what an earlier run left. Raises StorageError."""
-        download_tree(self._store, self._folder, select=lambda entry: not _is_ours(entry))
-        self._uploaded = self._look()
+        from cloudtrain.storage.transfer import download_tree
+
+        fetched = download_tree(self._store, self._folder, select=lambda entry: not _is_ours(entry))
+        now = self._look()
+        # what was here and not there (a restart in place) is still to be uploaded
+        self._uploaded = {entry.key: now[entry.key] for entry in fetched if entry.key in now}
 
     def start(self) -> None:
         self._thread.start()
@@ -51,14 +54,16 @@ class CheckpointSync:
 
     def _run(self) -> None:
         while not self._stop.wait(SYNC_SECONDS):
-            now = self._look()
-            stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
-            self._seen = now
             try:
+                now = self._look()
+                stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
+                self._seen = now
                 self._upload(stable)
-            except StorageError as error:
-                # the next round tries again; the last one is loud
-                self._events.emit("warning", message=f"checkpoints are not synced: {error.message}")
+            except Exception as error:
+                # the next round tries again; `finish` is loud
+                why = getattr(error, "message", error)
+                with contextlib.suppress(OSError):
+                    self._events.emit("warning", message=f"checkpoints are not synced: {why}")
 
     def _upload(self, files: dict[str, tuple[int, int]]) -> None:
         for key, state in files.items():

@@ -13,9 +13,11 @@ from local_jobs import Run, folder, wait_for_end, wait_until, write
 from cloudtrain import JobStatus, TrainingInput
 from cloudtrain.contract import Paths
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
+from cloudtrain.observe import EventLog, read_events
 from cloudtrain.platforms import get_platform
 from cloudtrain.runtime.fetch import fetch_channel
 from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.sync import CheckpointSync
 from cloudtrain.storage import open_store, upload_tree
 from cloudtrain.storage._client import connection
 from cloudtrain.testing import S3Server
@@ -170,6 +172,33 @@ def test_the_checkpoints_folder_is_kept_and_found_again(run: Run, s3: str) -> No
     second = run(script.format(sleep=0), **arguments)
     assert second.logs() == "[rank 0] ['one']\n"
     assert [entry.key for entry in store.list()] == ["one", "two"]
+
+
+def test_the_sync_uploads_what_only_this_folder_has(tmp_path: Path) -> None:
+    """As after a restart in place: some files came from the URI, one was never there."""
+    there, here = tmp_path / "there", write(tmp_path / "here", "mine", "never uploaded")
+    write(there, "theirs", "1")
+    sync = CheckpointSync(here, there.as_uri(), EventLog(tmp_path / "events", "algo-1"))
+    sync.restore()
+    (there / "theirs").unlink()
+    sync.finish()
+    assert (here / "theirs").read_text() == "1"
+    assert [path.name for path in there.iterdir()] == ["mine"]
+
+
+def test_the_sync_goes_on_after_a_round_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudtrain.runtime.sync.SYNC_SECONDS", 0.05)
+    here, there = write(tmp_path / "here", "a", "1"), tmp_path / "there"
+    (here / "loop").symlink_to("loop")
+    sync = CheckpointSync(here, there.as_uri(), EventLog(tmp_path / "events", "algo-1"))
+    sync.start()
+    wait_until(lambda: read_events(tmp_path / "events"), "the warning")
+    (here / "loop").unlink()
+    wait_until((there / "a").exists, "the upload")
+    sync.finish()
+    first = read_events(tmp_path / "events")[0]
+    assert first["event"] == "warning"
+    assert "checkpoints are not synced" in first["message"]
 
 
 def test_the_source_is_uploaded_once(run: Run, s3: str) -> None:
