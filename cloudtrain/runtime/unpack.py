@@ -29,7 +29,8 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
     """Extract ``archive`` into ``folder``, which appears only when all of it is there.
 
     Args:
-        folder: must not exist yet, or be empty.
+        folder: where there is one already (an image's own, an earlier attempt's), it is replaced as a whole,
+            and stays as it is if anything fails.
         sha256: what the archive's SHA-256 must be, in hexadecimal; None to take it as it is.
 
     Raises:
@@ -46,9 +47,11 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
             raise StorageError(f"{archive} does not have the SHA-256 {sha256}", hint=_SUBMIT_AGAIN)
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        scratch.chmod(0o755)
-        _extract(archive, scratch)
-        scratch.rename(folder)
+        new = scratch / "new"
+        new.mkdir()
+        new.chmod(0o755)
+        _extract(archive, new)
+        _replace(folder, new, scratch / "old")
     except _DAMAGE as error:
         raise StorageError(f"{archive} is damaged: {error}", hint=_SUBMIT_AGAIN) from error
     except OSError as error:
@@ -59,6 +62,24 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
     finally:
         if scratch is not None:
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _replace(folder: Path, new: Path, old: Path) -> None:
+    """Rename ``new`` to ``folder``, whatever stands there; that is moved to ``old``, and back if this fails."""
+    try:
+        new.rename(folder)  # over an empty folder, too: rename(2)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+    else:
+        return
+    # overlayfs cannot rename a folder of the image (EXDEV): it is then copied and removed
+    shutil.move(folder, old)
+    try:
+        new.rename(folder)
+    except BaseException:
+        shutil.move(old, folder)
+        raise
 
 
 def _sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ import random
 import stat
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -229,12 +230,53 @@ def test_damaged_archives_leave_nothing(tmp_path: Path) -> None:
     assert len(os.listdir(place)) == len(damaged) - refused
 
 
-def test_an_existing_folder(tmp_path: Path) -> None:
+def test_an_existing_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     archive = archive_of(tmp_path / "a.tar.gz", member("train.py"))
     code = tmp_path / "code"
     code.mkdir()
     unpack(archive, code)
-    with pytest.raises(StorageError, match="not empty"):
-        unpack(archive, code)
+    (code / "deep").mkdir()
+    (code / "deep" / "stale.py").touch()
+    unpack(archive, code)
     assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "code"]
     assert os.listdir(code) == ["train.py"]
+
+
+def test_an_existing_folder_stays_when_the_archive_is_bad(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "old.py").write_text("old")
+    with pytest.raises(InvalidSource):
+        unpack(archive_of(tmp_path / "a.tar.gz", member("../x")), code)
+    assert sorted(os.listdir(tmp_path)) == ["a.tar.gz", "code"]
+    assert (code / "old.py").read_text() == "old"
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Iterator[Path]:
+    """A root file system as a container has it: an image below, an overlay on top."""
+    disk, root = tmp_path / "disk", tmp_path / "root"
+    disk.mkdir()
+    root.mkdir()
+    script = f"""
+        mount -t tmpfs tmpfs {disk}
+        mkdir -p {disk}/image/code/deep {disk}/upper {disk}/work
+        echo baked > {disk}/image/code/deep/baked.py
+        mount -t overlay overlay {root} \\
+            -o lowerdir={disk}/image,upperdir={disk}/upper,workdir={disk}/work,redirect_dir=off
+    """
+    if subprocess.run(["sh", "-ec", script], check=False, capture_output=True).returncode:
+        subprocess.run(["umount", disk], check=False, capture_output=True)
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "an overlay cannot be mounted here"
+        pytest.skip("mounting a file system needs root")
+    yield root
+    subprocess.run(["umount", root, disk], check=True)
+
+
+def test_a_folder_of_the_image_is_replaced(tmp_path: Path, image: Path) -> None:
+    archive = archive_of(tmp_path / "a.tar.gz", member("train.py"))
+    with pytest.raises(OSError, match="cross-device"):
+        (image / "code").rename(image / "elsewhere")
+    unpack(archive, image / "code")
+    assert os.listdir(image) == ["code"]
+    assert os.listdir(image / "code") == ["train.py"]
