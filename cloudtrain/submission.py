@@ -98,7 +98,8 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Subm
 
 def default_platform(job: TrainingJob) -> str:
     """Where a job runs that does not say so."""
-    return "sagemaker" if (job.instance_type or "").startswith("ml.") else "local"
+    types = [job.instance_type or "", *(group.instance_type for group in job.instance_groups)]
+    return "sagemaker" if any(kind.startswith("ml.") for kind in types) else "local"
 
 
 def _source(job: TrainingJob, archive: SourceArchive) -> Source:

@@ -28,6 +28,9 @@ from cloudtrain.contract import (
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime.launch import LaunchPlan
 
+LONGEST_VARIABLE = 128 * 1024
+"""Bytes that Linux passes in one variable (MAX_ARG_STRLEN, execve(2)), the zero at the end included."""
+
 
 @dataclass(frozen=True)
 class HostPlan:
@@ -175,17 +178,23 @@ def _torchrun(
 
 
 def _environment(plan: HostPlan, master: tuple[str, int], environ: Mapping[str, str]) -> dict[str, str]:
+    promised = script_environment(
+        plan.paths,
+        plan.host,
+        plan.hyperparameters,
+        plan.channels,
+        job_name=plan.job_name,
+        entry_point=plan.entry_point,
+        master=master,
+    )
     environment = {
         **environ,
-        **script_environment(
-            plan.paths,
-            plan.host,
-            plan.hyperparameters,
-            plan.channels,
-            job_name=plan.job_name,
-            entry_point=plan.entry_point,
-            master=master,
-        ),
+        # SM_TRAINING_ENV holds all hyperparameters three times: where that is too long, they stand in the others
+        **{
+            name: value
+            for name, value in promised.items()
+            if len(f"{name}={value}".encode()) < LONGEST_VARIABLE
+        },
         "PYTHONPATH": _python_path(plan.paths.code, environ),
         "PYTHONUNBUFFERED": "1",
     }

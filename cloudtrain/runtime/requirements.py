@@ -12,10 +12,8 @@ import hashlib
 import importlib.util
 import os
 import shutil
-import site
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,7 +60,10 @@ def install(code: Path, *, package: bool, cache: str = "") -> str:
 
 
 def _make_overlay(environment: Path) -> None:
-    """A virtual environment that also sees everything this Python sees."""
+    """A virtual environment that also sees everything this Python sees, pip included."""
+    import site
+    import venv
+
     venv.EnvBuilder(with_pip=False, symlinks=True).create(environment)
     [packages] = environment.glob("lib/python*/site-packages")
     parents = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
@@ -72,6 +73,8 @@ def _make_overlay(environment: Path) -> None:
 
 def _fingerprint(code: Path, wanted: Sequence[str]) -> str:
     """Changes with what is asked for and with the environment that it is laid upon."""
+    import site
+
     digest = hashlib.sha256(f"{sys.version}\0{sys.prefix}\0{wanted}".encode())
     for parent in site.getsitepackages():
         digest.update(f"{parent}\0{os.stat(parent).st_mtime_ns if os.path.isdir(parent) else 0}".encode())
@@ -86,7 +89,7 @@ def _fingerprint(code: Path, wanted: Sequence[str]) -> str:
 
 def _pip(python: str, wanted: Sequence[str], code: Path) -> None:
     if importlib.util.find_spec("pip") is not None:
-        command = [sys.executable, "-m", "pip", f"--python={python}", "install", *PIP_OPTIONS, *wanted]
+        command = [python, "-m", "pip", "install", *PIP_OPTIONS, *wanted]
     elif uv := shutil.which("uv"):
         command = [uv, "pip", "install", f"--python={python}", "--quiet", *wanted]
     else:
@@ -94,6 +97,8 @@ def _pip(python: str, wanted: Sequence[str], code: Path) -> None:
     process = subprocess.run(
         [sys.executable, "-m", "cloudtrain.runtime.rank", "--", *command],  # so that it ends when we do
         cwd=code,
+        # pip is no rank, also where a job is run inside of a rank of another job
+        env={name: value for name, value in os.environ.items() if name != "CLOUDTRAIN_RUN_DIR"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -56,7 +56,8 @@ class FakePlatform:
         if request.job_name in self._jobs:
             raise JobExists(f"there is already a job {request.job_name}")
         self.requests.append(request)
-        exit_code = self._failure.exit_code if self._failure else 0
+        stopped = self._status in (JobStatus.STOPPED, JobStatus.INTERRUPTED)
+        exit_code = self._failure.exit_code if self._failure else 143 if stopped else 0
         now = time.time()
         self._jobs[request.job_name] = JobDescription(
             name=request.job_name,

@@ -114,7 +114,10 @@ class Supervisor:
         paths.make()
         hosts = tuple(self._request["hosts"])
         loopback = "lo0" if sys.platform == "darwin" else "lo"
-        host = Host(name, hosts, loopback, self._request["instance_type"])
+        groups = tuple(self._request.get("instance_groups", ()))
+        own: dict[str, Any] = next((group for group in groups if name in group["hosts"]), {})
+        kind = own.get("instance_type", self._request["instance_type"])
+        host = Host(name, hosts, loopback, kind, own.get("instance_group_name"), groups)
         documents = {
             "hyperparameters.json": self._request["hyperparameters"],
             "resourceconfig.json": host.to_document(),

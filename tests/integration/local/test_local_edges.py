@@ -192,3 +192,26 @@ def test_a_broken_contract_leaves_its_reason(tmp_path: Path, document: str, cont
     assert words in (tmp_path / "output" / "failure").read_text()
     report = json.loads((tmp_path / "output" / "failure.json").read_text())
     assert report["failure_class"] == str(FailureClass.PLATFORM)
+
+
+def test_a_hyperparameter_that_is_nearly_too_long_arrives(run: Run) -> None:
+    job = run("import sys; print(len(sys.argv[2]))", hyperparameters={"text": "x" * 120_000})
+    assert job.logs() == "[rank 0] 120000\n", job.failure
+
+
+def test_instance_groups_are_told_to_the_script(run: Run) -> None:
+    groups = [
+        {"instance_group_name": name, "instance_type": f"ml.{name}", "instance_count": count}
+        for name, count in (("a", 1), ("b", 2))
+    ]
+    names = ("SM_CURRENT_HOST", "SM_CURRENT_INSTANCE_GROUP", "SM_CURRENT_INSTANCE_TYPE", "SM_IS_HETERO")
+    job = run(
+        f"import os; print(*(os.environ[name] for name in {(*names, 'SM_CURRENT_INSTANCE_GROUP_HOSTS')}))",
+        instance_groups=groups,
+        platform="local",
+    )
+    assert sorted(job.logs().splitlines()) == [
+        '[rank 0] algo-1 a ml.a true ["algo-1"]',
+        '[rank 1] algo-2 b ml.b true ["algo-2","algo-3"]',
+        '[rank 2] algo-3 b ml.b true ["algo-2","algo-3"]',
+    ]
