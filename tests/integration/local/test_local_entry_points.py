@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from local_jobs import TWO_RANKS, Run, events, folder, write
 
 from cloudtrain import FailureClass, JobStatus
 from cloudtrain.errors import InvalidSource
+from cloudtrain.runtime.requirements import install
 
 PACKAGE = """
     [build-system]
@@ -133,6 +135,24 @@ def test_requirements_are_installed_for_every_kind_and_only_for_the_job(
     assert subprocess.run(
         [sys.executable, "-c", "import wanted_by_test"], capture_output=True, check=False
     ).returncode
+
+
+def test_requirements_lie_over_this_environment_and_leave_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of what is installed here, asked for by a job inside of a rank of another job."""
+    here = importlib.metadata.version("click")
+    text = PACKAGE.format(name="click").replace("1.0", "99.0")
+    write(write(tmp_path / "newer", "pyproject.toml", text), "click.py", "")
+    code = write(tmp_path / "code", "requirements.txt", f"{tmp_path / 'newer'}\n")
+    (tmp_path / "outer").mkdir()
+    monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path / "outer"))
+    python = install(code, package=False, cache=str(tmp_path / "cache"))
+    show = "import importlib.metadata as m, click; print(m.version('click'), click.__file__)"
+    version, file = subprocess.check_output([python, "-c", show], text=True).split()
+    assert (version, Path(file).is_relative_to(tmp_path / "cache")) == ("99.0", True)
+    assert subprocess.check_output([sys.executable, "-c", show], text=True).split()[0] == here
+    assert list((tmp_path / "outer").iterdir()) == []
 
 
 def test_requirements_that_cannot_be_installed(run: Run, tmp_path: Path) -> None:
