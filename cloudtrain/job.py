@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.errors import JobNotFound, NotFound, TrainingFailed
+from cloudtrain.errors import JobNotFound, NotFound, StorageError, TrainingFailed
 from cloudtrain.index import find_job
 from cloudtrain.platforms import JobDescription, Platform, get_platform
 from cloudtrain.storage import Progress, open_store, split_uri
@@ -110,11 +110,18 @@ class Job:
 
         Raises:
             NotFound: the job has left nothing (yet).
+            StorageError: the folder cannot be written, or the storage failed.
         """
         description = self.describe()
         uris = [uri for uri in (description.model_data, description.output_data) if uri]
         if not uris:
             raise NotFound(f"job {self.name} ({description.status}) has left no model and no output")
+        try:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{folder} cannot be made: {error.strerror}", hint="Choose another folder."
+            ) from error
         return [_download(uri, Path(folder), progress) for uri in uris]
 
     def __repr__(self) -> str:
@@ -125,7 +132,6 @@ def _download(uri: str, folder: Path, progress: Progress | None) -> Path:
     parent, name = split_uri(uri)
     target = folder / name
     if open_store(parent).stat(name) is not None:
-        folder.mkdir(parents=True, exist_ok=True)
         open_store(parent).download(name, target, progress)
     else:  # not compressed: a folder
         download_tree(open_store(uri), target, progress=progress)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.filesize import decimal
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 
 def bars(console: Console) -> Progress:
@@ -15,11 +16,18 @@ def bars(console: Console) -> Progress:
         SpinnerColumn(finished_text="[green]✓[/]"),
         TextColumn("{task.description:<13}"),
         BarColumn(bar_width=30),
-        DownloadColumn(),
+        TextColumn("{task.fields[size]}"),
         TimeElapsedColumn(),
         console=console,
         transient=True,
     )
+
+
+def show_bytes(progress: Progress, task: TaskID, done: int, total: int | None) -> None:
+    """How far a task is, where it is bytes that it moves."""
+    if done or total:
+        size = decimal(done) + (f" of {decimal(total)}" if total else "")
+        progress.update(task, completed=done, total=total or None, size=size)
 
 
 @contextmanager
@@ -32,5 +40,12 @@ def bytes_bar(
         yield lambda count: None
         return
     with bars(console) as progress:
-        task = progress.add_task(title, total=total)
-        yield lambda count: progress.advance(task, count)
+        task = progress.add_task(title, total=total, size="")
+        moved = 0
+
+        def add(count: int) -> None:
+            nonlocal moved
+            moved += count
+            show_bytes(progress, task, moved, total)
+
+        yield add

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cloudtrain.cli._options import echo_json
-from cloudtrain.cli._progress import bars
+from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription
@@ -63,14 +63,14 @@ def _exit_code(description: JobDescription) -> int:
 
 
 @contextmanager
-def leave_running(job: Job) -> Iterator[None]:
+def leave_running(job: Job, what_it_does: str = "goes on") -> Iterator[None]:
     """On Ctrl-C say that the job goes on, and how to come back to it."""
     try:
         yield
     except KeyboardInterrupt:
         if not job.status.is_final:
             click.echo(
-                f"\nJob {job.name} goes on.\n"
+                f"\nJob {job.name} {what_it_does}.\n"
                 f"  attach:  cloudtrain wait {job.name}\n"
                 f"  stop:    cloudtrain stop {job.name}",
                 err=True,
@@ -118,12 +118,12 @@ def _show_phases(job: Job, progress: Progress) -> None:
         if phase is None:
             continue
         if phase not in tasks:
-            tasks[phase] = progress.add_task(phase, total=None)
+            tasks[phase] = progress.add_task(phase, total=None, size="")
         if event["event"] == "progress":
-            progress.update(tasks[phase], completed=event["done"], total=event["total"] or None)
+            show_bytes(progress, tasks[phase], event["done"], event["total"])
         elif event.get("state") == "ended":
-            done = event["bytes"] or 1
-            progress.update(tasks[phase], completed=done, total=done)
+            show_bytes(progress, tasks[phase], event["bytes"], event["bytes"])
+            progress.update(tasks[phase], completed=1, total=1)
 
 
 def show_job(description: JobDescription) -> None:
@@ -178,7 +178,12 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY"):
-        table.add_column(heading, no_wrap=heading != "WHY", overflow="ellipsis")
+        table.add_column(
+            heading,
+            no_wrap=heading != "WHY",
+            overflow="ellipsis",
+            min_width=9 if heading == "STATUS" else None,
+        )
     for name, platform, description in found:
         if description is None:
             table.add_row(name, platform, Text("Unknown", style="dim"))

@@ -19,8 +19,11 @@ def command(job: str, wait: bool, as_json: bool) -> None:
     attached = Job.attach(job)
     attached.stop()
     if wait:
+        from cloudtrain.cli._view import leave_running
+
         try:
-            attached.wait()
+            with leave_running(attached, "stops"):
+                attached.wait()
         except TrainingFailed as failed:
             click.echo(failed.message, err=True)
     description = attached.describe()

@@ -88,13 +88,15 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     from cloudtrain.spec import apply_overrides, read_job_file, script_arguments
 
     path = Path(file)
-    fields: dict[str, Any] = read_job_file(path) if path.suffix in JOB_FILES else {"entry_point": file}
+    fields: dict[str, Any] = (
+        read_job_file(path) if path.suffix.lower() in JOB_FILES else {"entry_point": file}
+    )
     settings = options.pop("settings")
     inputs = options.pop("inputs")
     processes = options.pop("processes_per_host")
     if options.pop("torchrun"):
         fields["distribution"] = {"torch_distributed": {"processes_per_host": processes}}
-    elif processes:
+    elif processes is not None:
         fields["distribution"] = {"processes": {"processes_per_host": processes}}
     fields.update({name: value for name, value in options.items() if value is not None})
     if inputs:

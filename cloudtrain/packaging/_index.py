@@ -15,8 +15,8 @@ import msgspec
 
 from cloudtrain._version import __version__
 from cloudtrain.packaging._archive import read_unchanged
-from cloudtrain.packaging._files import write_file
 from cloudtrain.packaging._tree import Entry, signature
+from cloudtrain.storage.atomic import write_file
 
 SLOWEST_TICK = 2_000_000_000
 """Nanoseconds: FAT keeps times to two seconds."""
@@ -75,7 +75,6 @@ class Index:
         return record.archive
 
     def save(self, snapshot: Snapshot, archive: str) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._path, msgspec.json.encode(_Record(snapshot, archive)))
 
 

@@ -15,12 +15,12 @@ import msgspec
 
 from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging._archive import write_archive
-from cloudtrain.packaging._files import scratch_file, write_file
 from cloudtrain.packaging._git import GitState, git_state
 from cloudtrain.packaging._index import Index, take_snapshot
 from cloudtrain.packaging._secrets import find_secrets
 from cloudtrain.packaging._tree import Changed, Entry, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
+from cloudtrain.storage.atomic import temporary_beside, write_file
 
 FILE_NAME = "sourcedir.tar.gz"
 
@@ -123,10 +123,11 @@ def _pack_tree(
 
 
 def _write(entries: Sequence[Entry], cache_dir: Path) -> str:
-    with scratch_file(cache_dir) as (file, scratch):
-        sha256 = write_archive(entries, file)
-        file.flush()
-        os.fsync(file.fileno())
+    with temporary_beside(cache_dir / FILE_NAME) as scratch:
+        with open(scratch, "wb") as file:
+            sha256 = write_archive(entries, file)
+            file.flush()
+            os.fsync(file.fileno())
         (cache_dir / sha256).mkdir(exist_ok=True)
         os.replace(scratch, cache_dir / sha256 / FILE_NAME)
     return sha256

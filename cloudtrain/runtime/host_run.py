@@ -6,6 +6,7 @@ one inbox, and one thread handles it: there is one place where a decision is mad
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import signal
 import threading
@@ -17,6 +18,7 @@ from typing import Callable
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Message
+from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, memory_kill_count, report_error
 from cloudtrain.runtime.fetch import fetch_channel, fetch_source
 from cloudtrain.runtime.launch import Launch
@@ -48,7 +50,6 @@ class Outcome:
     def write(self, paths: Paths) -> None:
         """Leave the marks that the contract promises."""
         if self.failure:
-            paths.output.mkdir(parents=True, exist_ok=True)
             paths.failure.write_text(self.failure.reason(), encoding="utf-8", errors="backslashreplace")
             paths.failure_report.write_text(
                 self.failure.to_json(), encoding="utf-8", errors="backslashreplace"
@@ -71,7 +72,7 @@ class HostRun:
         self._events = events
         metrics = plan.settings.metric_definitions
         self._output = OutputMerger(
-            1, plan.paths.logs, MetricFinder(metrics, events.emit) if metrics else None
+            1, plan.paths.logs, MetricFinder(metrics, events.emit) if metrics else None, self._on_output_error
         )
         self._sync: CheckpointSync | None = None
         self._python = ""
@@ -184,6 +185,11 @@ class HostRun:
         for kind, uri in upload_outputs(self._plan, progress, model=model).items():
             self._events.emit("uploaded", kind=kind, uri=uri)
 
+    def _on_output_error(self, error: OSError) -> None:
+        """The log cannot be written (a full disk); called by the thread that writes it."""
+        report = replace(self._report(error), message=f"the output of the ranks cannot be written: {error}")
+        self._inbox.put({"type": "failed", "report": report.to_dict()})
+
     def _report(self, error: Exception) -> FailureReport:
         """What went wrong in a phase, as a report that blames no rank."""
         if isinstance(error, RequirementsFailed):
@@ -267,16 +273,18 @@ class HostRun:
     def _end(self, outcome: Outcome) -> None:
         if self._launch:
             self._launch.kill()
+            end_descendants()
             self._output.close()
         if outcome.failure and self._launch:
             self._save_what_is_left()
-        outcome.write(self._plan.paths)
-        self._events.emit(
-            "outcome",
-            status=str(outcome.status),
-            exit_code=outcome.exit_code,
-            **({"failure": outcome.failure.summary()} if outcome.failure else {}),
-        )
+        with contextlib.suppress(OSError):  # a full disk, a folder that is gone: the exit code says it too
+            outcome.write(self._plan.paths)
+            self._events.emit(
+                "outcome",
+                status=str(outcome.status),
+                exit_code=outcome.exit_code,
+                **({"failure": outcome.failure.summary()} if outcome.failure else {}),
+            )
         self._leader.close()
 
     def _save_what_is_left(self) -> None:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 from cloudtrain.contract import RankSlot
 from cloudtrain.runtime.diagnose import Ending
@@ -25,6 +26,8 @@ VANISHED_SECONDS = 0.4
 """How long an agent may take to say how a rank ended that is no longer there. Shorter than the time in which the
 leader gathers failures: a rank that was killed must not be reported after those that ended because of it."""
 
+AGENT_SECONDS = 5.0
+"""How long an agent may take to end once all its ranks have."""
 LINGER_SECONDS = 2.0
 """How long a rank whose script has failed may take to end."""
 
@@ -76,11 +79,13 @@ class Launch:
             assert agent.stdout is not None
             self.output.add_launcher(agent.stdout.fileno())
         else:
-            for environment in self.plan.rank_environments:
-                self._spawn({**self.plan.environment, **environment}, subprocess.DEVNULL)
+            for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
+                # the rank takes its pipe itself; what goes wrong before that is heard too
+                with open(pipe_path(run, slot.local_rank), "wb") as pipe:
+                    self._spawn({**self.plan.environment, **environment}, pipe)
         self.output.start()
 
-    def _spawn(self, environment: Mapping[str, str], output: int) -> subprocess.Popen[bytes]:
+    def _spawn(self, environment: Mapping[str, str], output: int | BinaryIO) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             self.plan.command,
             cwd=self.plan.cwd,
@@ -128,10 +133,18 @@ class Launch:
         died_at, code = self.deaths[slot.rank]
         if code is None:
             code = record.exit_code
-        if code is None and time.time() - died_at > VANISHED_SECONDS:
-            return -signal.SIGKILL  # no word from anybody: the most likely end
+        if code in (None, -signal.SIGTERM, 128 + signal.SIGTERM):
+            # How it ended is not known, or it was the agent that ended it: the agent knows who was the first. It
+            # says so when all ranks have ended; while one takes its time, there is none to wait for.
+            others_live = any(self._lives(other) for other in self.plan.slots)
+            if time.time() - died_at < (VANISHED_SECONDS if others_live else AGENT_SECONDS):
+                return None
+            return -signal.SIGKILL if code is None else code
         # 0 waits for the agent's word: a rank may still crash while Python shuts down
         return code or None
+
+    def _lives(self, slot: RankSlot) -> bool:
+        return slot.rank not in self.deaths and self.record(slot) is not None
 
     def record(self, slot: RankSlot) -> RankRecord | None:
         return RankRecord.read(str(self.plan.run), slot.local_rank)

@@ -14,6 +14,7 @@ from pathlib import Path
 from cloudtrain.contract import JobStatus, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Coordinator
+from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.host_run import HostRun, Outcome
 from cloudtrain.runtime.member import JOIN_TIMEOUT, Inbox, JoinInterrupted, Member, free_port, listen
@@ -34,6 +35,7 @@ def main() -> int:
         # a signal that can be caught: what the ranks have started has to end too
         signal.signal(signal.SIGHUP, lambda _number, _frame: inbox.put({"type": "orphaned"}))
         die_with_parent(signal.SIGHUP)
+    adopt_orphans()
     paths = Paths.from_environ()
     try:
         outcome = run(paths, os.environ, inbox)

@@ -27,6 +27,7 @@ from cloudtrain.contract import (
 )
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime.launch import LaunchPlan
+from cloudtrain.runtime.record import AGENT_PROGRAM, PROMISED_PATH, RANK_PROGRAM
 
 LONGEST_VARIABLE = 128 * 1024
 """Bytes that Linux passes in one variable (MAX_ARG_STRLEN, execve(2)), the zero at the end included."""
@@ -128,7 +129,7 @@ def launch_plan(
         environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(plan.settings.stop_grace)))
         command = _torchrun(python, plan.host, local_size, master, [*entry, *arguments])
     elif plan.launcher.name in ("single", "processes"):
-        command = [python, "-m", "cloudtrain.runtime.rank", *entry, *arguments]
+        command = [python, RANK_PROGRAM, *entry, *arguments]
     else:
         raise InvalidJob(
             f"this version of the runtime cannot launch by {plan.launcher.name}",
@@ -170,10 +171,10 @@ def _torchrun(
     python: str, host: Host, local_size: int, master: tuple[str, int], script: list[str]
 ) -> list[str]:
     return [
-        python, "-m", "cloudtrain.runtime.agent",
+        python, AGENT_PROGRAM,
         f"--nnodes={host.count}", f"--nproc-per-node={local_size}", f"--node-rank={host.rank}",
         f"--master-addr={master[0]}", f"--master-port={master[1]}",
-        "-m", "cloudtrain.runtime.rank", *script,
+        RANK_PROGRAM, *script,
     ]  # fmt: skip
 
 
@@ -195,7 +196,8 @@ def _environment(plan: HostPlan, master: tuple[str, int], environ: Mapping[str, 
             for name, value in promised.items()
             if len(f"{name}={value}".encode()) < LONGEST_VARIABLE
         },
-        "PYTHONPATH": _python_path(plan.paths.code, environ),
+        "PYTHONPATH": _python_path(environ),
+        PROMISED_PATH: os.pathsep.join([str(plan.paths.code), _python_path(environ)]).rstrip(os.pathsep),
         "PYTHONUNBUFFERED": "1",
     }
     if plan.host.network_interface in (name for _, name in socket.if_nameindex()):
@@ -204,10 +206,10 @@ def _environment(plan: HostPlan, master: tuple[str, int], environ: Mapping[str, 
     return environment
 
 
-def _python_path(code: Path, environ: Mapping[str, str]) -> str:
-    """The code folder, what was there, and the folder cloudtrain is in, unless Python looks there anyway."""
+def _python_path(environ: Mapping[str, str]) -> str:
+    """What was there, and the folder cloudtrain is in, unless Python looks there anyway."""
     home = Path(__file__).parents[2]
-    paths = [str(code), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
+    paths = list(filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)))
     if home.name not in ("site-packages", "dist-packages") and str(home) not in paths:
         paths.append(str(home))
     return os.pathsep.join(paths)

@@ -1,8 +1,8 @@
 """What every rank runs: the user's script, in a process that can say how it ended.
 
-    python -m cloudtrain.runtime.rank train.py --epochs 5      a script
-    python -m cloudtrain.runtime.rank -m package.train         a module
-    python -m cloudtrain.runtime.rank -- ./train.sh --epochs 5 anything that can be executed
+    python .../cloudtrain/runtime/rank.py train.py --epochs 5      a script
+    python .../cloudtrain/runtime/rank.py -m package.train         a module
+    python .../cloudtrain/runtime/rank.py -- ./train.sh --epochs 5 anything that can be executed
 
 Whatever started this process (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its
 parent, leaves a record of its state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself
@@ -16,7 +16,14 @@ import sys
 import time
 
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
-from cloudtrain.runtime.record import RankRecord, heartbeat_path, local_rank, pipe_path, stacks_path
+from cloudtrain.runtime.record import (
+    PROMISED_PATH,
+    RankRecord,
+    heartbeat_path,
+    local_rank,
+    pipe_path,
+    stacks_path,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +38,10 @@ def main(arguments: list[str]) -> None:
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder:
         _attach(folder)
+    promised = os.environ.pop(PROMISED_PATH, None)
+    if promised is not None:
+        os.environ["PYTHONPATH"] = promised
+        sys.path[1:1] = promised.split(os.pathsep)[:1]  # the code folder: the rest is there
     kind, *rest = arguments
     if kind == EXEC:
         _exec(rest)
@@ -137,10 +148,15 @@ def _record_end(
             rank=int(os.environ.get("RANK", "0")),
             exit_code=code,
             exception_type=exception_type,
-            message=message,
-            traceback=traceback,
+            message=_text(message),
+            traceback=_text(traceback),
             time=time.time(),
         ).write(folder, local_rank(os.environ))
+
+
+def _text(text: str) -> str:
+    """What can be written anywhere: an exception may hold lone surrogates."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _dump_stacks_on_quit() -> None:

@@ -13,6 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+HERE = os.path.dirname(os.path.abspath(__file__))
+RANK_PROGRAM = f"{HERE}/rank.py"
+AGENT_PROGRAM = f"{HERE}/agent.py"
+"""Started by their paths: ``-m`` would look into the working folder first, where the user may have a ``json.py``."""
+
+PROMISED_PATH = "CLOUDTRAIN_PYTHONPATH"
+"""The PYTHONPATH that the script is promised; set once what stands before the script is imported."""
+
+
 def local_rank(environ: Mapping[str, str]) -> int:
     """This process among those of its host, whoever launched it."""
     return int(environ.get("LOCAL_RANK", environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.runtime.record import RANK_PROGRAM
 
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--quiet")
 
@@ -89,13 +90,14 @@ def _fingerprint(code: Path, wanted: Sequence[str]) -> str:
 
 def _pip(python: str, wanted: Sequence[str], code: Path) -> None:
     if importlib.util.find_spec("pip") is not None:
-        command = [python, "-m", "pip", "install", *PIP_OPTIONS, *wanted]
+        # isolated: the user may have a json.py in the code folder
+        command = [python, "-I", "-m", "pip", "install", *PIP_OPTIONS, *wanted]
     elif uv := shutil.which("uv"):
         command = [uv, "pip", "install", f"--python={python}", "--quiet", *wanted]
     else:
         raise RequirementsFailed(_report("neither pip nor uv is installed", (), 1))
     process = subprocess.run(
-        [sys.executable, "-m", "cloudtrain.runtime.rank", "--", *command],  # so that it ends when we do
+        [sys.executable, RANK_PROGRAM, "--", *command],  # so that it ends when we do
         cwd=code,
         # pip is no rank, also where a job is run inside of a rank of another job
         env={name: value for name, value in os.environ.items() if name != "CLOUDTRAIN_RUN_DIR"},

@@ -26,8 +26,9 @@ def check(job: TrainingJob) -> None:
 
 
 def _check_names(job: TrainingJob) -> None:
-    for name in filter(None, (job.job_name, job.base_job_name)):
-        check_job_name(name)
+    for name in (job.job_name, job.base_job_name):
+        if name is not None:
+            check_job_name(name)
     for channel in job.inputs:
         if not re.fullmatch(r"[A-Za-z0-9.\-_]{1,64}", channel) or channel in (".", ".."):
             raise InvalidJob(

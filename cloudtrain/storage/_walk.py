@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cloudtrain.storage._atomic import is_temporary
+from cloudtrain.storage.atomic import is_temporary
 from cloudtrain.storage.base import Entry
 
 

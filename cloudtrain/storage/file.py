@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from cloudtrain.storage._atomic import sync, temporary_beside
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
+from cloudtrain.storage.atomic import sync, temporary_beside
 from cloudtrain.storage.base import Entry, Progress
 from cloudtrain.storage.uri import check_key, join_uri
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import Unreachable
-from cloudtrain.storage._atomic import is_temporary, temporary_beside
 from cloudtrain.storage._client import PART, connection
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
 from cloudtrain.storage._errors import from_response, s3_errors
+from cloudtrain.storage.atomic import is_temporary, temporary_beside
 from cloudtrain.storage.base import Entry, Progress
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 

@@ -169,10 +169,13 @@ def _existing(job_name: str) -> JobFolder:
 
 def _settled(folder: JobFolder) -> State:
     """The job's state; one whose supervisor is gone without a word is closed as failed, for good."""
-    state = folder.read_state()
-    if state.status.is_final:
-        return state
-    lock = folder.lock()
+    try:
+        state = folder.read_state()
+        if state.status.is_final:
+            return state
+        lock = folder.lock()
+    except FileNotFoundError:
+        raise JobNotFound(f"the folder of job {folder.name} was removed: {folder.path}") from None
     if lock is None:
         return state
     try:
@@ -189,7 +192,8 @@ def _settled(folder: JobFolder) -> State:
             state = replace(
                 state, status=JobStatus.FAILED, ended_at=time.time(), exit_code=137, failure=failure
             )
-            folder.write_state(state)
+            with contextlib.suppress(OSError):  # a full disk: the next look closes it
+                folder.write_state(state)
     finally:
         os.close(lock)
     return state

@@ -100,6 +100,8 @@ class Supervisor:
                 self._end_early(SIGNAL)
             if time.time() > deadline and not self._ended_by:
                 self._end_early(f"max_run of {self._request['max_run']} s is over")
+            if not self._folder.path.exists() and not self._ended_by:
+                self._end_early("its folder was removed")
             self._look_for_crash()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
                 for process in self._runtimes.values():
@@ -201,7 +203,10 @@ class Supervisor:
 
     def _update(self, **changes: Any) -> None:
         self._state = replace(self._state, **changes)
-        self._folder.write_state(self._state)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk, a folder that was removed: the job is more important
+            self._folder.write_state(self._state)
 
     def _say(self, line: str) -> None:
         with open(self._folder.log, "a") as log:

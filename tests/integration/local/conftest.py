@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from local_jobs import Run, wait_for_end, write
+from local_jobs import Run, folder, wait_for_end, write
 
 from cloudtrain import Estimator, Job
 
@@ -29,8 +31,8 @@ def run(tmp_path: Path) -> Iterator[Run]:
         job_name: str | None = None,
         **arguments: Any,
     ) -> Job:
-        folder = script if isinstance(script, Path) else write(tmp_path / f"src-{len(jobs)}", name, script)
-        arguments.setdefault("source_dir", str(folder))
+        source = script if isinstance(script, Path) else write(tmp_path / f"src-{len(jobs)}", name, script)
+        arguments.setdefault("source_dir", str(source))
         job = Estimator(name, **arguments).fit(inputs, wait=False, job_name=job_name)
         jobs.append(job)
         if wait:
@@ -38,8 +40,24 @@ def run(tmp_path: Path) -> Iterator[Run]:
         return job
 
     yield start
-    for job in jobs:
+    kept = [job for job in jobs if folder(job).path.exists()]
+    for job in kept:
         if not job.status.is_final:
             job.stop()
-    for job in jobs:
+    for job in kept:
         wait_for_end(job)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[None]:
+    """Jobs are kept on a file system of 4 MB."""
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", small], check=False).returncode:
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "a small file system cannot be mounted here"
+        pytest.skip("mounting a file system needs root")
+    home = Path(os.environ["CLOUDTRAIN_HOME"])
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "jobs").symlink_to(small)
+    yield
+    subprocess.run(["umount", "--lazy", small], check=True)  # a supervisor may still be leaving

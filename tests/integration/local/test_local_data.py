@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -217,21 +216,6 @@ def test_a_source_that_was_tampered_with_does_not_run(run: Run, s3: str) -> None
     job = run("print('x')", code_location=f"s3://{s3}/code")
     assert job.failure
     assert (job.failure.phase, job.failure.rank) == ("unpack", None)
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[None]:
-    """Jobs are kept on a file system of 4 MB."""
-    small = tmp_path / "small"
-    small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", small], check=False).returncode:
-        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "a small file system cannot be mounted here"
-        pytest.skip("mounting a file system needs root")
-    home = Path(os.environ["CLOUDTRAIN_HOME"])
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "jobs").symlink_to(small)
-    yield
-    subprocess.run(["umount", "--lazy", small], check=True)  # a supervisor may still be leaving
 
 
 def test_a_disk_that_is_full_while_unpacking(small_disk: None, run: Run, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,8 +15,9 @@ import pytest
 from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
 
 from cloudtrain import FailureClass, JobStatus
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.runtime.launch import process_state
 
 TORCHRUN = {"torch_distributed": {"processes_per_host": 2}}
 
@@ -163,9 +165,11 @@ def test_a_damaged_job_folder_harms_no_other(run: Run) -> None:
     assert {job.name for job in LocalPlatform().list()} == {damaged.name, other.name}
 
 
-def test_a_python_that_is_not_there_leaves_nothing(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(PlatformError, match="No such file"):
-        run("print(1)", platform_options={"python": str(tmp_path / "nosuch")})
+def test_a_python_that_cannot_run_leaves_nothing(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("no program")
+    (tmp_path / "python").chmod(0o755)
+    with pytest.raises(PlatformError, match=r"cannot be started: .*Exec format error"):
+        run("print(1)", platform_options={"python": str(tmp_path / "python")})
     assert list(LocalPlatform().list()) == []
 
 
@@ -215,3 +219,40 @@ def test_instance_groups_are_told_to_the_script(run: Run) -> None:
         '[rank 1] algo-2 b ml.b true ["algo-2","algo-3"]',
         '[rank 2] algo-3 b ml.b true ["algo-2","algo-3"]',
     ]
+
+
+def test_a_disk_that_is_full_under_the_log_ends_the_job(small_disk: None, run: Run) -> None:
+    job = run("while True: print('x' * 1000)", wait=False)
+    wait_for_end(job, 60)
+    assert job.status == JobStatus.FAILED
+    assert live_processes(job) == []
+
+
+@pytest.mark.parametrize("end", ["", "raise ValueError('x')"])
+def test_daemons_of_a_script_end_with_the_job(run: Run, end: str) -> None:
+    job = run(
+        f"""
+        import os, subprocess, sys
+        subprocess.Popen(["sleep", "61"], start_new_session=True)
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                os.execvp("sleep", ["sleep", "62"])
+            os._exit(0)
+        {end}
+        """
+    )
+    assert job.status == (JobStatus.FAILED if end else JobStatus.COMPLETED)
+    wait_until(lambda: not live_processes(job), "the end of the daemons", 5)
+
+
+def test_a_job_whose_folder_is_removed_ends(run: Run) -> None:
+    job = run("import time; print('on', flush=True); time.sleep(60)", wait=False)
+    wait_until(lambda: "on" in job.logs(), "the rank")
+    pid = folder(job).read_state().pid
+    shutil.rmtree(folder(job).path)
+    with pytest.raises(JobNotFound):
+        job.wait(10)
+    assert pid
+    wait_until(lambda: not process_state(pid)[0], "the end of the supervisor", 20)
+    assert not folder(job).path.exists()

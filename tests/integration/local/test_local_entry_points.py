@@ -202,3 +202,16 @@ def test_torchrun_gives_its_environment(run: Run) -> None:
     )
     ranks = sorted(line for line in job.logs().splitlines() if line.startswith("[rank"))
     assert ranks == ["[rank 0] 0 0 2 0 0", "[rank 1] 1 0 2 1 0"]
+
+
+@pytest.mark.parametrize("name", ["json.py", "types.py", "cloudtrain.py", "logging.py"])
+@pytest.mark.parametrize("distribution", [None, {"torch_distributed": {}}])
+def test_a_script_may_be_called_like_a_module(run: Run, name: str, distribution: object) -> None:
+    job = run("import os; print('ran', __name__)", name=name, distribution=distribution)
+    assert "[rank 0] ran __main__" in job.logs().splitlines(), job.failure
+
+
+def test_what_python_itself_says_is_heard(run: Run) -> None:
+    job = run("print('never')", environment={"PYTHONHOME": "/nosuch"})
+    assert job.status == JobStatus.FAILED
+    assert "encodings" in job.logs()

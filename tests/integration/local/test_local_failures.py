@@ -70,11 +70,12 @@ def test_the_traceback_is_the_users_own(run: Run) -> None:
     job = run("def f():\n    raise RuntimeError('x' * 3000)\n\nf()\n")
     failure = job.failure
     assert failure
+    script = folder(job).host("algo-1").code / "train.py"
     assert [line.strip() for line in failure.traceback.splitlines()[:4]] == [
         "Traceback (most recent call last):",
-        'File "train.py", line 4, in <module>',
+        f'File "{script}", line 4, in <module>',
         "f()",
-        'File "train.py", line 2, in f',
+        f'File "{script}", line 2, in f',
     ]
     with pytest.raises(TrainingFailed, match="rank 0 on algo-1 raised RuntimeError: xxx") as caught:
         job.wait()

@@ -23,7 +23,7 @@ def test_bytes_that_are_no_text_are_shown_and_kept(run: Run) -> None:
     assert job.logs().splitlines()[0] == "[rank 0] \\xff\\xfe ok\x00"
     assert (folder(job).host("algo-1").logs / "rank-0.log").read_bytes().startswith(b"\xff\xfe ok\x00\n")
     assert job.failure
-    assert job.failure.message == "\udcff"
+    assert job.failure.message == "\\udcff"
 
 
 def test_long_lines_unfinished_lines_and_progress_bars(run: Run) -> None:

@@ -7,6 +7,8 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain.storage.atomic import is_temporary
+
 
 def make_tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
     """Write ``files``, path -> content, below ``root``; a path with a slash at its end is a folder."""
@@ -36,4 +38,4 @@ def content(archive: Path, name: str) -> bytes:
 
 def leftovers(cache: Path) -> list[str]:
     """What a broken-off packing has left in the cache."""
-    return [name for _, _, files in os.walk(cache) for name in files if name.startswith(".tmp-")]
+    return [name for _, _, files in os.walk(cache) for name in files if is_temporary(name)]

@@ -28,6 +28,13 @@ def temporary_beside(path: Path) -> Iterator[Path]:
             temporary.unlink()
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path``, over what is there, all or nothing. Raises OSError."""
+    with temporary_beside(path) as temporary:
+        temporary.write_bytes(data)
+        os.replace(temporary, path)
+
+
 def sync(path: Path) -> None:
     """Wait until the file or folder is on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
