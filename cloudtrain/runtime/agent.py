@@ -1,6 +1,6 @@
-"""``torchrun`` with its failures as data.
+"""``torchrun`` whose ranks' exit codes can be read as they come.
 
-Runs torch's own elastic launcher in this process and leaves the exit codes of the ranks that failed, as
+Runs torch's own elastic launcher in this process, and leaves the exit code of every rank that has ended, as
 ``{local rank: code}``, in the file that ``CLOUDTRAIN_AGENT_REPORT`` names.
 """
 
@@ -8,23 +8,53 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
 from cloudtrain.runtime.rank import die_with_parent
+
+_codes: dict[str, int] = {}
+
+
+class _Reported(subprocess.Popen):  # type: ignore[type-arg]
+    """Tells how the process ended at the moment in which torch's agent learns it, by `poll` or `wait`."""
+
+    def __init__(self, *arguments: Any, env: Any = None, **options: Any) -> None:
+        super().__init__(*arguments, env=env, **options)  # type: ignore[call-overload]
+        self._local_rank = (env or {}).get("LOCAL_RANK")
+
+    def poll(self) -> int | None:
+        code = super().poll()
+        if code is not None:
+            self._report(code)
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        code: int = super().wait(timeout)
+        self._report(code)
+        return code
+
+    def _report(self, code: int) -> None:
+        if self._local_rank is None or self._local_rank in _codes:
+            return
+        _codes[self._local_rank] = code
+        path = os.environ["CLOUDTRAIN_AGENT_REPORT"]
+        with open(f"{path}.new", "w") as file:
+            json.dump(_codes, file)
+        os.replace(f"{path}.new", path)
 
 
 def main(arguments: list[str]) -> None:
     die_with_parent()
+    subprocess.Popen = _Reported  # type: ignore[misc]
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
     try:
         run(parse_args(arguments))  # type: ignore[no-untyped-call]
-    except ChildFailedError as error:
-        codes = {failure.local_rank: failure.exitcode for failure in error.failures.values()}
-        Path(os.environ["CLOUDTRAIN_AGENT_REPORT"]).write_text(json.dumps(codes))
-        sys.exit(1)
+    except ChildFailedError:
+        sys.exit(1)  # what it would print, our report says better
 
 
 if __name__ == "__main__":

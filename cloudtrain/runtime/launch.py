@@ -23,11 +23,9 @@ from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.record import RankRecord, heartbeat_path, pipe_path, stacks_path
 
 VANISHED_SECONDS = 0.4
-"""How long an agent may take to say how a rank ended that is no longer there. Shorter than the time in which the
-leader gathers failures: a rank that was killed must not be reported after those that ended because of it."""
+"""How long an agent may take to say how a rank ended that is gone. Shorter than the time in which the leader gathers
+failures: a rank that was killed must not be reported after those that ended because of it."""
 
-AGENT_SECONDS = 5.0
-"""How long an agent may take to end once all its ranks have."""
 LINGER_SECONDS = 2.0
 """How long a rank whose script has failed may take to end."""
 
@@ -63,8 +61,8 @@ class Launch:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     endings: dict[int, Ending] = field(default_factory=dict)
     """By global rank."""
-    deaths: dict[int, tuple[float, int | None]] = field(default_factory=dict)
-    """By global rank: when its process was first seen to be gone, and its exit code where that could be seen."""
+    deaths: dict[int, float] = field(default_factory=dict)
+    """By global rank: when its process was first seen to be gone."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of rank and signal."""
 
@@ -107,7 +105,7 @@ class Launch:
             record = self.record(slot)
             code = self._agent_code(slot, record) if self.plan.agent else self._process_code(slot, record)
             if code is not None:
-                died_at, _ = self.deaths.get(slot.rank, (time.time(), None))
+                died_at = self.deaths.get(slot.rank, time.time())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
                 self.endings[slot.rank] = Ending(slot.rank, code, died_at, record, tail)
                 new.append(self.endings[slot.rank])
@@ -118,33 +116,22 @@ class Launch:
         return _failed_but_lingers(record) if code is None else code
 
     def _agent_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
-        """The exit code of a rank that is not our child: its agent's word, what the kernel showed, what it left."""
+        """The exit code of a rank that is not our child: its agent's word, else what it left."""
         [agent] = self.processes
-        if record is not None and slot.rank not in self.deaths:
-            alive, code = process_state(record.pid)
-            if not alive:
-                self.deaths[slot.rank] = (time.time(), code)
-        if agent.poll() is not None:
-            reported = _read_codes(self.plan.agent_report)
-            # ranks that the agent does not name ended well, unless it names none
-            return reported.get(slot.local_rank, 0 if reported else agent.returncode)
+        ended = agent.poll() is not None  # asked first: then its report is complete
+        reported = _read_codes(self.plan.agent_report)
+        if record is not None and slot.rank not in self.deaths and not process_lives(record.pid):
+            self.deaths[slot.rank] = time.time()
+        if slot.local_rank in reported:
+            return reported[slot.local_rank]
+        if ended:
+            return agent.returncode
         if record is None or slot.rank not in self.deaths:
             return _failed_but_lingers(record)
-        died_at, code = self.deaths[slot.rank]
-        if code is None:
-            code = record.exit_code
-        if code in (None, -signal.SIGTERM, 128 + signal.SIGTERM):
-            # How it ended is not known, or it was the agent that ended it: the agent knows who was the first. It
-            # says so when all ranks have ended; while one takes its time, there is none to wait for.
-            others_live = any(self._lives(other) for other in self.plan.slots)
-            if time.time() - died_at < (VANISHED_SECONDS if others_live else AGENT_SECONDS):
-                return None
-            return -signal.SIGKILL if code is None else code
-        # 0 waits for the agent's word: a rank may still crash while Python shuts down
-        return code or None
-
-    def _lives(self, slot: RankSlot) -> bool:
-        return slot.rank not in self.deaths and self.record(slot) is not None
+        if time.time() - self.deaths[slot.rank] < VANISHED_SECONDS:
+            return None
+        # The agent is waiting for other ranks to end. It told us of the first one before it ended the rest.
+        return record.exit_code or (-signal.SIGTERM if reported else -signal.SIGKILL)
 
     def record(self, slot: RankSlot) -> RankRecord | None:
         return RankRecord.read(str(self.plan.run), slot.local_rank)
@@ -177,7 +164,7 @@ class Launch:
         for slot in self.plan.slots:
             record = self.record(slot)
             # a process of this number that lives after the rank has ended is somebody else's
-            if record is not None and not (slot.rank in self.endings and process_state(record.pid)[0]):
+            if record is not None and not (slot.rank in self.endings and process_lives(record.pid)):
                 _kill_group(record.pid)
         for process in self.processes:
             if process.poll() is None:
@@ -206,20 +193,13 @@ class Launch:
         return "\n".join(parts)
 
 
-def process_state(pid: int) -> tuple[bool, int | None]:
-    """Whether a process lives, and how it ended, where that can be seen: until its parent has waited for it.
-
-    The exit code is negative for a signal. From ``/proc/<pid>/stat``, fields 3 and 52 of proc(5).
-    """
+def process_lives(pid: int) -> bool:
+    """Whether a process runs; one that has ended but was not waited for does not (a zombie, proc(5))."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        if Path("/proc/self/stat").exists():
-            return False, None
-        return _answers(pid), None
-    if fields[0] not in "ZX":
-        return True, None
-    return False, os.waitstatus_to_exitcode(int(fields[49]))
+        return not Path("/proc/self/stat").exists() and _answers(pid)
+    return state not in "ZX"
 
 
 def _answers(pid: int) -> bool:

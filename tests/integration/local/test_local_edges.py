@@ -17,7 +17,7 @@ from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_
 from cloudtrain import FailureClass, JobStatus
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.runtime.launch import process_state
+from cloudtrain.runtime.launch import process_lives
 
 TORCHRUN = {"torch_distributed": {"processes_per_host": 2}}
 
@@ -254,5 +254,5 @@ def test_a_job_whose_folder_is_removed_ends(run: Run) -> None:
     with pytest.raises(JobNotFound):
         job.wait(10)
     assert pid
-    wait_until(lambda: not process_state(pid)[0], "the end of the supervisor", 20)
+    wait_until(lambda: not process_lives(pid), "the end of the supervisor", 20)
     assert not folder(job).path.exists()
