@@ -11,7 +11,6 @@ from cloudtrain.errors import JobNotFound, NotFound, StorageError, TrainingFaile
 from cloudtrain.index import find_job
 from cloudtrain.platforms import JobDescription, Platform, get_platform
 from cloudtrain.storage import Progress, open_store, split_uri
-from cloudtrain.storage.transfer import download_tree
 
 POLL_SECONDS = 0.1
 LONGEST_POLL_SECONDS = 2.0
@@ -134,5 +133,7 @@ def _download(uri: str, folder: Path, progress: Progress | None) -> Path:
     if open_store(parent).stat(name) is not None:
         open_store(parent).download(name, target, progress)
     else:  # not compressed: a folder
+        from cloudtrain.storage.transfer import download_tree
+
         download_tree(open_store(uri), target, progress=progress)
     return target

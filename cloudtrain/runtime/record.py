@@ -5,7 +5,6 @@ Every rank imports this before its script: nothing heavy here, and paths are str
 
 from __future__ import annotations
 
-import json
 import os
 
 TYPE_CHECKING = False
@@ -68,14 +67,25 @@ class RankRecord:
         self.time = time
 
     def write(self, folder: str, local: int) -> None:
+        if self.exception_type or self.message:
+            import json
+
+            text = json.dumps(vars(self))
+        else:  # only numbers: no rank waits for the import of json
+            exit_code = "null" if self.exit_code is None else self.exit_code
+            text = (
+                f'{{"pid": {self.pid}, "rank": {self.rank}, "exit_code": {exit_code}, "time": {self.time}}}'
+            )
         temporary = f"{folder}/rank-{local}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(vars(self), file)
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
         os.replace(temporary, f"{folder}/rank-{local}.json")
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
         """None where the rank has not come so far."""
+        import json
+
         try:
             with open(f"{folder}/rank-{local}.json", encoding="utf-8") as file:
                 return cls(**json.load(file))
