@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def main() -> int:
     """Run this host's part of the job; the exit code of its outcome."""
-    from cloudtrain.runtime.main import main as run
+    from cloudtrain.runtime.entrypoint import main as run
 
     return run()
 

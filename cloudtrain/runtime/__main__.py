@@ -2,7 +2,7 @@
 
 import os
 
-from cloudtrain.runtime.main import main
+from cloudtrain.runtime.entrypoint import main
 
 # not sys.exit: threads of a phase that was abandoned may still run, and must not hold the exit up
 os._exit(main())

@@ -13,6 +13,8 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain.runtime.entrypoint import main  # loaded once, for all the hosts that are forked
+
 
 class HostProcess:
     """One runtime. ``returncode`` is as `subprocess.Popen` gives it: negative for a signal, None while it runs."""
@@ -44,8 +46,6 @@ class HostProcess:
             os.dup2(log, 2)
             os.environ.clear()
             os.environ.update(environment)
-            from cloudtrain.runtime import main
-
             code = main()
         except BaseException:
             traceback.print_exc()

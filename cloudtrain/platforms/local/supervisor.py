@@ -63,7 +63,6 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
-        import cloudtrain.runtime.main  # noqa: F401 - once, for all the hosts that are forked from here
 
         attempts = self._request["max_retry_attempts"] + 1
         for attempt in range(attempts):
