@@ -294,4 +294,5 @@ class HostRun:
         try:
             self._upload_rest(lambda count: None, model=False)
         except Exception as error:
-            self._events.emit("warning", message=f"what is left could not be uploaded: {error}")
+            with contextlib.suppress(OSError):  # the job's own failure is the one to report
+                self._events.emit("warning", message=f"what is left could not be uploaded: {error}")

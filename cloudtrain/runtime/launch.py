@@ -99,11 +99,17 @@ class Launch:
     def poll(self) -> list[Ending]:
         """The ranks that have ended since the last call."""
         new = []
+        # the agent is asked first: when it has ended, its report is complete
+        agent_code = self.processes[0].poll() if self.plan.agent else None
+        reported = _read_codes(self.plan.agent_report) if self.plan.agent else {}
         for slot in self.plan.slots:
             if slot.rank in self.endings:
                 continue
             record = self.record(slot)
-            code = self._agent_code(slot, record) if self.plan.agent else self._process_code(slot, record)
+            if self.plan.agent:
+                code = self._agent_code(slot, record, agent_code, reported)
+            else:
+                code = self._process_code(slot, record)
             if code is not None:
                 died_at = self.deaths.get(slot.rank, time.time())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
@@ -115,17 +121,16 @@ class Launch:
         code = self.processes[slot.local_rank].poll()
         return _failed_but_lingers(record) if code is None else code
 
-    def _agent_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
+    def _agent_code(
+        self, slot: RankSlot, record: RankRecord | None, agent_code: int | None, reported: Mapping[int, int]
+    ) -> int | None:
         """The exit code of a rank that is not our child: its agent's word, else what it left."""
-        [agent] = self.processes
-        ended = agent.poll() is not None  # asked first: then its report is complete
-        reported = _read_codes(self.plan.agent_report)
         if record is not None and slot.rank not in self.deaths and not process_lives(record.pid):
             self.deaths[slot.rank] = time.time()
         if slot.local_rank in reported:
             return reported[slot.local_rank]
-        if ended:
-            return agent.returncode
+        if agent_code is not None:
+            return agent_code
         if record is None or slot.rank not in self.deaths:
             return _failed_but_lingers(record)
         if time.time() - self.deaths[slot.rank] < VANISHED_SECONDS:

@@ -10,10 +10,11 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
-from cloudtrain.errors import JobExists, JobNotFound, NotFound, PlatformError
+from cloudtrain.errors import JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, read_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request
 from cloudtrain.platforms.local import render as rendering
@@ -86,16 +87,11 @@ class LocalPlatform:
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         folder = _existing(job_name)
-        return follow_lines(
-            folder.log, while_=(lambda: not _settled(folder).status.is_final) if follow else None
-        )
+        return _lines(folder, folder.log, follow)
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         folder = _existing(job_name)
-        lines = follow_lines(
-            folder.events, while_=(lambda: not _settled(folder).status.is_final) if follow else None
-        )
-        return parse_events(lines)
+        return parse_events(_lines(folder, folder.events, follow))
 
     def stop(self, job_name: str) -> None:
         folder = _existing(job_name)
@@ -126,10 +122,7 @@ def _check_storage(settings: Settings) -> None:
     for name, uri in settings.channels:
         from cloudtrain.runtime.fetch import locate
 
-        try:
-            locate(uri)
-        except NotFound as error:
-            raise NotFound(f"channel {name!r}: {error.message}", hint=error.hint) from None
+        locate(uri, name)
     for uri in {settings.output_uri, settings.checkpoint_uri}:
         if uri_scheme(uri) == "s3":
             open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
@@ -158,6 +151,11 @@ def _start_supervisor(folder: JobFolder, request: Request, lock: int) -> None:
 
 def _belongs_to_a_job(variable: str) -> bool:
     return variable in LEFT_BEHIND or variable.startswith(("SM_", "TORCHELASTIC_"))
+
+
+def _lines(folder: JobFolder, path: Path, follow: bool) -> Iterator[str]:
+    """The lines of a file of the job; with ``follow``, until the job ends."""
+    return follow_lines(path, while_=(lambda: not _settled(folder).status.is_final) if follow else None)
 
 
 def _existing(job_name: str) -> JobFolder:

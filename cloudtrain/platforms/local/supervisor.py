@@ -63,7 +63,6 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
-
         attempts = self._request["max_retry_attempts"] + 1
         for attempt in range(attempts):
             self._crashed = self._kill_at = None
