@@ -1,0 +1,156 @@
+"""Adasum: a sum of gradients that does not overshoot where they agree.
+
+The operator and the algorithm are those of Maleki et al. 2020, https://arxiv.org/abs/2006.02924 (equation 5
+and algorithm 1): orthogonal vectors are added, parallel ones averaged. Over ranks it is a binary tree, which
+is walked by halving the vector and doubling the distance, then back; so each element of the result is
+computed on one rank, and is the same on all, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cloudtrain.distributed.errors import InvalidArgument
+
+_CHUNK = 1 << 20
+"""Elements that are held in double precision at a time."""
+
+
+def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int], *, tag: int = 0) -> None:
+    """Combine ``tensors`` over the ranks of ``group``, in place, each tensor for itself.
+
+    The tree pairs neighbours in ``ranks``. Where their number is no power of two, those beyond the largest
+    one are combined with the first ones before. Dot products and combinations are computed in float64.
+    Beside ``tensors`` it takes the memory of at most two copies of them.
+
+    Args:
+        tensors: floating-point, all of one type on one device; the same shapes on all ranks.
+        group: of ``torch.distributed``.
+        ranks: its members, by their numbers in the world, in its order.
+        tag: of the messages, where the backend knows tags.
+
+    Raises:
+        InvalidArgument: a tensor is not of floating-point numbers.
+        RuntimeError: the backend failed.
+    """
+    for tensor in tensors:
+        if not tensor.is_floating_point():
+            raise InvalidArgument(
+                f"Adasum needs floating-point numbers, not {tensor.dtype}", hint="Use op=Sum or op=Average."
+            )
+    if len(ranks) == 1 or not tensors:
+        return
+    parts = [tensor.detach().reshape(-1) for tensor in tensors]
+    flat = parts[0] if len(parts) == 1 else torch.cat(parts)
+    _Tree(flat, [part.numel() for part in parts], group, ranks, tag).run()
+    for tensor, part in zip(tensors, flat.split([part.numel() for part in parts])):
+        if part.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(part.view(tensor.shape))
+
+
+class _Tree:
+    """One run over a flat buffer that holds vectors of the given ``lengths``."""
+
+    def __init__(
+        self, flat: Tensor, lengths: Sequence[int], group: Any, ranks: Sequence[int], tag: int
+    ) -> None:
+        self._flat = flat
+        self._lengths = lengths
+        self._group = group
+        self._ranks = ranks
+        self._tag = tag
+        self._own = list(ranks).index(dist.get_rank())
+
+    def run(self) -> None:
+        power = 1 << (len(self._ranks).bit_length() - 1)
+        extra = len(self._ranks) - power
+        if extra and self._flat.is_cuda:
+            # NCCL connects a group at its first call, which all its ranks must make.
+            dist.barrier(self._group)
+        if self._own >= power:
+            self._exchange(self._own - power, self._flat, None)
+            self._exchange(self._own - power, None, self._flat)
+            return
+        if self._own < extra:
+            theirs = torch.empty_like(self._flat)
+            self._exchange(self._own + power, None, theirs)
+            self._combine_(slice(0, theirs.numel()), self._flat, theirs, self._flat, members=1)
+            del theirs
+        self._descend(slice(0, self._flat.numel()), 1, power)
+        if self._own < extra:
+            self._exchange(self._own + power, self._flat, None)
+
+    def _descend(self, held: slice, distance: int, power: int) -> None:
+        """Combine what 2, 4, ... ``power`` ranks have in ``held``; every rank gets all of it.
+
+        With its partner, a rank parts what it holds, keeps the half for which it is responsible, and gets
+        the other half back when it is done.
+        """
+        if distance == power:
+            return
+        partner = self._own ^ distance
+        middle = (held.start + held.stop) // 2
+        kept, given = slice(held.start, middle), slice(middle, held.stop)
+        if self._own > partner:
+            kept, given = given, kept
+        mine = self._flat[kept]
+        theirs = torch.empty_like(mine)
+        self._exchange(partner, self._flat[given], theirs)
+        first, second = (mine, theirs) if self._own < partner else (theirs, mine)
+        self._combine_(kept, first, second, mine, members=2 * distance)
+        del theirs, first, second
+        self._descend(kept, 2 * distance, power)
+        self._exchange(partner, mine, self._flat[given])
+
+    def _combine_(self, held: slice, first: Tensor, second: Tensor, out: Tensor, members: int) -> None:
+        """Write the Adasum of ``first`` and ``second``, both spread over ``members`` ranks, to ``out``."""
+        segments = list(self._segments(held))
+        products = torch.zeros(len(segments), 3, dtype=torch.float64, device=out.device)
+        for row, segment in zip(products, segments):
+            for a, b in _chunks(first[segment], second[segment]):
+                row += torch.stack([a @ b, a @ a, b @ b])
+        distance = 1
+        while distance < members:
+            others = torch.empty_like(products)
+            self._exchange(self._own ^ distance, products, others)
+            products = products + others
+            distance *= 2
+        for (dot, norm_a, norm_b), segment in zip(products.tolist(), segments):
+            factor_a, factor_b = _factor(dot, norm_a), _factor(dot, norm_b)
+            targets = out[segment].split(_CHUNK)
+            for target, (a, b) in zip(targets, _chunks(first[segment], second[segment])):
+                target.copy_(a.mul_(factor_a).add_(b.mul_(factor_b)))
+
+    def _segments(self, held: slice) -> Iterator[slice]:
+        """Where each vector lies in ``held``, counted from its start; empty where it does not."""
+        end = 0
+        for length in self._lengths:
+            begin, end = end, end + length
+            yield slice(max(begin, held.start) - held.start, max(min(end, held.stop) - held.start, 0))
+
+    def _exchange(self, other: int, sent: Tensor | None, received: Tensor | None) -> None:
+        """Swap tensors with one member of the group; empty ones do not travel."""
+        peer = self._ranks[other]
+        messages = []
+        if sent is not None and sent.numel():
+            messages.append(dist.P2POp(dist.isend, sent, peer, self._group, self._tag))
+        if received is not None and received.numel():
+            messages.append(dist.P2POp(dist.irecv, received, peer, self._group, self._tag))
+        for work in dist.batch_isend_irecv(messages) if messages else ():
+            work.wait()
+
+
+def _chunks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Both in double precision, piece by piece; copies also where they were so before."""
+    for a, b in zip(first.split(_CHUNK), second.split(_CHUNK)):
+        yield a.to(torch.float64, copy=True), b.to(torch.float64, copy=True)
+
+
+def _factor(dot: float, norm: float) -> float:
+    """What one of two vectors is multiplied by; ``norm`` is the square of its length."""
+    return 1.0 - dot / (2.0 * norm) if norm > 0.0 else 1.0
