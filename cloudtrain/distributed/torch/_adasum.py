@@ -48,9 +48,12 @@ def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int], *, tag:
     parts = [tensor.detach().reshape(-1) for tensor in tensors]
     flat = parts[0] if len(parts) == 1 else torch.cat(parts)
     _Tree(flat, [part.numel() for part in parts], group, ranks, tag).run()
-    for tensor, part in zip(tensors, flat.split([part.numel() for part in parts])):
-        if part.data_ptr() != tensor.data_ptr():
-            tensor.detach().copy_(part.view(tensor.shape))
+    offset = 0
+    for tensor in tensors:
+        result = flat.narrow(0, offset, tensor.numel())
+        offset += tensor.numel()
+        if result.data_ptr() != tensor.data_ptr():
+            tensor.detach().copy_(result.view(tensor.shape))
 
 
 class _Tree:
@@ -112,7 +115,8 @@ class _Tree:
         segments = list(self._segments(held))
         products = torch.zeros(len(segments), 3, dtype=torch.float64, device=out.device)
         for row, segment in zip(products, segments):
-            for a, b in _chunks(first[segment], second[segment]):
+            for chunk in _chunks(first[segment], second[segment]):
+                a, b = (each.double() for each in chunk)
                 row += torch.stack([a @ b, a @ a, b @ b])
         distance = 1
         while distance < members:
@@ -122,9 +126,8 @@ class _Tree:
             distance *= 2
         for (dot, norm_a, norm_b), segment in zip(products.tolist(), segments):
             factor_a, factor_b = _factor(dot, norm_a), _factor(dot, norm_b)
-            targets = out[segment].split(_CHUNK)
-            for target, (a, b) in zip(targets, _chunks(first[segment], second[segment])):
-                target.copy_(a.mul_(factor_a).add_(b.mul_(factor_b)))
+            for target, a, b in _chunks(out[segment], first[segment], second[segment]):
+                target.copy_(a.double() * factor_a + b.double() * factor_b)
 
     def _segments(self, held: slice) -> Iterator[slice]:
         """Where each vector lies in ``held``, counted from its start; empty where it does not."""
@@ -145,10 +148,10 @@ class _Tree:
             work.wait()
 
 
-def _chunks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Both in double precision, piece by piece; copies also where they were so before."""
-    for a, b in zip(first.split(_CHUNK), second.split(_CHUNK)):
-        yield a.to(torch.float64, copy=True), b.to(torch.float64, copy=True)
+def _chunks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Views of vectors of one length, piece by piece."""
+    for start in range(0, vectors[0].numel(), _CHUNK):
+        yield tuple(vector[start : start + _CHUNK] for vector in vectors)
 
 
 def _factor(dot: float, norm: float) -> float:

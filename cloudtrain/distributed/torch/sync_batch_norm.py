@@ -1,0 +1,144 @@
+"""Batch normalization over the batches of all ranks."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch._reduction import Sum
+from cloudtrain.distributed.torch.collectives import allreduce_
+
+_numbers = itertools.count()
+
+
+class SyncBatchNorm(_BatchNorm):
+    """``torch.nn.BatchNorm1d`` to ``3d``, with the statistics of the joined batch of all ranks.
+
+    Ranks may have batches of different sizes, also empty ones. In evaluation it is the plain layer, except
+    that without tracked statistics it takes those of the joined batch, as in training. All ranks make their
+    layers in the same order. Gradients of weight and bias are this rank's share, for an optimizer that sums
+    or averages them.
+
+    Args:
+        num_features: channels, the second dimension of the input.
+        eps: added to the variance.
+        momentum: weight of the new batch in the running statistics; None weighs all batches alike.
+        affine: whether there are a weight and a bias to learn.
+        track_running_stats: whether there are running statistics.
+
+    Raises:
+        InvalidArgument: from a call, where the input is not floating-point of shape ``(rows, num_features,
+            ...)``, or where the joined batch has fewer than two values a channel. Also a ValueError.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        super().__init__(num_features, eps, momentum, affine, track_running_stats)
+        self._name = f"sync_batch_norm.{next(_numbers)}"
+
+    def forward(self, input: Tensor) -> Tensor:
+        batch_statistics = self.training or not self.track_running_stats
+        if not batch_statistics or _session.size() == 1:
+            return super().forward(input)
+        self._check_input_dim(input)
+        output, mean, variance, count = _Normalize.apply(  # type: ignore[no-untyped-call]
+            input, self.weight, self.bias, self.eps, self._name
+        )
+        if self.training and self.track_running_stats:
+            self._track(mean, variance * count / (count - 1))
+        normalized: Tensor = output
+        return normalized
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise InvalidArgument(f"expected at least 2D input (got {input.dim()}D input)")
+        if input.size(1) != self.num_features or not input.is_floating_point():
+            raise InvalidArgument(
+                f"SyncBatchNorm expects floating-point input of shape (rows, {self.num_features}, ...), "
+                f"and got {input.dtype} of {tuple(input.shape)}"
+            )
+
+    def _track(self, mean: Tensor, variance: Tensor) -> None:
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        for running, new in ((self.running_mean, mean), (self.running_var, variance)):
+            assert running is not None
+            running.lerp_(new.to(running.dtype), factor)
+
+
+class _Normalize(torch.autograd.Function):
+    """The output; then mean and biased variance of each channel and its number of values, over all ranks.
+
+    The three are float64, in which sums and sums of squares over ranks lose nothing that matters.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, name: str
+    ) -> tuple[Tensor, ...]:
+        values = _wide(input)
+        own = values.numel() // values.size(1)
+        own_mean = _channel_sum(values) / max(own, 1)
+        own_squares = _channel_sum((values - _spread(own_mean, values)).square_())
+        mean = own_mean.double()
+        sums = torch.cat([own * mean, own_squares.double() + own * mean.square(), mean.new_tensor([own])])
+        allreduce_(sums, name=f"{name}.forward", op=Sum)
+        count = sums[-1]
+        if count < 2:
+            raise InvalidArgument(
+                f"Expected more than 1 value per channel when training, got {int(count)} on all ranks together"
+            )
+        mean, squares = (sums[:-1] / count).chunk(2)
+        variance = (squares - mean.square()).clamp_(min=0.0)
+        ctx.save_for_backward(input, weight, mean, torch.rsqrt(variance + eps), count)
+        ctx.name = name
+        ctx.mark_non_differentiable(mean, variance, count)
+        statistics = mean.to(values.dtype), variance.to(values.dtype)
+        weight, bias = (each if each is None else each.to(values.dtype) for each in (weight, bias))
+        output = nn.functional.batch_norm(values, *statistics, weight, bias, eps=eps)
+        return output.to(input.dtype), mean, variance, count
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        input, weight, mean, inverse_deviation, count = ctx.saved_tensors
+        values, gradient = _wide(input), _wide(gradient)
+        scale = _spread(inverse_deviation, values)
+        normalized = (values - _spread(mean, values)) * scale
+        sums = torch.cat([_channel_sum(gradient), _channel_sum(gradient * normalized)])
+        for_bias, for_weight = sums.chunk(2)
+        totals = allreduce_(sums.to(torch.float64, copy=True), name=f"{ctx.name}.backward", op=Sum)
+        gradient_mean, projection = (_spread(each, values) for each in (totals / count).chunk(2))
+        for_input = (gradient - gradient_mean - normalized * projection) * scale
+        if weight is None:
+            return for_input.to(input.dtype), None, None, None, None
+        for_input = for_input * _spread(weight, values)
+        return for_input.to(input.dtype), for_weight.to(weight.dtype), for_bias.to(weight.dtype), None, None
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    """At least in single precision."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+def _channel_sum(tensor: Tensor) -> Tensor:
+    return tensor.sum([0, *range(2, tensor.dim())])
+
+
+def _spread(channels: Tensor, like: Tensor) -> Tensor:
+    """One number a channel, of the type of ``like``, and of a shape that broadcasts over it."""
+    return channels.to(like.dtype).reshape(-1, *[1] * (like.dim() - 2))
