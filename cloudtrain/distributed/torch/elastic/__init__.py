@@ -1,0 +1,21 @@
+"""Training that goes on after ranks were lost: the API of Elastic Horovod on torchrun's elastic agent.
+
+    import cloudtrain.distributed.torch as hvd
+
+    @hvd.elastic.run
+    def train(state):
+        for state.batch in range(state.batch, batches):
+            ...
+            state.commit()
+
+    train(hvd.elastic.TorchState(model, optimizer, batch=0))
+
+Started by ``torchrun --max-restarts``, all ranks are started anew when one dies, and `run` brings them to the
+last commit.
+"""
+
+from cloudtrain.distributed.torch.elastic._run import HostsUpdatedInterrupt, run
+from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
+from cloudtrain.distributed.torch.elastic._state import ObjectState, State, TorchState
+
+__all__ = ["ElasticSampler", "HostsUpdatedInterrupt", "ObjectState", "State", "TorchState", "run"]

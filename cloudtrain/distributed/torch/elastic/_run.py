@@ -1,0 +1,86 @@
+"""Training as a function that is called again after a failure."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from typing import Any, Callable, TypeVar
+
+import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.torch.elastic._commits import CommitFile, commit_file
+from cloudtrain.distributed.torch.elastic._state import ObjectState, State
+from cloudtrain.errors import CloudtrainError
+
+T = TypeVar("T")
+
+MEET_SECONDS = 10.0
+"""How long ranks look for each other again after a failure. All have seen it: who lives comes soon. For the others
+the agent has to start all ranks anew, which it does when this rank gives up."""
+
+MOST_FAILURES = 3
+"""Failures in a row, without a commit in between, after which the cause is taken to last."""
+
+_runs = itertools.count()
+_log = logging.getLogger(__name__)
+
+
+class HostsUpdatedInterrupt(CloudtrainError, RuntimeError):
+    """Raised by a script, on all ranks: leave the function, call the reset callbacks, and enter it again.
+
+    Args:
+        skip_sync: the state is equal on all ranks as it is.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the ranks are to meet again")
+        self.skip_sync = skip_sync
+
+
+def run(func: Callable[..., T]) -> Callable[..., T]:
+    """Decorate a training function, whose first argument is a `State`, so that it survives lost ranks.
+
+    Before the function begins, its state is that of the newest commit that any host has, and equal on all ranks.
+    When a collective fails and all ranks live, they meet again and the function is called again with the state of
+    the last commit. Where a rank has died, the error passes on, so that torchrun's agent starts all ranks anew.
+
+    Raises:
+        CollectiveError: the ranks do not meet again, or fail again and again without a commit in between.
+    """
+
+    @functools.wraps(func)
+    def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
+        file = commit_file(next(_runs))
+        if isinstance(state, ObjectState) and state.resume(_for_this_rank(file)):
+            state.on_reset()
+        must_sync = True
+        failures, commits = 0, state._commits
+        while True:
+            try:
+                if must_sync:
+                    state.sync()
+                return func(state, *args, **kwargs)
+            except CollectiveError as error:
+                failures = failures + 1 if state._commits == commits else 1
+                commits = state._commits
+                if failures >= MOST_FAILURES:
+                    raise
+                _log.warning("going back to commit %d: %s", commits, error)
+                state.restore()
+                must_sync = True
+            except HostsUpdatedInterrupt as interrupt:
+                must_sync = not interrupt.skip_sync
+            hvd.shutdown()
+            hvd.init(start_timeout=MEET_SECONDS)
+            state.on_reset()
+
+    return wrapper
+
+
+def _for_this_rank(file: CommitFile | None) -> CommitFile | None:
+    """One rank of each host keeps the commits, so that losing a host loses none."""
+    if file is None or hvd.local_rank() != 0:
+        return None
+    file.sweep()
+    return file

@@ -1,0 +1,192 @@
+"""What a training remembers: in memory, and in a file of the host where an elastic agent restarts ranks."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Callable
+
+from torch import Tensor, nn, optim
+
+import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.torch.elastic._commits import Commit, CommitFile
+from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
+
+
+class State:
+    """Base of all states; a subclass gives `save`, `restore` and `sync`.
+
+    A direct subclass lives in memory only. For the values of an `ObjectState`, `run` keeps the last commit in a
+    file too.
+    """
+
+    def __init__(self) -> None:
+        self._reset_callbacks: list[Callable[[], None]] = []
+        self._commits = 0
+
+    def commit(self) -> None:
+        """Remember everything as it is now: after a failure, training goes on from here. For all ranks alike.
+
+        It costs time: every rank copies the state to host memory, and the first rank of a host may write it to a
+        file. Commit every some batches rather than after each.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        self.save()
+        self._commits += 1
+        self._keep()
+        self.check_host_updates()
+
+    def check_host_updates(self) -> None:
+        """Does nothing: when hosts come or go, torchrun's agent itself restarts the ranks."""
+
+    def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
+        """Functions to call after every reset, with the new world in place; say, to scale learning rates."""
+        self._reset_callbacks.extend(callbacks)
+
+    def on_reset(self) -> None:
+        """What `run` calls when the ranks have met again, before `sync`."""
+        self.reset()
+        for callback in self._reset_callbacks:
+            callback()
+
+    def save(self) -> None:
+        """Copy the state."""
+        raise NotImplementedError
+
+    def restore(self) -> None:
+        """Go back to the last copy."""
+        raise NotImplementedError
+
+    def sync(self) -> None:
+        """Make the state equal on all ranks."""
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """For a subclass that has to adapt to another world."""
+
+    def _keep(self) -> None:
+        """Write what was saved to where it survives this process."""
+
+
+class ObjectState(State):
+    """Attributes given by name. What has a ``state_dict`` is kept by that, anything else is copied."""
+
+    def __init__(self, **values: Any) -> None:
+        super().__init__()
+        self._names = list(values)
+        self._file: CommitFile | None = None
+        vars(self).update(values)
+        self.save()
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def save(self) -> None:
+        saved = {}
+        for name in self._names:
+            value = getattr(self, name)
+            saved[name] = _host_copy(value.state_dict()) if _is_stateful(value) else copy.deepcopy(value)
+        self._saved = saved
+
+    def restore(self) -> None:
+        self._load(copy.deepcopy(self._saved))
+
+    def sync(self) -> None:
+        """Take the state of the rank that has committed most, the lowest such rank; also what it did since."""
+        commits = hvd.allgather_object(self._commits, "number of commits")
+        self._commits = max(commits)
+        self._broadcast(commits.index(self._commits))
+        self.save()
+
+    def _broadcast(self, root: int) -> None:
+        self._broadcast_objects(self._names, root)
+
+    def _broadcast_objects(self, names: list[str], root: int) -> None:
+        values = {}
+        if hvd.rank() == root:
+            values = {name: getattr(self, name) for name in names}
+            values.update({name: item.state_dict() for name, item in values.items() if _is_stateful(item)})
+        self._load(hvd.broadcast_object(values, root, "state"))
+
+    def _load(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            current = getattr(self, name)
+            if _is_stateful(current):
+                current.load_state_dict(value)
+            else:
+                setattr(self, name, value)
+
+    def _keep(self) -> None:
+        if self._file is not None:
+            self._file.write(Commit(self._commits, self._saved))
+
+    def resume(self, file: CommitFile | None) -> bool:
+        """Keep commits in ``file``, and go back to the newest that any host has; `sync` is to follow.
+
+        Args:
+            file: None on ranks that keep none.
+
+        Returns:
+            whether any host has a commit.
+        """
+        self._file = file
+        commit = file.read() if file is not None else None
+        newest: int = max(hvd.allgather_object(commit.number if commit else 0, "number of commits"))
+        if commit is not None and commit.number == newest:
+            self._commits, self._saved = newest, commit.saved
+            self.restore()
+        return newest > 0
+
+
+class TorchState(ObjectState):
+    """The state of a training with PyTorch.
+
+        state = TorchState(model, optimizer, sampler=sampler, scheduler=scheduler, epoch=0, batch=0)
+
+    Models, optimizers, samplers, and whatever else has a ``state_dict`` and ``load_state_dict`` are brought back
+    in place; other values become new attributes.
+    """
+
+    def __init__(
+        self, model: nn.Module | None = None, optimizer: optim.Optimizer | None = None, **values: Any
+    ) -> None:
+        super().__init__(model=model, optimizer=optimizer, **values)
+
+    def commit(self) -> None:
+        for name in self._names:
+            if isinstance(value := getattr(self, name), ElasticSampler):
+                value.merge()
+        super().commit()
+
+    def _broadcast(self, root: int) -> None:
+        """Large tensors travel as tensors."""
+        objects = []
+        for name in self._names:
+            value = getattr(self, name)
+            if isinstance(value, nn.Module):
+                hvd.broadcast_parameters(value.state_dict(), root)
+            elif isinstance(value, optim.Optimizer):
+                hvd.broadcast_optimizer_state(value, root)
+            else:
+                objects.append(name)
+        self._broadcast_objects(objects, root)
+
+
+def _is_stateful(value: Any) -> bool:
+    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+
+
+def _host_copy(value: Any) -> Any:
+    """A copy whose tensors are on the CPU."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        copied = copy.copy(value)  # a module's state has attributes of its own
+        copied.update((key, _host_copy(item)) for key, item in value.items())
+        return copied
+    if type(value) in (list, tuple):
+        return type(value)(_host_copy(item) for item in value)
+    return copy.deepcopy(value)
