@@ -1,0 +1,168 @@
+"""Hosts that are linked by a network, made of Linux namespaces on this machine.
+
+A host has a name, an address, and an interface ``eth0`` that a cable (a veth pair) joins to a switch (a bridge
+in a namespace of its own). Like many machines it also has a ``docker0`` that leads nowhere, with the same
+address on every host. A program started on a host is process 1 of a process namespace: when it ends, the kernel
+kills all that it left, as when a container ends.
+
+Nothing has a name outside, so two networks never meet. A namespace belongs to a process that ends when its pipe
+from this one is closed, however this one ends.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
+"""Programs that are needed, and the Debian package of each."""
+
+
+class NetworkError(Exception):
+    """There can be no hosts on this machine; the message says why."""
+
+
+class _Namespaces:
+    """Network, host name and mounts of one machine, held by a process that does nothing."""
+
+    def __init__(self, setup: str, *arguments: str) -> None:
+        script = f"{setup}\necho ready\nexec cat"
+        self._holder = subprocess.Popen(
+            ["unshare", "--net", "--uts", "--mount", "sh", "-ec", script, "sh", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != "ready\n":
+            _, errors = self._holder.communicate()
+            raise NetworkError(f"no namespaces can be made here: {errors.strip()}")
+
+    @property
+    def pid(self) -> int:
+        return self._holder.pid
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """``command``, to be run inside."""
+        return ["nsenter", f"--target={self.pid}", "--net", "--uts", "--mount", "--", *command]
+
+    def ip(self, arguments: str) -> None:
+        """Run ``ip`` inside. Raises NetworkError when it fails."""
+        command = self.command(["ip", *arguments.split()])
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+        if done.returncode:
+            raise NetworkError(f"ip {arguments}: {done.stderr.strip()}")
+
+    def close(self) -> None:
+        self._holder.communicate()
+
+
+class Program:
+    """A program that runs on a host, with everything it has started."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def wait(self, timeout: float) -> int:
+        """The exit code, as `subprocess.Popen` gives it. Raises subprocess.TimeoutExpired."""
+        return self._process.wait(timeout)
+
+    def terminate(self) -> None:
+        """SIGTERM to process 1, as ``docker stop`` does."""
+        outer = self._process.pid
+        [first] = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        os.kill(int(first), signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to all of its processes at once; to a program that has ended, nothing."""
+        self._process.kill()  # process 1 follows it (--kill-child), and the kernel kills the rest
+        self._process.wait()
+
+
+class Machine:
+    """One host of the network."""
+
+    def __init__(self, name: str, namespaces: _Namespaces, switch: _Namespaces, port: str) -> None:
+        self.name = name
+        self._namespaces = namespaces
+        self._switch = switch
+        self._port = port
+
+    def start(
+        self, command: Sequence[str], *, cwd: Path, env: Mapping[str, str], output: IO[bytes]
+    ) -> Program:
+        """Start ``command`` as process 1."""
+        first = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", *command]
+        inside = self._namespaces.command(["env", f"--chdir={cwd}", *first])
+        process = subprocess.Popen(
+            ["setpriv", "--pdeathsig=KILL", *inside],  # it ends with this process, whatever ends that
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        return Program(process)
+
+    def unplug(self) -> None:
+        """Pull out the cable: nobody is told, and no more packets arrive."""
+        self._switch.ip(f"link set {self._port} down")
+
+    def plug(self) -> None:
+        self._switch.ip(f"link set {self._port} up")
+
+
+class Network:
+    """The machines ``n1``, ``n2``, ... Use it as a context manager.
+
+    Raises:
+        NetworkError: a tool is missing, or namespaces are not permitted (root is needed).
+    """
+
+    def __init__(self, count: int, folder: Path) -> None:
+        """``folder`` takes the file ``/etc/hosts`` of the machines."""
+        self._count = count
+        self._hosts_file = folder / "hosts"
+        self._stack = ExitStack()
+        self.machines: list[Machine] = []
+
+    def __enter__(self) -> Network:
+        missing = [f"{tool} (Debian: {package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
+        if missing:
+            raise NetworkError(f"not installed: {', '.join(missing)}")
+        numbers = range(1, self._count + 1)
+        lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} n{number}" for number in numbers)]
+        self._hosts_file.write_text("\n".join(lines) + "\n")
+        with self._stack:  # closed again unless all of it could be made
+            switch = self._namespaces("ip link add br0 type bridge; ip link set br0 up")
+            self.machines = [self._machine(number, switch) for number in numbers]
+            self._stack = self._stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _machine(self, number: int, switch: _Namespaces) -> Machine:
+        host = self._namespaces(
+            'hostname "$1"; mount --bind "$2" /etc/hosts; ip link set lo up; '
+            "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up",
+            f"n{number}",
+            str(self._hosts_file),
+        )
+        port = f"port{number}"
+        switch.ip(f"link add {port} type veth peer name eth0 netns {host.pid}")
+        switch.ip(f"link set {port} master br0 up")
+        host.ip(f"address add 10.77.0.{number}/24 dev eth0")
+        host.ip("link set eth0 up")
+        return Machine(f"n{number}", host, switch, port)
+
+    def _namespaces(self, setup: str, *arguments: str) -> _Namespaces:
+        namespaces = _Namespaces(setup, *arguments)
+        self._stack.callback(namespaces.close)
+        return namespaces

@@ -1,0 +1,88 @@
+"""Whatever ends badly on one of two hosts ends on both, soon, and neither says success."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hosts_job import HostsJob, StartJob
+
+from cloudtrain.contract import FailureClass
+
+RANK_3 = """
+import os, sys, time
+print("started", flush=True)
+if os.environ["RANK"] == "3":
+    {ending}
+time.sleep(100)
+"""
+
+ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
+    "exit-5": ("sys.exit(5)", {"exit_code": 5, "failure_class": FailureClass.USER_ERROR}),
+    "system-exit-7": ("raise SystemExit(7)", {"exit_code": 7, "exception_type": None}),
+    "exception": (
+        "raise OSError('no errno')",
+        {"exit_code": 1, "exception_type": "OSError", "message": "no errno"},
+    ),
+    "kill-9": (
+        "os.kill(os.getpid(), 9)",
+        {"exit_code": 137, "signal": 9, "failure_class": FailureClass.KILLED},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ENDINGS)
+def test_one_rank_ends_badly(start_job: StartJob, launch: dict[str, Any], case: str) -> None:
+    ending, expected = ENDINGS[case]
+    job = start_job(RANK_3.format(ending=ending), launch)
+    assert job.wait() == [expected["exit_code"]] * 2, job.output()
+    for part in job.parts:
+        report = part.failure()
+        assert (report.rank, report.host) == (3, "n2")
+        assert {name: getattr(report, name) for name in expected} == expected
+        assert part.paths.failure.read_text().startswith("rank 3 on n2 ")
+        assert not part.paths.success.exists()
+
+
+@pytest.mark.parametrize("victim", ["n1", "n2"])
+def test_a_host_is_killed(start_job: StartJob, launch: dict[str, Any], victim: str) -> None:
+    job = start_job(RANK_3.format(ending="pass"), launch)
+    job.wait_for("started", 4)
+    job.part(victim).program.kill()
+    job.wait(30)
+    [left] = {"n1", "n2"} - {victim}
+    assert_lost(job, left, victim)
+    assert not job.part(victim).paths.success.exists()
+    assert not job.part(victim).paths.failure.exists()  # it had no time to say anything
+
+
+def test_the_cable_is_pulled_out(start_job: StartJob, launch: dict[str, Any]) -> None:
+    """No connection ends, and no packet arrives: only the silence tells."""
+    job = start_job(RANK_3.format(ending="pass"), launch)
+    job.wait_for("started", 4)
+    job.part("n2").machine.unplug()
+    job.wait(60)
+    assert_lost(job, "n1", "n2")
+    assert_lost(job, "n2", "n1")
+
+
+def test_a_cable_that_is_out_for_two_seconds_harms_nobody(
+    start_job: StartJob, launch: dict[str, Any]
+) -> None:
+    job = start_job("import time; print('started', flush=True); time.sleep(5)", launch)
+    job.wait_for("started", 4)
+    job.part("n2").machine.unplug()
+    time.sleep(2)
+    job.part("n2").machine.plug()
+    assert job.wait(60) == [0, 0], job.output()
+
+
+def assert_lost(job: HostsJob, left: str, victim: str) -> None:
+    """The host that is left ends badly and says which host it lost."""
+    part = job.part(left)
+    report = part.failure()
+    assert (report.failure_class, report.host) == (FailureClass.HOST_LOST, victim), report
+    assert f"host {victim} was lost" in part.paths.failure.read_text()
+    assert part.program.wait(0) == report.exit_code == 1
+    assert not part.paths.success.exists()

@@ -1,0 +1,88 @@
+"""What the ranks on two hosts are given, and how a job that ends well ends."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hosts_job import StartJob
+
+TELLS = """
+import json, os, socket, sys
+names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "SM_CURRENT_HOST", "MASTER_ADDR")
+told = {name: os.environ[name] for name in names}
+told.update(hostname=socket.gethostname(), arguments=sys.argv[1:], port=os.environ["MASTER_PORT"])
+with open(f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{told['RANK']}.json", "w") as file:
+    json.dump(told, file)
+"""
+AWKWARD = """it's "quoted" $(id) `x` \\ ;|&
+ü"""
+
+
+def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: dict[str, Any]) -> None:
+    job = start_job(TELLS, launch, hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3})
+    assert job.wait() == [0, 0], job.output()
+    print(f"\na trivial job on two hosts: {job.seconds:.1f} s")
+    ranks = []
+    for part in job.parts:
+        assert part.paths.success.exists()
+        assert not part.paths.failure.exists()
+        ranks += [json.loads(path.read_text()) for path in sorted(part.paths.output_data.iterdir())]
+    assert ranks == [
+        {
+            "RANK": str(rank),
+            "WORLD_SIZE": "4",
+            "LOCAL_RANK": str(rank % 2),
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": str(rank // 2),
+            "SM_CURRENT_HOST": f"n{rank // 2 + 1}",
+            "MASTER_ADDR": "n1",
+            "hostname": f"n{rank // 2 + 1}",
+            "arguments": ["--epochs", "3", "--note", AWKWARD, "--version", "1.10"],
+            "port": ranks[0]["port"],
+        }
+        for rank in range(4)
+    ]
+
+
+def test_ranks_reach_each_other_over_the_network(start_job: StartJob, launch: dict[str, Any]) -> None:
+    job = start_job(
+        """
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        tensor = torch.tensor([10 ** dist.get_rank()])
+        dist.all_reduce(tensor)
+        print("sum", tensor.item(), flush=True)
+        dist.destroy_process_group()
+        """,
+        launch,
+    )
+    assert job.wait(120) == [0, 0], job.output()
+    assert job.output().count("sum 1111\n") == 4
+
+
+def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: dict[str, Any]) -> None:
+    job = start_job(
+        """
+        import os, signal, sys, time
+
+        def stop(number, frame):
+            time.sleep(1)  # longer than mpirun and torchrun would wait
+            print("saved", flush=True)
+            sys.exit(0)
+
+        signal.signal(signal.SIGTERM, stop)
+        print("started", flush=True)
+        time.sleep(100)
+        """,
+        launch,
+    )
+    job.wait_for("started", 4)
+    job.part("n2").program.terminate()
+    assert job.wait(30) == [143, 143], job.output()
+    assert job.output().count("saved") == 4
+    for part in job.parts:
+        assert not part.paths.success.exists()
+        assert not part.paths.failure.exists()
