@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+import os
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -65,26 +66,28 @@ def start_rendezvous(
         PlatformError: it does not start.
     """
     plan = ",".join(f"{host}:{ranks_per_host}" for host in hosts)
-    server = subprocess.Popen(
-        [python, "-m", _SERVER_MODULE, plan],
-        cwd=_ELSEWHERE,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    assert server.stdout is not None
-    with server.stdout as output:
-        if select.select([output], [], [], START_SECONDS)[0]:
-            said = output.readline()
-            if said.strip().isdigit():
-                return server, int(said)
-            said += output.read()
-        else:
-            said = f"nothing was heard of it for {START_SECONDS:.0f} s".encode()
-    server.kill()
-    server.wait()
+    answer, its_end = os.pipe()
+    try:
+        server = subprocess.Popen(
+            [python, "-m", _SERVER_MODULE, plan, str(its_end)],
+            cwd=_ELSEWHERE,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=(its_end,),
+        )
+    finally:
+        os.close(its_end)
+    with open(answer, "rb") as file, server.stdout as output:  # type: ignore[union-attr]
+        in_time = select.select([file], [], [], START_SECONDS)[0]
+        port = file.read() if in_time else b""
+        if port:
+            return server, int(port)
+        server.kill()
+        server.wait()
+        said = output.read() if in_time else f"it takes more than {START_SECONDS:.0f} s".encode()
     why = said.decode(errors="backslashreplace").strip().splitlines()[-1:]  # of a traceback, the error
     raise PlatformError(
         f"Horovod's rendezvous server does not start: {''.join(why) or 'it ended without a word'}",
