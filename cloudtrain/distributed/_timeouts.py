@@ -9,6 +9,8 @@ from cloudtrain.distributed.errors import InvalidArgument
 
 START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
 COLLECTIVE_TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
+STALL_WARNING = "CLOUDTRAIN_STALL_WARNING"
+HOROVOD_STALL_WARNING = "HOROVOD_STALL_CHECK_TIME_SECONDS"
 
 
 def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
@@ -19,6 +21,14 @@ def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
 def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
     """Seconds that one collective may take; 1800 if not set, as in ``torch.distributed``."""
     return _seconds(environ, COLLECTIVE_TIMEOUT, 1800.0)
+
+
+def warn_after(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds after which a line tells of a collective that waits for ranks; 60 if not set, as in Horovod."""
+    for variable in (STALL_WARNING, HOROVOD_STALL_WARNING):
+        if variable in environ:
+            return _seconds(environ, variable, 60.0)
+    return 60.0
 
 
 def _seconds(environ: Mapping[str, str], variable: str, default: float) -> float:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.torch._handle import Handle, label, reported
+from cloudtrain.distributed.torch._handle import Handle, reported
 from cloudtrain.distributed.torch._reduction import scale_
 from cloudtrain.distributed.torch.compression import Compressor
 
@@ -76,7 +76,7 @@ class Bucket:
 
     def launch(self, compression: type[Compressor], postscale: float) -> None:
         """Start to sum the buffer over all ranks, then to multiply it by ``postscale``."""
-        what = label("allreduce", f"gradients {self.slots[0].name} ... {self.slots[-1].name}")
+        what = f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
         wire, context = compression.compress(self.flat)
         with reported(what):
             work: Any = dist.all_reduce(wire, async_op=True)

@@ -3,80 +3,115 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.torch import _session
-from cloudtrain.distributed.torch._handle import Handle, reported
+from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._handle import Handle, Works
+from cloudtrain.distributed.torch._operation import (
+    alone,
+    as_bytes,
+    eager,
+    from_payload,
+    submit,
+    to_payload,
+    type_name,
+)
 
-_MOST_DIMENSIONS = 15
 
+def gather_tensors(
+    tensors: Sequence[Tensor], name: str | None, process_set: ProcessSet
+) -> tuple[Handle, list[list[int]]]:
+    """Start to join tensors along the first dimension; the result is their list.
 
-def exchange_shapes(tensor: Tensor, label: str) -> list[list[int]]:
-    """The shape of ``tensor`` on every rank, by rank.
-
-    Raises:
-        CollectiveError: the ranks disagree in more than the first dimension; every rank raises it.
+    Also the rows that each rank gives, by tensor: known once the result is.
     """
-    session = _session.current()
-    if session.alone:
-        return [list(tensor.shape)]
-    own = torch.zeros(1 + _MOST_DIMENSIONS, dtype=torch.int64)
-    own[: 1 + tensor.dim()] = torch.tensor([tensor.dim(), *tensor.shape])
-    own = own.to(session.control_device())
-    records = [torch.empty_like(own) for _ in range(session.world.size)]
-    with reported(label):
-        dist.all_gather(records, own)
-    shapes = [record[1 : 1 + record[0]] for record in (row.tolist() for row in records)]
-    if any(shape[1:] != shapes[0][1:] or len(shape) != len(shapes[0]) for shape in shapes):
-        listed = ", ".join(f"rank {rank}: {tuple(shape)}" for rank, shape in enumerate(shapes))
-        raise CollectiveError(
-            f"{label}: shapes may differ in the first dimension only, but are {listed}",
-            hint="Give the same tensor on all ranks.",
-        )
-    return shapes
+    parts = [
+        _Part(tensor.detach().contiguous().reshape(tensor.shape or (1,)), process_set) for tensor in tensors
+    ]
+    rows = [part.rows for part in parts]
 
+    def finish() -> list[Tensor]:
+        return [part.result() for part in parts]
 
-def gather(tensor: Tensor, label: str) -> tuple[Handle, list[int]]:
-    """Start a gather along the first dimension; also the rows that each rank gives.
+    if alone(process_set):
+        for part in parts:
+            part.rows.append(part.own.shape[0])
+            part.total = part.own.clone()
+        return Handle("allgather", None, finish), rows
 
-    Every type travels as bytes, so that all that torch can hold can be gathered.
-    """
-    session = _session.current()
-    own = tensor.detach().contiguous().reshape(tensor.shape or (1,))
-    shapes = exchange_shapes(own, label)
-    rows = [shape[0] for shape in shapes]
-    total = own.clone() if session.alone else own.new_empty((sum(rows), *own.shape[1:]))
-    if session.alone or total.numel() == 0:
-        return Handle(label, None, lambda: total), rows
+    def launch(group: Any, verdict: Verdict) -> Any:
+        return Works([part.launch(group, given) for part, given in zip(parts, zip(*verdict.own))])
 
-    row_bytes = math.prod(own.shape[1:]) * own.element_size()
-    longest = max(rows) * row_bytes
-    even = len(set(rows)) == 1
-    padded = (
-        as_bytes(own) if even else torch.cat([as_bytes(own), _bytes(longest - as_bytes(own).numel(), own)])
+    def arrived(verdict: Verdict) -> None:
+        parts[0].arrived([given[0] for given in verdict.own], verdict.payload)
+
+    one = len(parts) == 1
+    shapes = [["rows", *part.own.shape[1:]] for part in parts]
+    types = [type_name(part.own) for part in parts]
+    equal = {
+        "shape": shapes[0] if one else shapes,
+        "type": types[0] if one else types,
+        "device": parts[0].own.device.type,
+    }
+    handle = submit(
+        "allgather",
+        name,
+        process_set,
+        equal,
+        launch,
+        finish,
+        own=[part.own.shape[0] for part in parts],
+        payload=to_payload(parts[0].own) if one and eager(parts[0].own) else None,
+        arrived=arrived,
+        device=parts[0].own.device,
     )
-    arrivals = as_bytes(total) if even else _bytes(longest * len(rows), own)
-    chunks = [arrivals.narrow(0, rank * longest, longest) for rank in range(len(rows))]
-    with reported(label):
-        work: Any = dist.all_gather(chunks, padded, async_op=True)
+    return handle, rows
 
-    def finish() -> Tensor:
+
+class _Part:
+    """One tensor on its way. Every type travels as bytes, so that all that torch can hold can be gathered."""
+
+    def __init__(self, own: Tensor, process_set: ProcessSet) -> None:
+        self.own = own
+        self.rows: list[int] = []
+        self.total: Tensor | None = None
+        self._process_set = process_set
+        self._chunks: list[Tensor] = []
+        self._row_bytes = math.prod(own.shape[1:]) * own.element_size()
+
+    def arrived(self, rows: Sequence[int], payload: bytes | None) -> None:
+        self.rows.extend(rows)
+        if payload is not None:
+            self.total = from_payload(payload, self.own.dtype).reshape(sum(rows), *self.own.shape[1:])
+
+    def launch(self, group: Any, rows: Sequence[int]) -> Any:
+        self.arrived(rows, None)
+        self.total = self.own.new_empty((sum(rows), *self.own.shape[1:]))
+        longest = max(rows) * self._row_bytes
+        if not longest:
+            return Works([])
+        flat = as_bytes(self.own)
+        even = len(set(rows)) == 1
         if not even:
-            torch.cat([chunk[: n * row_bytes] for chunk, n in zip(chunks, rows)], out=as_bytes(total))
-        return total
+            flat = torch.cat([flat, flat.new_empty(longest - flat.numel())])
+        arrivals = as_bytes(self.total) if even else flat.new_empty(longest * len(rows))
+        chunks = [arrivals.narrow(0, rank * longest, longest) for rank in range(len(rows))]
+        if not even:
+            self._chunks = chunks
+        return dist.all_gather(chunks, flat, group, async_op=True)
 
-    return Handle(label, work, finish), rows
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """A flat view of a contiguous tensor's memory."""
-    return tensor.reshape(-1).view(torch.uint8)
-
-
-def _bytes(count: int, like: Tensor) -> Tensor:
-    return torch.empty(count, dtype=torch.uint8, device=like.device)
+    def result(self) -> Tensor:
+        assert self.total is not None
+        if self._chunks:
+            arrived = zip(self._chunks, self.rows)
+            torch.cat([chunk[: n * self._row_bytes] for chunk, n in arrived], out=as_bytes(self.total))
+        if self.total.is_cuda:
+            # made on another stream
+            self.total.record_stream(torch.cuda.current_stream(self.total.device))
+        return self.total

@@ -1,62 +1,91 @@
-"""A collective under way, and the one error it ends in when the backend fails."""
+"""A collective under way, and the one error it ends in when something fails."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import re
+import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from torch import Tensor
+from torch.distributed import Work
 
 from cloudtrain import observe
 from cloudtrain.contract.failure import first_line
+from cloudtrain.distributed._control import Pending
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.torch import _session
 
-_numbers = itertools.count()
 _SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
-
-
-def label(kind: str, name: str | None) -> str:
-    """What to call one operation in an error: its kind and its tensor, as Horovod names it."""
-    return f"{kind} of {name or f'{kind}.noname.{next(_numbers)}'}"
+_LOSS_SECONDS = 1.0
+"""How long the news that a rank has died may take longer than the failure that its death caused."""
 
 
 class Handle:
-    """Give it to `synchronize` or `poll`.
+    """Give it to `synchronize` or `poll`; a call waits for the result too.
 
     Args:
         label: the operation's name in errors.
-        work: what the backend runs; None where nothing is to be waited for.
+        work: what the backend runs, or what the ranks have to agree on before; None where nothing is to be
+            waited for.
         finish: gives the result once the work is done.
     """
 
-    def __init__(self, label: str, work: Any, finish: Callable[[], Tensor]) -> None:
+    def __init__(self, label: str, work: Work | Pending | None, finish: Callable[[], Any]) -> None:
         self._label = label
         self._work = work
-        self._finish: Callable[[], Tensor] | None = finish
-        self._output: Tensor | None = None
+        self._finish: Callable[[], Any] | None = finish
+        self._output: Any = None
 
     def done(self) -> bool:
-        return self._work is None or bool(self._work.is_completed())
+        """Whether `wait` would return at once."""
+        work: Any = self._work
+        if isinstance(work, Pending):
+            if not work.begun:
+                return False
+            work = work.work
+        return work is None or bool(work.is_completed())
 
-    def wait(self) -> Tensor:
+    def wait(self) -> Any:
         """The result; a second call gives it again. Raises CollectiveError."""
         if self._finish is not None:
             with reported(self._label):
-                if self._work is not None:
-                    self._work.wait()
+                work: Any = self._work
+                if isinstance(work, Pending):
+                    work = _session.current().engine.wait(work)
+                if work is not None:
+                    work.wait()
             self._output = self._finish()
             self._finish = self._work = None
-        assert self._output is not None
         return self._output
+
+    __call__ = wait
+
+    def then(self, change: Callable[[Any], Any]) -> Handle:
+        """This handle, with ``change`` of its result as its result."""
+        finish = self._finish
+        assert finish is not None
+        self._finish = lambda: change(finish())
+        return self
+
+
+class Works:
+    """Several pieces of work as one."""
+
+    def __init__(self, works: list[Any]) -> None:
+        self._works = works
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def wait(self) -> None:
+        for work in self._works:
+            work.wait()
 
 
 @contextlib.contextmanager
 def reported(label: str) -> Iterator[None]:
-    """A failure of the backend becomes a CollectiveError that names the operation and this rank."""
+    """A failure of the backend becomes a CollectiveError that names the operation and the ranks."""
     observe.beat()
     try:
         yield
@@ -65,7 +94,23 @@ def reported(label: str) -> Iterator[None]:
     except RuntimeError as error:
         reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
         raise CollectiveError(
-            f"{label} failed on rank {_session.rank()}: {reason}",
-            hint="Another rank died, hangs, or called another collective; look at its log.",
+            f"{label} failed on rank {_session.rank()}: {_culprits() or reason}",
+            hint="Look at the log of that rank; another one died, hangs, or called another collective.",
         ) from error
     observe.beat()
+
+
+def _culprits() -> str:
+    """Which ranks have died, or else where the others are; empty if nothing is known."""
+    engine = _session.current().engine
+    deadline = time.monotonic() + _LOSS_SECONDS
+    while not engine.lost and time.monotonic() < deadline:
+        time.sleep(0.02)
+    if engine.lost:
+        return "; ".join(f"rank {rank} {why}" for rank, why in sorted(engine.lost.items()))
+    places = engine.places()
+    silent = [rank for rank in range(_session.size()) if rank not in places]
+    behind = {rank: place for rank, place in places.items() if place != places.get(_session.rank())}
+    parts = [f"ranks {silent} do not answer"] if silent else []
+    parts += [f"rank {rank} is at {place or 'no collective'}" for rank, place in sorted(behind.items())]
+    return "; ".join(parts)

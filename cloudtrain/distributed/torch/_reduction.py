@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,16 +15,17 @@ from cloudtrain.distributed.errors import InvalidArgument
 
 
 class ReduceOp(IntEnum):
-    """Horovod's operations, with its numbers (2 is Adasum)."""
+    """Horovod's operations, with its numbers."""
 
     Average = 0
     Sum = 1
+    Adasum = 2
     Min = 3
     Max = 4
     Product = 5
 
 
-Average, Sum, Min, Max, Product = ReduceOp
+Average, Sum, Adasum, Min, Max, Product = ReduceOp
 
 _BACKEND_OPS = {
     # Gloo has no average, and NCCL's rounds integers its own way: sum, then divide.
@@ -50,6 +53,34 @@ def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
         raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
 
 
+def wire_type(dtype: torch.dtype) -> torch.dtype:
+    """What a tensor travels as."""
+    return _WIRE_TYPES.get(dtype, dtype)
+
+
+def combine_payloads(equal: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
+    """Small tensors of all ranks, reduced in order of rank; a rank that gives none counts as zeros."""
+    first = equal["type"] if isinstance(equal["type"], str) else equal["type"][0]
+    dtype = wire_type(getattr(torch, first))
+    op = ReduceOp[equal["operation"]]
+    given = [torch.frombuffer(bytearray(p), dtype=dtype) for p in payloads if p is not None]
+    if len(given) < len(payloads) and op not in (Average, Sum):
+        given.append(torch.zeros_like(given[0]))
+    total = given[0]
+    for other in given[1:]:
+        _IN_PLACE[op](total, other)
+    return total.view(torch.uint8).numpy().tobytes()
+
+
+_IN_PLACE = {
+    Average: Tensor.add_,
+    Sum: Tensor.add_,
+    Min: lambda total, other: torch.minimum(total, other, out=total),
+    Max: lambda total, other: torch.maximum(total, other, out=total),
+    Product: Tensor.mul_,
+}
+
+
 def backend_op(op: ReduceOp) -> dist.ReduceOp.RedOpType:
     return _BACKEND_OPS[op]
 
@@ -60,7 +91,7 @@ def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
     Args:
         keep: never share memory with ``tensor``.
     """
-    wire = tensor.detach().to(_WIRE_TYPES.get(tensor.dtype, tensor.dtype)).contiguous()
+    wire = tensor.detach().to(wire_type(tensor.dtype)).contiguous()
     return wire.clone() if keep and wire.data_ptr() == tensor.data_ptr() else wire
 
 

@@ -53,6 +53,12 @@ def join(world: World, backend: str | None, start_timeout: float, timeout: float
         raise CollectiveError(f"{where}: backend {backend!r} failed: {first_line(str(error))}") from error
 
 
+def shared_store() -> Any:
+    """A store of all ranks of the default process group, fresh at every call."""
+    store = dist.distributed_c10d._get_default_store()
+    return dist.PrefixStore(f"cloudtrain-control/{next(_meetings)}", store)  # type: ignore[attr-defined]
+
+
 @functools.lru_cache(maxsize=1)
 def _server(world: World, timeout: float) -> Any:
     """Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again.

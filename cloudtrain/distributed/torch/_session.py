@@ -1,19 +1,40 @@
-"""From ``init`` to ``shutdown``: the world, and the process group that joins its ranks."""
+"""From ``init`` to ``shutdown``: the world, its process sets, and what joins their ranks."""
 
 from __future__ import annotations
 
 import atexit
 import os
-from dataclasses import dataclass
+import socket
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
 from importlib import import_module
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from cloudtrain.distributed import _timeouts
-from cloudtrain.distributed.errors import NotInitialized
-from cloudtrain.distributed.torch._rendezvous import join
+from cloudtrain.distributed._control import Engine
+from cloudtrain.distributed._control.meeting import connect
+from cloudtrain.distributed._control.messages import GLOBAL
+from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.world import World
+
+global_process_set = ProcessSet(None)
+"""All ranks."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """One process set's groups of ``torch.distributed``; both have the same ranks."""
+
+    ordered: Any
+    """For what all ranks run in the same order by themselves."""
+    negotiated: Any
+    """For what they run in the order of verdicts."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +43,12 @@ class Session:
 
     world: World
     owns_group: bool
+    engine: Engine
+    timeout: float
+    """Seconds that one collective may take."""
+    groups: dict[int, Groups] = field(default_factory=dict)
+    """By process set."""
+    sets: list[ProcessSet] = field(default_factory=list)
 
     @property
     def alone(self) -> bool:
@@ -29,9 +56,22 @@ class Session:
 
     def control_device(self) -> torch.device:
         """Where the group can send small things (shapes, pickles): the CPU if it has a backend for it."""
-        if "cpu" in dist.get_backend_config():
+        if self.alone or "cpu" in dist.get_backend_config():
             return torch.device("cpu")
         return torch.device("cuda", torch.cuda.current_device())
+
+    def set_id(self, process_set: ProcessSet) -> int:
+        """Raises InvalidArgument where this rank is not in the set, or nobody knows the set."""
+        if not isinstance(process_set, ProcessSet):
+            raise InvalidArgument(f"process_set={process_set!r} is not a ProcessSet")
+        process_set.rank()
+        assert process_set.process_set_id is not None
+        return process_set.process_set_id
+
+    def open_groups(self, ranks: list[int]) -> Groups:
+        """To be called by all ranks of the world, in the same order."""
+        limit = timedelta(seconds=self.timeout)
+        return Groups(dist.new_group(ranks, timeout=limit), dist.new_group(ranks, timeout=limit))
 
 
 _session: Session | None = None
@@ -45,7 +85,12 @@ def current() -> Session:
 
 
 def init(
-    *, backend: str | None = None, start_timeout: float | None = None, timeout: float | None = None
+    comm: Any = None,
+    process_sets: Iterable[ProcessSet] | str | None = None,
+    *,
+    backend: str | None = None,
+    start_timeout: float | None = None,
+    timeout: float | None = None,
 ) -> None:
     """Join the ranks of the job; a second call does nothing.
 
@@ -53,40 +98,89 @@ def init(
     rank, and no process group is made. A process group that the script itself made is used as it is.
 
     Args:
+        comm: Horovod's; None, or a list of all ranks. For some of the ranks make process sets.
+        process_sets: made known to all ranks at once; the same on all ranks. Others may be added later
+            (in Horovod only with ``process_sets="dynamic"``, which is taken as an empty list here).
         backend: of ``torch.distributed``; else Gloo for CPU tensors and, where there is CUDA, NCCL for GPU
             tensors. Then the current CUDA device becomes number ``local_rank``, if there is one.
         start_timeout: seconds to wait for the other ranks; else ``CLOUDTRAIN_START_TIMEOUT``, else 300.
         timeout: seconds that one collective may take; else ``CLOUDTRAIN_COLLECTIVE_TIMEOUT``, else 1800.
 
     Raises:
-        InvalidArgument: the environment contradicts itself.
+        InvalidArgument: the environment or an argument contradicts itself.
         CollectiveError: the ranks did not meet; says where, and which are missing.
     """
     global _session
     if _session is not None:
         return
-    if dist.is_initialized():
-        _session = Session(_world_of_group(), owns_group=False)
-        return
-    world = World.from_environ()
+    owns_group = not dist.is_initialized()
+    world = World.from_environ() if owns_group else _world_of_group()
+    if comm is not None and (not isinstance(comm, list) or sorted(comm) != list(range(world.size))):
+        raise InvalidArgument(
+            f"comm={comm!r}: a job of {world.size} ranks is joined by all of them",
+            hint="Use init(process_sets=[ProcessSet([...])]) for some of the ranks.",
+        )
     start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
     timeout = _timeouts.collective_timeout() if timeout is None else timeout
     if torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
+    from cloudtrain.distributed.torch._standing_in import stand_in
+
+    session = Session(world, owns_group and world.size > 1, Engine(stand_in, timeout), timeout)
     if world.size > 1:
         # Optimizers import it sooner or later, and its functions' default arguments keep the group there is at
         # that moment: shutdown() could not end the group's threads then, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
-        join(world, backend, start_timeout, timeout)
-    _session = Session(world, owns_group=world.size > 1)
+        if owns_group:
+            join(world, backend, start_timeout, timeout)
+        _join_control(session, start_timeout)
+    global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
+    _session = session
+    if process_sets is not None and process_sets != "dynamic":
+        from cloudtrain.distributed.torch.process_sets import add_process_set
+
+        for process_set in process_sets:
+            assert isinstance(process_set, ProcessSet), process_sets
+            add_process_set(process_set)
+
+
+def _join_control(session: Session, start_timeout: float) -> None:
+    from cloudtrain.distributed.torch._operation import combine
+
+    world = session.world
+    try:
+        connect(
+            session.engine,
+            shared_store(),
+            world.rank,
+            world.size,
+            world.master_addr or socket.gethostname(),
+            combine,
+            start_timeout=start_timeout,
+            timeout=session.timeout,
+            warn_after=_timeouts.warn_after(),
+        )
+        ranks = list(range(world.size))
+        negotiated = dist.new_group(ranks, timeout=timedelta(seconds=session.timeout))
+        session.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
+    except BaseException:
+        if session.owns_group:
+            dist.destroy_process_group()
+        raise
 
 
 def shutdown() -> None:
     """Leave the group; ``init`` may follow. A group that the script itself made is left alone."""
     global _session
-    if _session is not None and _session.owns_group and dist.is_initialized():
+    session, _session = _session, None
+    if session is None:
+        return
+    for process_set in [global_process_set, *session.sets]:
+        process_set.detach()
+    if not session.alone:
+        session.engine.close()
+    if session.owns_group and dist.is_initialized():
         dist.destroy_process_group()
-    _session = None
 
 
 atexit.register(shutdown)
@@ -127,7 +221,15 @@ def cross_size() -> int:
     return current().world.cross_size
 
 
+def is_homogeneous() -> bool:
+    """Whether every host has the same number of ranks."""
+    world = current().world
+    return world.local_size * world.cross_size == world.size
+
+
 def _world_of_group() -> World:
-    """The group knows its ranks but not the hosts; where it met is of no more interest."""
+    """The group knows its ranks but not the hosts; where it met is told by the environment, if at all."""
     known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
-    return World.from_environ({"MASTER_ADDR": "unknown", "MASTER_PORT": "0", **os.environ, **known})
+    return World.from_environ(
+        {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": "0", **os.environ, **known}
+    )

@@ -1,33 +1,47 @@
-"""Horovod's collectives on torch tensors.
+"""Horovod's collectives on torch tensors: asynchronous, in place, and without a gradient.
 
-Every rank calls the same collectives in the same order. Results are the same on all ranks, bit for bit.
-``name`` names the tensor in errors. All raise NotInitialized before ``init``, and CollectiveError when the
-backend fails or another rank does not come in time.
+Ranks may call them in different orders: they are matched by kind and ``name``, those without a name by their
+order. Results are the same on all ranks, bit for bit. All raise NotInitialized before ``init``, InvalidArgument
+(a ValueError too) for arguments that are wrong in themselves and for a name that is under way already, and, when
+waited for, CollectiveError: the ranks disagree in shape, type, operation or a factor; one of them has died; or
+one has not come in time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed._control import Request, Verdict
+from cloudtrain.distributed._control.messages import JOIN
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
-from cloudtrain.distributed.torch._gather import as_bytes, gather
-from cloudtrain.distributed.torch._handle import Handle, label, reported
-from cloudtrain.distributed.torch._reduction import (
-    ReduceOp,
-    backend_op,
-    chosen_op,
-    scale_,
-    to_wire,
+from cloudtrain.distributed.torch._exchange import exchange
+from cloudtrain.distributed.torch._gather import gather_tensors
+from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._operation import (
+    alone,
+    as_bytes,
+    eager,
+    from_payload,
+    submit,
+    to_payload,
+    type_name,
 )
+from cloudtrain.distributed.torch._reduce import reduce_tensors, scatter_tensors
+from cloudtrain.distributed.torch._reduction import Average, ReduceOp, chosen_op
+from cloudtrain.distributed.torch._session import global_process_set
 
 
-def synchronize(handle: Handle) -> Tensor:
+def synchronize(handle: Handle) -> Any:
     """Wait for an asynchronous collective; its result."""
+    if not isinstance(handle, Handle):
+        raise InvalidArgument(f"synchronize takes the handle of an asynchronous collective, not {handle!r}")
     return handle.wait()
 
 
@@ -36,11 +50,31 @@ def poll(handle: Handle) -> bool:
     return handle.done()
 
 
-def barrier() -> None:
-    """Wait until every rank is here."""
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Wait until every rank of the set is here."""
+    if not alone(process_set):
+        submit("barrier", None, process_set, {}, lambda group, verdict: None, lambda: None).wait()
+
+
+def join(device: int = -1) -> int:
+    """Tell the other ranks that this one has no more data, and wait until all have done so.
+
+    Until then it counts as giving zeros to their allreduces. Other operations of all ranks fail meanwhile.
+
+    Args:
+        device: has no meaning here.
+
+    Returns:
+        The rank that joined last.
+    """
     session = _session.current()
-    token = torch.zeros(1) if session.alone else torch.zeros(1, device=session.control_device())
-    _allreduce(token, ReduceOp.Sum, 1.0, 1.0, label("barrier", None), in_place=True).wait()
+    if session.alone:
+        return 0
+    last: list[int] = []
+    request = Request(JOIN, JOIN)
+    pending = session.engine.submit(request, lambda verdict: last.extend(verdict.own))
+    Handle(request.label, pending, lambda: None).wait()
+    return last[0]
 
 
 def allreduce_async(
@@ -50,18 +84,21 @@ def allreduce_async(
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to reduce ``tensor`` over all ranks; ``tensor`` is not changed.
+    """Start to reduce ``tensor`` over the ranks; ``tensor`` is not changed.
 
     Args:
         tensor: of the same shape and type on all ranks.
         average: deprecated; True is ``op=Average``, False is ``op=Sum``.
-        op: Average (the default), Sum, Min, Max or Product. An average of integers is rounded towards zero.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. An average of integers is rounded
+            towards zero.
         prescale_factor: multiplied before the reduction.
         postscale_factor: multiplied after it.
     """
     op = chosen_op(op, average)
-    return _allreduce(tensor, op, prescale_factor, postscale_factor, label("allreduce", name), in_place=False)
+    factors = prescale_factor, postscale_factor
+    return first(reduce_tensors([tensor], op, name, *factors, process_set, in_place=False))
 
 
 def allreduce_async_(
@@ -71,10 +108,12 @@ def allreduce_async_(
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """`allreduce_async` in place; ``tensor`` may not be touched before `synchronize`."""
     op = chosen_op(op, average)
-    return _allreduce(tensor, op, prescale_factor, postscale_factor, label("allreduce", name), in_place=True)
+    factors = prescale_factor, postscale_factor
+    return first(reduce_tensors([tensor], op, name, *factors, process_set, in_place=True))
 
 
 def allreduce_(
@@ -84,67 +123,212 @@ def allreduce_(
     op: ReduceOp | None = None,
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """Reduce ``tensor`` over all ranks in place. Arguments as in `allreduce_async`."""
-    return allreduce_async_(tensor, average, name, op, prescale_factor, postscale_factor).wait()
+    """Reduce ``tensor`` over the ranks in place. Arguments as in `allreduce_async`."""
+    factors = prescale_factor, postscale_factor
+    result: Tensor = allreduce_async_(tensor, average, name, op, *factors, process_set).wait()
+    return result
 
 
-def allgather_async(tensor: Tensor, name: str | None = None) -> Handle:
+def grouped_allreduce_async(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """`allreduce_async` of several tensors as one operation; the result is their list."""
+    op = chosen_op(op, average)
+    tensors = listed(tensors)
+    return reduce_tensors(tensors, op, name, prescale_factor, postscale_factor, process_set, in_place=False)
+
+
+def grouped_allreduce_async_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """`grouped_allreduce_async` in place."""
+    op = chosen_op(op, average)
+    tensors = listed(tensors)
+    return reduce_tensors(tensors, op, name, prescale_factor, postscale_factor, process_set, in_place=True)
+
+
+def grouped_allreduce_(
+    tensors: Sequence[Tensor],
+    average: bool | None = None,
+    name: str | None = None,
+    op: ReduceOp | None = None,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> list[Tensor]:
+    """Reduce several tensors over the ranks in place, as one operation."""
+    factors = prescale_factor, postscale_factor
+    result: list[Tensor] = grouped_allreduce_async_(tensors, average, name, op, *factors, process_set).wait()
+    return result
+
+
+def allgather_async(
+    tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Handle:
     """Start to join all ranks' tensors along the first dimension, in order of rank.
 
     The first dimension may differ between ranks, the others may not; a tensor without dimensions counts as
-    one of one row. Returns once all ranks have told their shapes.
+    one of one row.
     """
-    return gather(tensor, label("allgather", name))[0]
+    return first(gather_tensors([tensor], name, process_set)[0])
 
 
-def broadcast_async(tensor: Tensor, root_rank: int, name: str | None = None) -> Handle:
-    """Start to send the root's ``tensor`` to all ranks; the others' are of its shape, and not changed."""
-    return broadcast_async_(tensor.detach().clone(memory_format=torch.contiguous_format), root_rank, name)
-
-
-def broadcast_async_(tensor: Tensor, root_rank: int, name: str | None = None) -> Handle:
-    """`broadcast_async` in place; ``tensor`` may not be touched before `synchronize`."""
-    session = _session.current()
-    if not 0 <= root_rank < session.world.size:
-        raise InvalidArgument(f"root_rank {root_rank} is not one of {session.world.size} ranks")
-    what = label("broadcast", name)
-    wire = tensor.detach().contiguous()
-    work: Any = None
-    if not session.alone and tensor.numel():
-        with reported(what):
-            work = dist.broadcast(as_bytes(wire), root_rank, async_op=True)
-
-    def finish() -> Tensor:
-        if wire.data_ptr() != tensor.data_ptr():
-            tensor.detach().copy_(wire)
-        return tensor
-
-    return Handle(what, work, finish)
-
-
-def broadcast_(tensor: Tensor, root_rank: int, name: str | None = None) -> Tensor:
-    """Overwrite ``tensor`` with the root's."""
-    return broadcast_async_(tensor, root_rank, name).wait()
-
-
-def _allreduce(
-    tensor: Tensor, op: ReduceOp, prescale: float, postscale: float, what: str, *, in_place: bool
+def grouped_allgather_async(
+    tensors: Sequence[Tensor], name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
-    session = _session.current()
-    wire = to_wire(tensor, keep=not in_place)
-    scale_(wire, prescale)
-    work: Any = None
-    if not session.alone and wire.numel():
-        with reported(what):
-            work = dist.all_reduce(wire, backend_op(op), async_op=True)
+    """`allgather_async` of several tensors as one operation; the result is their list."""
+    return gather_tensors(listed(tensors), name, process_set)[0]
+
+
+def broadcast_async(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Start to send the root's ``tensor`` to all ranks; the others' are of its shape, and not changed.
+
+    Args:
+        root_rank: a global rank, also where a process set is given.
+    """
+    copy = tensor.detach().clone(memory_format=torch.contiguous_format)
+    return broadcast_async_(copy, root_rank, name, process_set)
+
+
+def broadcast_async_(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """`broadcast_async` in place; ``tensor`` may not be touched before `synchronize`."""
+    members = process_set.members() if _session.current() else []
+    if root_rank not in members:
+        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
+    wire = tensor.detach().contiguous()
 
     def finish() -> Tensor:
-        scale_(wire, postscale, session.world.size if op == ReduceOp.Average else 1)
-        if not in_place:
-            return wire.to(tensor.dtype)
         if wire.data_ptr() != tensor.data_ptr():
             tensor.detach().copy_(wire)
         return tensor
 
-    return Handle(what, work, finish)
+    if alone(process_set):
+        return Handle("broadcast", None, finish)
+
+    def launch(group: Any, _: Verdict) -> Any:
+        return dist.broadcast(as_bytes(wire), root_rank, group, async_op=True) if wire.numel() else None
+
+    def arrived(verdict: Verdict) -> None:
+        if _session.rank() != root_rank and wire.numel():
+            wire.copy_(from_payload(verdict.payload, wire.dtype).reshape(wire.shape))
+
+    equal = {
+        "root_rank": root_rank,
+        "shape": list(tensor.shape),
+        "type": type_name(tensor),
+        "device": tensor.device.type,
+    }
+    root = _session.rank() == root_rank
+    payload = (to_payload(wire) if root else b"") if eager(wire) else None
+    return submit(
+        "broadcast",
+        name,
+        process_set,
+        equal,
+        launch,
+        finish,
+        payload=payload,
+        arrived=arrived,
+        device=wire.device,
+    )
+
+
+def broadcast_(
+    tensor: Tensor,
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Tensor:
+    """Overwrite ``tensor`` with the root's. Arguments as in `broadcast_async`."""
+    result: Tensor = broadcast_async_(tensor, root_rank, name, process_set).wait()
+    return result
+
+
+def alltoall_async(
+    tensor: Tensor,
+    splits: Any = None,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Start to send the first ``splits[0]`` rows of ``tensor`` to rank 0, the next ``splits[1]`` to rank 1, ...
+
+    Args:
+        tensor: of the same type on all ranks, and of the same shape but for the first dimension.
+        splits: integers, one for each rank of the set; None divides the rows evenly.
+
+    Returns:
+        A handle whose result is what came from all ranks, in their order; where ``splits`` were given, a
+        pair of that and the number of rows that came from each rank.
+    """
+    if splits is not None and not isinstance(splits, Tensor):
+        splits = torch.tensor(splits, dtype=torch.int32)
+    handle = exchange(tensor, splits, name, process_set)
+    return handle.then(lambda pair: pair[0]) if splits is None else handle
+
+
+def reducescatter_async(
+    tensor: Tensor,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """Start to reduce ``tensor`` over the ranks, each of which gets its share of the rows.
+
+    Rows are shared as evenly as can be: the first ranks get one more.
+
+    Args:
+        op: Average or Sum.
+    """
+    factors = prescale_factor, postscale_factor
+    return first(scatter_tensors([tensor], chosen_op(op, None), name, *factors, process_set))
+
+
+def grouped_reducescatter_async(
+    tensors: Sequence[Tensor],
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+    prescale_factor: float = 1.0,
+    postscale_factor: float = 1.0,
+) -> Handle:
+    """`reducescatter_async` of several tensors as one operation; the result is their list."""
+    factors = prescale_factor, postscale_factor
+    return scatter_tensors(listed(tensors), chosen_op(op, None), name, *factors, process_set)
+
+
+def listed(tensors: Any) -> list[Tensor]:
+    """Raises InvalidArgument for what is no list of tensors."""
+    if isinstance(tensors, Tensor) or not tensors:
+        raise InvalidArgument("a grouped operation takes a list of at least one tensor")
+    return list(tensors)
+
+
+def first(handle: Handle) -> Handle:
+    """``handle``, whose result is the only one of its list."""
+    return handle.then(lambda results: results[0])

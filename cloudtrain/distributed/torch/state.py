@@ -5,40 +5,75 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
-from cloudtrain.distributed.torch._handle import label, reported
+from cloudtrain.distributed.torch._gather import gather_tensors
+from cloudtrain.distributed.torch._operation import EAGER_BYTES, alone, submit
+from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch.collectives import broadcast_async_
 
 
-def broadcast_object(obj: Any, root_rank: int = 0, name: str | None = None) -> Any:
+def broadcast_object(
+    obj: Any,
+    root_rank: int = 0,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
     """The root's ``obj``, pickled; what other ranks give as ``obj`` does not matter."""
-    session = _session.current()
-    box = [obj]
-    with reported(label("broadcast_object", name)):
-        if not session.alone:
-            dist.broadcast_object_list(box, root_rank, device=session.control_device())
-    return box[0]
+    if root_rank not in process_set.members():
+        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {process_set.members()}")
+    if alone(process_set):
+        return obj
+    is_root = _session.rank() == root_rank
+    blob = _Blob(pickle.dumps(obj) if is_root else b"")
+
+    def launch(group: Any, verdict: Verdict) -> Any:
+        blob.size = verdict.own[process_set.members().index(root_rank)]
+        return dist.broadcast(blob.tensor(), root_rank, group, async_op=True)
+
+    return submit(
+        "broadcast",
+        name,
+        process_set,
+        {"root_rank": root_rank, "type": "object"},
+        launch,
+        lambda: obj if is_root else pickle.loads(blob.read()),
+        own=len(blob.sent),
+        payload=blob.sent if len(blob.sent) <= EAGER_BYTES else None,
+        arrived=blob.arrived,
+    ).wait()
 
 
-def allgather_object(obj: Any, name: str | None = None) -> list[Any]:
+def broadcast_object_fn(
+    root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> Callable[[Any], Any]:
+    """`broadcast_object` with its arguments given before the object."""
+    return lambda obj: broadcast_object(obj, root_rank, name, process_set)
+
+
+def allgather_object(
+    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
+) -> list[Any]:
     """The ``obj`` of every rank, pickled, by rank."""
-    session = _session.current()
-    objects = [obj] * session.world.size
-    with reported(label("allgather_object", name)):
-        if not session.alone:
-            dist.all_gather_object(objects, obj)
-    return objects
+    blob = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
+    device = _session.current().control_device()
+    handle, rows = gather_tensors([blob.to(device)], name, process_set)
+    [gathered] = handle.wait()
+    return [pickle.loads(part.cpu().numpy().tobytes()) for part in gathered.split(rows[0])]
 
 
 def broadcast_parameters(
-    params: Mapping[str, Tensor] | Iterable[Tensor | tuple[str, Tensor]], root_rank: int
+    params: Mapping[str, Tensor] | Iterable[Tensor | tuple[str, Tensor]],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
 ) -> None:
     """Overwrite tensors with the root's.
 
@@ -56,29 +91,67 @@ def broadcast_parameters(
                 f"broadcast_parameters: {name} is a {type(tensor).__name__}, not a tensor",
                 hint="Use broadcast_object for what is not a tensor.",
             )
-    for handle in [broadcast_async_(tensor, root_rank, name) for name, tensor in named]:
+    for handle in [broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named]:
         handle.wait()
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root_rank: int) -> None:
+def broadcast_optimizer_state(
+    optimizer: torch.optim.Optimizer,
+    root_rank: int,
+    model: torch.nn.Module | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> None:
     """Load the root's ``optimizer.state_dict()`` on every rank.
 
     Tensors travel as tensors, everything else (learning rates, step counts) pickled. The state may be empty
     on some ranks, as after a restart where rank 0 alone has read the checkpoint, or on all.
+
+    Args:
+        model: has no meaning here; Horovod needs it for some optimizers.
+
+    Raises:
+        InvalidArgument: an LBFGS optimizer, whose state is different on every rank.
     """
-    if _session.current().alone:
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InvalidArgument(
+            "cannot broadcast torch.optim.LBFGS state", hint="Each rank has a history of its own."
+        )
+    if alone(process_set):
         return
     tensors: list[Tensor] = []
     blob = b""
     if _session.rank() == root_rank:
         blob = _dump(optimizer.state_dict(), tensors)
     layout = [(tensor.shape, tensor.dtype, tensor.device.type) for tensor in tensors]
-    blob, layout = broadcast_object((blob, layout), root_rank, "optimizer state")
+    blob, layout = broadcast_object((blob, layout), root_rank, None, process_set)
     if _session.rank() != root_rank:
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in layout]
-    broadcast_parameters([(f"optimizer state {n}", tensor) for n, tensor in enumerate(tensors)], root_rank)
+    named = [(f"optimizer state {n}", tensor) for n, tensor in enumerate(tensors)]
+    broadcast_parameters(named, root_rank, process_set)
     if _session.rank() != root_rank:
         optimizer.load_state_dict(_load(blob, tensors))
+
+
+class _Blob:
+    """Bytes of a length that only one rank knows at first."""
+
+    def __init__(self, sent: bytes) -> None:
+        self.sent = sent
+        self.size = len(sent)
+        self._tensor: Tensor | None = None
+        self._received = b""
+
+    def tensor(self) -> Tensor:
+        """What the backend sends or fills."""
+        flat = torch.frombuffer(bytearray(self.sent or bytes(self.size)), dtype=torch.uint8)
+        self._tensor = flat.to(_session.current().control_device())
+        return self._tensor
+
+    def arrived(self, verdict: Verdict) -> None:
+        self._received = verdict.payload or b""
+
+    def read(self) -> bytes:
+        return self._received if self._tensor is None else self._tensor.cpu().numpy().tobytes()
 
 
 def _pairs(params: Iterable[Any]) -> Iterable[tuple[str, Any]]:

@@ -35,7 +35,8 @@ class CommitFile:
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
             with temporary_beside(self.path) as temporary:
-                torch.save(vars(commit), temporary)
+                with temporary.open("wb") as file:
+                    torch.save(vars(commit), file)
                 os.replace(temporary, self.path)
         except (OSError, RuntimeError) as error:  # a full disk is the latter to torch
             raise StorageError(

@@ -1,0 +1,13 @@
+"""Which collectives may start, and in which order: ranks agree on it by the names of tensors.
+
+Every rank announces what it wants (`Request`) to a coordinator on rank 0, which answers all of them once all
+have come, or once they disagree (`Verdict`); verdicts reach every rank in one order. This is the scheme of
+Horovod (Sergeev and Del Balso 2018, https://arxiv.org/abs/1802.05799, section 3), with no cycle to wait for.
+
+Nothing here knows of tensors or frameworks.
+"""
+
+from cloudtrain.distributed._control.engine import Engine, Pending
+from cloudtrain.distributed._control.messages import Request, Verdict
+
+__all__ = ["Engine", "Pending", "Request", "Verdict"]

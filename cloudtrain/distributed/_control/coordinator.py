@@ -1,0 +1,211 @@
+"""Rank 0's end: listens to all ranks, and answers them in one order."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import selectors
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable
+
+from cloudtrain.distributed._control.matcher import Answer, Combine, Matcher
+from cloudtrain.distributed._control.messages import (
+    Request,
+    Unpacker,
+    Verdict,
+    pack,
+    pack_verdict,
+    unpack_request,
+)
+
+TICK_SECONDS = 0.5
+ASK_SECONDS = 2.0
+"""How long ranks may take to say where they are."""
+BYE, LOST, WHERE, HERE, PLACES = "bye", "lost", "where", "here", "places"
+
+
+@dataclass
+class _Member:
+    """One of the other ranks, as rank 0 sees it."""
+
+    connection: socket.socket
+    rank: int | None = None
+    unpacker: Unpacker = field(default_factory=Unpacker)
+
+    def send(self, data: bytes) -> None:
+        # a rank that is gone is noticed by the end of its stream
+        with contextlib.suppress(OSError):
+            self.connection.sendall(data)
+
+
+class Coordinator:
+    """Matches requests in a thread of rank 0, whose own requests come by method calls.
+
+    Args:
+        listener: bound and listening; closed by `close`.
+        token: what a rank has to know to be heard.
+        size: the number of ranks.
+        combine: see `Matcher`.
+        deliver: takes the verdicts for rank 0 itself, in order.
+        lose: is told of a rank that has ended, and why.
+        place: says where rank 0 is (see `Engine.place`).
+        timeout: seconds that an operation may wait for ranks.
+        warn_after: seconds after which a line on stderr tells of one that waits.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        token: str,
+        size: int,
+        combine: Combine,
+        *,
+        deliver: Callable[[Verdict], None],
+        lose: Callable[[int, str], None],
+        place: Callable[[], Any],
+        timeout: float,
+        warn_after: float,
+    ) -> None:
+        self._listener = listener
+        self._token = token
+        self._matcher = Matcher(size, combine)
+        self._deliver, self._lose, self._place = deliver, lose, place
+        self._timeout, self._warn_after = timeout, warn_after
+        self._members: dict[int, _Member] = {}
+        self._lock = threading.RLock()
+        self._places: dict[int, Any] = {}
+        self._askers: list[tuple[float, int]] = []
+        self._answered = threading.Condition(self._lock)
+        self._closing = False
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="cloudtrain-coordinator", daemon=True)
+        self._thread.start()
+
+    # -- rank 0's own calls
+
+    def announce(self, request: Request) -> None:
+        with self._lock:
+            self._answer(self._matcher.announce(0, request, time.monotonic()))
+
+    def places(self) -> dict[int, Any]:
+        """Where every rank is that answers in time, by rank."""
+        with self._lock:
+            self._ask()
+            self._answered.wait_for(lambda: len(self._places) > len(self._members), ASK_SECONDS)
+            return dict(self._places)
+
+    def close(self) -> None:
+        """Tell the others that rank 0 is done, and stop."""
+        with self._lock:
+            self._closing = True
+            for member in self._members.values():
+                member.send(pack(BYE, 0))
+        self._wake_writer.send(b"x")
+        self._thread.join()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._wake_reader, selectors.EVENT_READ)
+            selector.register(self._listener, selectors.EVENT_READ)
+            last_tick = time.monotonic()
+            while not self._closing:
+                for key, _ in selector.select(TICK_SECONDS):
+                    if key.fileobj is self._listener:
+                        with contextlib.suppress(OSError):
+                            connection, _ = self._listener.accept()
+                            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                            selector.register(connection, selectors.EVENT_READ, _Member(connection))
+                    elif key.data is not None and not self._receive(key.data):
+                        selector.unregister(key.fileobj)
+                        key.data.connection.close()
+                if time.monotonic() - last_tick > TICK_SECONDS:
+                    last_tick = time.monotonic()
+                    self._tick(last_tick)
+            for key in list(selector.get_map().values()):
+                key.fileobj.close()  # type: ignore[union-attr]
+        self._wake_writer.close()
+
+    def _receive(self, member: _Member) -> bool:
+        """Handle what a rank sent; False when there is no more to come."""
+        try:
+            data = member.connection.recv(1 << 18)
+        except OSError:
+            data = b""
+        with self._lock:
+            if not data:
+                if member.rank is not None:
+                    self._lost(member.rank, "has died: its connection is closed")
+                return False
+            try:
+                for kind, content, payload in member.unpacker.feed(data):
+                    if not self._handle(member, kind, content, payload):
+                        return False
+            except (ValueError, TypeError, KeyError, IndexError):
+                return False  # not one of ours
+        return True
+
+    def _handle(self, member: _Member, kind: str, content: Any, payload: bytes | None) -> bool:
+        if member.rank is None:
+            rank, token = content
+            if kind != "hello" or not hmac.compare_digest(token, self._token):
+                return False
+            member.rank = rank
+            self._members[rank] = member
+        elif kind == "request":
+            request = unpack_request(content, payload)
+            self._answer(self._matcher.announce(member.rank, request, time.monotonic()))
+        elif kind == WHERE:
+            self._askers.append((time.monotonic() + ASK_SECONDS, member.rank))
+            self._ask()
+        elif kind == HERE:
+            self._places[member.rank] = content
+            self._answered.notify_all()
+            if len(self._places) > len(self._members):
+                self._tell_places(time.monotonic() + ASK_SECONDS)
+        elif kind == BYE:
+            del self._members[member.rank]
+            self._answer(self._matcher.leave(member.rank, "has shut down"))
+            return False
+        return True
+
+    def _answer(self, answers: list[Answer]) -> None:
+        """Send first, start here after that: the others need not wait for this rank."""
+        for rank, verdict in answers:
+            if rank in self._members:
+                self._members[rank].send(pack_verdict(verdict))
+        for rank, verdict in answers:
+            if rank == 0:
+                self._deliver(verdict)
+
+    def _lost(self, rank: int, why: str) -> None:
+        self._members.pop(rank, None)
+        self._lose(rank, why)
+        for member in self._members.values():
+            member.send(pack(LOST, [rank, why]))
+        self._answer(self._matcher.leave(rank, why))
+
+    def _ask(self) -> None:
+        self._places = {0: self._place()}
+        for member in self._members.values():
+            member.send(pack(WHERE, None))
+
+    def _tell_places(self, by: float) -> None:
+        """Answer those who asked and have waited until ``by``."""
+        places = sorted(self._places.items())
+        for deadline, rank in self._askers:
+            if deadline <= by and rank in self._members:
+                self._members[rank].send(pack(PLACES, places))
+        self._askers = [(deadline, rank) for deadline, rank in self._askers if deadline > by]
+
+    def _tick(self, now: float) -> None:
+        with self._lock:
+            self._tell_places(now)
+            for line in self._matcher.stalled(now - self._warn_after):
+                sys.stderr.write(f"[cloudtrain] waiting for {self._warn_after:g} s: {line}\n")
+            self._answer(self._matcher.overdue(now - self._timeout))

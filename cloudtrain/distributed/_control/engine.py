@@ -1,0 +1,140 @@
+"""This rank's operations between their request and their start."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import Any, Callable, Protocol
+
+from cloudtrain.distributed._control.messages import Request, Verdict
+from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+
+GRACE_SECONDS = 15.0
+"""How much longer than the coordinator a rank waits, in case the coordinator itself hangs."""
+
+Start = Callable[[Verdict], Any]
+"""Starts the data's way, and gives what to wait for, or None. Called in the order of verdicts."""
+
+
+class Channel(Protocol):
+    """What takes requests to the coordinator: itself on rank 0, else a `Link`."""
+
+    def announce(self, request: Request) -> None: ...
+
+    def places(self) -> dict[int, Any]: ...
+
+    def close(self) -> None: ...
+
+
+class Pending:
+    """An operation that was asked for."""
+
+    __slots__ = ("_begun", "error", "request", "started", "work")
+
+    def __init__(self, request: Request, start: Start) -> None:
+        self.request = request
+        self.started: Start | None = start
+        self.work: Any = None
+        self.error: Exception | None = None
+        self._begun = threading.Lock()
+        self._begun.acquire()
+
+    @property
+    def begun(self) -> bool:
+        """Whether all ranks have come, or the operation has failed."""
+        return self.started is None
+
+    def settle(self, verdict: Verdict) -> None:
+        """The verdict has come; called once."""
+        start, error = self.started, verdict.error
+        if error:
+            self.error = CollectiveError(error, hint="Call the same operations on all ranks.")
+        elif start is not None:
+            try:
+                self.work = start(verdict)
+            except Exception as raised:
+                self.error = raised
+        self.started = None
+        with contextlib.suppress(RuntimeError):
+            self._begun.release()
+
+    def wait(self, timeout: float) -> Any:
+        """What ``start`` gave, once it has run. Raises what went wrong before or in it."""
+        if self.started is not None and not self._begun.acquire(timeout=timeout):
+            raise CollectiveError(f"{self.request.label}: no answer from rank 0 within {timeout:g} s")
+        if self.error is not None:
+            raise self.error
+        return self.work
+
+
+class Engine:
+    """All operations of this rank that wait for the others.
+
+    Args:
+        stand_in: takes part in an operation that the others run after this rank has joined.
+        timeout: seconds that an operation may wait for ranks.
+    """
+
+    channel: Channel
+
+    def __init__(self, stand_in: Callable[[Verdict], None], timeout: float) -> None:
+        self._stand_in = stand_in
+        self._timeout = timeout + GRACE_SECONDS
+        self._pending: dict[tuple[int, str], Pending] = {}
+        self._unnamed: dict[int, int] = {}
+        self.lost: dict[int, str] = {}
+        """Ranks that have ended before this one, and how."""
+        self.place: Any = None
+        """Where this rank is among the operations that need no agreement; told to others when they fail."""
+
+    def key(self, set_id: int, kind: str, name: str | None) -> str:
+        """What an operation is matched by: its kind and name, or its number where it has no name."""
+        if name is not None:
+            return f"{kind}:{name}"
+        number = self._unnamed.get(set_id, 0)
+        self._unnamed[set_id] = number + 1
+        return f"noname.{number}"
+
+    def submit(self, request: Request, start: Start) -> Pending:
+        """Raises InvalidArgument where an operation of this name is under way."""
+        if 0 in self.lost:
+            raise CollectiveError(f"{request.label}: rank 0 {self.lost[0]}", hint="Look at its log.")
+        pending = Pending(request, start)
+        key = (request.set_id, request.key)
+        if self._pending.setdefault(key, pending) is not pending:
+            raise InvalidArgument(
+                f"{request.label}: another {request.kind} of that name is under way",
+                hint="Wait for it (synchronize), or give each tensor a name of its own.",
+            )
+        self.channel.announce(request)
+        return pending
+
+    def wait(self, pending: Pending) -> Any:
+        """See `Pending.wait`."""
+        return pending.wait(self._timeout)
+
+    def deliver(self, verdict: Verdict) -> None:
+        pending = self._pending.pop((verdict.set_id, verdict.key), None)
+        if pending is not None:
+            pending.settle(verdict)
+        elif verdict.request is not None:
+            self._stand_in(verdict)
+
+    def lose(self, rank: int, why: str) -> None:
+        """A rank is gone. If it is rank 0, nothing can be agreed on any more."""
+        self.lost[rank] = why
+        if rank == 0:
+            for pending in list(self._pending.values()):
+                error = f"{pending.request.label}: rank 0 {why}"
+                self.deliver(Verdict(pending.request.set_id, pending.request.key, error))
+
+    def places(self) -> dict[int, Any]:
+        """Where every rank is that answers, by rank."""
+        return {} if 0 in self.lost else self.channel.places()
+
+    def close(self) -> None:
+        """Leave; the others are told. What is under way here fails."""
+        self.channel.close()
+        for pending in list(self._pending.values()):
+            error = f"{pending.request.label}: this rank has shut down"
+            self.deliver(Verdict(pending.request.set_id, pending.request.key, error))

@@ -1,0 +1,63 @@
+"""Some of the ranks, which run collectives among themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cloudtrain.distributed.errors import InvalidArgument
+
+
+class ProcessSet:
+    """Give it as ``process_set`` to collectives, once it is known by ``init`` or ``add_process_set``.
+
+    Args:
+        ranks: global ranks.
+    """
+
+    process_set_id: int | None = None
+    """None while the set is not known to all ranks."""
+
+    def __init__(self, ranks: Iterable[int] | None) -> None:
+        self.ranks: list[int] | None = None if ranks is None else sorted(set(map(int, ranks)))
+        self._rank: int | None = None
+
+    def attach(self, set_id: int, ranks: list[int], rank: int) -> None:
+        """All ranks know the set now. ``rank`` is this process among all."""
+        self.process_set_id, self.ranks, self._rank = set_id, ranks, rank
+
+    def detach(self) -> None:
+        self.process_set_id = self._rank = None
+
+    def members(self) -> list[int]:
+        """The global ranks. Raises InvalidArgument where the set is not known to all ranks."""
+        if self.process_set_id is None or self.ranks is None:
+            raise InvalidArgument(
+                f"{self!r} is not known to all ranks",
+                hint="Give it to init(process_sets=[...]), or call add_process_set on all ranks first.",
+            )
+        return self.ranks
+
+    def included(self) -> bool:
+        """Whether this process is in the set."""
+        return self._rank in self.members()
+
+    def rank(self) -> int:
+        """This process among those of the set, from 0. Raises InvalidArgument where it is not in it."""
+        members = self.members()
+        if self._rank not in members:
+            raise InvalidArgument(f"rank {self._rank} is not in process set {members}")
+        return members.index(self._rank)
+
+    def size(self) -> int:
+        """The number of ranks in the set."""
+        return len(self.members())
+
+    def __eq__(self, other: Any) -> bool:
+        return isinstance(other, ProcessSet) and self.ranks == other.ranks
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.ranks or ()))
+
+    def __repr__(self) -> str:
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"

@@ -1,0 +1,137 @@
+"""One operation on tensors, from its request to its handle."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cloudtrain.distributed._control import Request, Verdict
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._reduction import combine_payloads
+
+EAGER_BYTES = 16 << 10
+"""Data of up to this size goes along with the request, over rank 0."""
+
+Launch = Callable[[Any, Verdict], Any]
+"""Given the process group and the verdict, starts the data's way."""
+
+
+def submit(
+    kind: str,
+    name: str | None,
+    process_set: ProcessSet,
+    equal: dict[str, Any],
+    launch: Launch,
+    finish: Callable[[], Any],
+    *,
+    own: Any = None,
+    payload: bytes | None = None,
+    arrived: Callable[[Verdict], None] | None = None,
+    device: torch.device | None = None,
+) -> Handle:
+    """Ask all ranks of ``process_set`` for an operation, and start it once they agree.
+
+    Args:
+        equal: what has to be the same on all ranks.
+        launch: called where the result has not come with the verdict.
+        finish: gives the result; called by the thread that waits for it.
+        own: what every rank has to know of this one.
+        payload: the data, where it is small enough to go along.
+        arrived: called with the result of all payloads.
+        device: of the tensors.
+    """
+    session = _session.current()
+    set_id = session.set_id(process_set)
+    request = Request(kind, session.engine.key(set_id, kind, name), set_id, equal, own, payload)
+    group = session.groups[set_id].negotiated
+    ready = _Ready(device)
+
+    def start(verdict: Verdict) -> Any:
+        if verdict.payload is not None and arrived is not None:
+            return arrived(verdict)
+        with ready.stream():
+            return launch(group, verdict)
+
+    return Handle(request.label, session.engine.submit(request, start), finish)
+
+
+def alone(process_set: ProcessSet) -> bool:
+    """Whether there is nobody to talk to. Raises NotInitialized, InvalidArgument."""
+    session = _session.current()
+    session.set_id(process_set)
+    return process_set.size() == 1
+
+
+def eager(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() <= EAGER_BYTES
+
+
+def type_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).replace("torch.", "")
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """A flat view of a contiguous tensor's memory."""
+    return tensor.reshape(-1).view(torch.uint8)
+
+
+def to_payload(tensor: Tensor) -> bytes:
+    return as_bytes(tensor).numpy().tobytes() if tensor.numel() else b""
+
+
+def from_payload(payload: bytes | None, dtype: torch.dtype) -> Tensor:
+    """The inverse of `to_payload`, but for the shape: a flat tensor."""
+    if not payload:
+        return torch.empty(0, dtype=dtype)
+    return torch.frombuffer(bytearray(payload), dtype=dtype)
+
+
+def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+    """The result of an operation whose data came along (`cloudtrain.distributed._control.matcher.Combine`)."""
+    if request.kind == "broadcast":
+        return b"".join(filter(None, payloads))  # only the root gives any
+    if request.kind == "allgather":
+        return b"".join(payload or b"" for payload in payloads)
+    return combine_payloads(request.equal, payloads)
+
+
+class _Ready:
+    """Lets another thread's stream begin where the caller's stream is now. Nothing to do without a GPU."""
+
+    def __init__(self, device: torch.device | None) -> None:
+        self._device = device if device is not None and device.type == "cuda" else None
+        if self._device is not None:
+            self._caller = torch.cuda.current_stream(self._device)
+            self._event = self._caller.record_event()
+
+    @contextlib.contextmanager
+    def stream(self) -> Iterator[None]:
+        if self._device is None:
+            yield
+            return
+        with torch.cuda.device(self._device), torch.cuda.stream(_side_stream(self._device)) as _:
+            torch.cuda.current_stream().wait_event(self._event)
+            yield
+
+
+_side_streams: dict[torch.device, Any] = {}
+
+
+def _side_stream(device: torch.device) -> Any:
+    if device not in _side_streams:
+        _side_streams[device] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return _side_streams[device]
+
+
+def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
+    """The group for what all ranks of the set run in the same order, without asking."""
+    session = _session.current()
+    group: dist.ProcessGroup = session.groups[session.set_id(process_set)].ordered
+    return group

@@ -1,0 +1,197 @@
+"""Allreduce and reducescatter of one tensor, or of several at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._adasum import adasum_
+from cloudtrain.distributed.torch._handle import Handle, Works
+from cloudtrain.distributed.torch._operation import (
+    EAGER_BYTES,
+    alone,
+    from_payload,
+    submit,
+    to_payload,
+    type_name,
+)
+from cloudtrain.distributed.torch._reduction import Adasum, Average, ReduceOp, backend_op, scale_, to_wire
+
+
+def reduce_tensors(
+    tensors: Sequence[Tensor],
+    op: ReduceOp,
+    name: str | None,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+    *,
+    in_place: bool,
+) -> Handle:
+    """Start to reduce ``tensors`` over the ranks of the set as one operation; its result is their list."""
+    wires = _wires(tensors, prescale, keep=not in_place)
+    flats = _Flats(wires)
+
+    def finish() -> list[Tensor]:
+        flats.split()
+        divisor = process_set.size() if op == Average else 1
+        for wire in wires:
+            scale_(wire, postscale, divisor)
+        if not in_place:
+            return [wire.to(tensor.dtype) for tensor, wire in zip(tensors, wires)]
+        for tensor, wire in zip(tensors, wires):
+            if wire.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(wire)
+        return list(tensors)
+
+    if op == Adasum and not all(wire.is_floating_point() for wire in wires):
+        raise InvalidArgument("Adasum is for floating-point tensors")
+    if alone(process_set):
+        return Handle("allreduce", None, finish)
+
+    def launch(group: Any, _: Verdict) -> Any:
+        if op == Adasum:
+            return adasum_(wires, group, process_set.members())
+        return Works([dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats.join()])
+
+    def arrived(verdict: Verdict) -> None:
+        [flat] = flats.join()
+        flat.copy_(from_payload(verdict.payload, flat.dtype))
+
+    # What travels with the request is read before this returns, as the caller may change it after that only
+    # where it is not in place.
+    small = op != Adasum and flats.eager()
+    return submit(
+        "allreduce",
+        name,
+        process_set,
+        _equal(tensors, op, prescale, postscale),
+        launch,
+        finish,
+        payload=to_payload(flats.join()[0]) if small else None,
+        arrived=arrived,
+        device=wires[0].device if wires else None,
+    )
+
+
+def scatter_tensors(
+    tensors: Sequence[Tensor],
+    op: ReduceOp,
+    name: str | None,
+    prescale: float,
+    postscale: float,
+    process_set: ProcessSet,
+) -> Handle:
+    """Start to reduce ``tensors``, of which every rank gets its share of rows; the result is their list."""
+    if op not in (Average, ReduceOp.Sum):
+        raise InvalidArgument(f"reducescatter takes Average or Sum, not {op.name}")
+    if any(tensor.dim() == 0 for tensor in tensors):
+        raise InvalidArgument("reducescatter needs tensors with a first dimension, which it divides")
+    wires = _wires(tensors, prescale, keep=True)
+    flats = _Flats(wires)
+
+    def finish() -> list[Tensor]:
+        flats.split()
+        shares = []
+        for tensor, wire in zip(tensors, wires):
+            start, rows = share(wire.shape[0], process_set.rank(), process_set.size())
+            own = wire.narrow(0, start, rows).clone()
+            scale_(own, postscale, process_set.size() if op == Average else 1)
+            shares.append(own.to(tensor.dtype))
+        return shares
+
+    if alone(process_set):
+        return Handle("reducescatter", None, finish)
+
+    def launch(group: Any, _: Verdict) -> Any:
+        # Gloo has no reduce-scatter of uneven shares, and a ring of its own is not worth it.
+        return Works([dist.all_reduce(flat, group=group, async_op=True) for flat in flats.join()])
+
+    equal = _equal(tensors, op, prescale, postscale)
+    return submit("reducescatter", name, process_set, equal, launch, finish, device=wires[0].device)
+
+
+def share(rows: int, rank: int, size: int) -> tuple[int, int]:
+    """The first row and the number of rows that a rank gets; the first ranks get one more if need be."""
+    each, rest = divmod(rows, size)
+    return rank * each + min(rank, rest), each + (rank < rest)
+
+
+def _wires(tensors: Sequence[Tensor], prescale: float, *, keep: bool) -> list[Tensor]:
+    wires = [to_wire(tensor, keep=keep) for tensor in tensors]
+    if len({wire.device for wire in wires}) > 1:
+        raise InvalidArgument("the tensors of one operation have to be on one device")
+    for wire in wires:
+        scale_(wire, prescale)
+    return wires
+
+
+def _equal(tensors: Sequence[Tensor], op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
+    shapes = [list(tensor.shape) for tensor in tensors]
+    types = [type_name(tensor) for tensor in tensors]
+    one = len(tensors) == 1
+    return {
+        "shape": shapes[0] if one else shapes,
+        "type": types[0] if one else types,
+        "operation": op.name,
+        "prescale_factor": prescale,
+        "postscale_factor": postscale,
+        "device": tensors[0].device.type if tensors else "cpu",
+    }
+
+
+class _Flats:
+    """Tensors as one flat buffer for each type; a single tensor as itself."""
+
+    def __init__(self, wires: list[Tensor]) -> None:
+        self._wires = wires
+        self._flats: dict[torch.dtype, Tensor] = {}
+
+    def eager(self) -> bool:
+        wires = self._wires
+        total = sum(wire.numel() * wire.element_size() for wire in wires)
+        one_type = len({wire.dtype for wire in wires}) == 1
+        return one_type and wires[0].device.type == "cpu" and total <= EAGER_BYTES
+
+    def join(self) -> list[Tensor]:
+        """The buffers; empty ones are left out."""
+        if not self._flats:
+            by_type: dict[torch.dtype, list[Tensor]] = {}
+            for wire in self._wires:
+                by_type.setdefault(wire.dtype, []).append(wire)
+            for dtype, wires in by_type.items():
+                one = len(wires) == 1
+                self._flats[dtype] = (
+                    wires[0].view(-1) if one else torch.cat([wire.view(-1) for wire in wires])
+                )
+        return list(self._flats.values())
+
+    def split(self) -> None:
+        """Put what is in the buffers back into the tensors."""
+        offsets = dict.fromkeys(self._flats, 0)
+        if len(self._flats) == len(self._wires):
+            return
+        for wire in self._wires:
+            flat, offset = self._flats.get(wire.dtype), offsets.get(wire.dtype, 0)
+            if flat is not None:
+                wire.view(-1).copy_(flat[offset : offset + wire.numel()])
+                offsets[wire.dtype] = offset + wire.numel()
+
+
+def zeros_like_request(equal: dict[str, Any], device: torch.device) -> list[Tensor]:
+    """Tensors for a rank that takes part in an allreduce it has not asked for."""
+    shapes, types = equal["shape"], equal["type"]
+    if isinstance(types, str):
+        shapes, types = [shapes], [types]
+    sizes: dict[str, int] = {}
+    for shape, name in zip(shapes, types):
+        sizes[name] = sizes.get(name, 0) + math.prod(shape)
+    return [torch.zeros(size, dtype=getattr(torch, name), device=device) for name, size in sizes.items()]

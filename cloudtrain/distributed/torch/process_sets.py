@@ -1,0 +1,82 @@
+"""Process sets that come and go after ``init``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch.distributed as dist
+
+from cloudtrain.distributed._control import Request, Verdict
+from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._session import Session
+
+
+def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
+    """Make a set known to all ranks, which all call this with the same ranks; waits for them.
+
+    Raises:
+        InvalidArgument: ranks that do not exist, or a set that is known already. Also a ValueError.
+        CollectiveError: the ranks disagree.
+    """
+    session = _session.current()
+    if not isinstance(process_set, ProcessSet):
+        process_set = ProcessSet(process_set)
+    ranks = process_set.ranks
+    if not ranks or not set(ranks) <= set(range(session.world.size)):
+        raise InvalidArgument(f"{process_set!r}: a process set needs some of the {session.world.size} ranks")
+    if process_set.process_set_id is not None or ranks in [known.ranks for known in session.sets]:
+        raise InvalidArgument(f"a process set with ranks {ranks} is known already")
+    if ranks == list(range(session.world.size)):
+        raise InvalidArgument(f"ranks {ranks} are all ranks", hint="Use global_process_set.")
+    process_set.attach(_agree_on(session, ranks), ranks, session.world.rank)
+    session.sets.append(process_set)
+    return process_set
+
+
+def remove_process_set(process_set: ProcessSet) -> bool:
+    """Forget a set on all ranks, which all call this; False for the global set or one that is not known."""
+    session = _session.current()
+    set_id = process_set.process_set_id
+    if process_set not in session.sets or set_id is None:
+        return False
+    if not session.alone:
+        key = session.engine.key(GLOBAL, REMOVE_SET, str(set_id))
+        request = Request(REMOVE_SET, key, equal={"process set": set_id})
+
+        def close(_: Verdict) -> None:
+            groups = session.groups.pop(set_id)
+            for group in (groups.ordered, groups.negotiated):
+                if process_set.included():
+                    dist.destroy_process_group(group)
+
+        Handle(request.label, session.engine.submit(request, close), lambda: None).wait()
+    session.sets.remove(process_set)
+    process_set.detach()
+    return True
+
+
+def process_set_by_id(set_id: int) -> ProcessSet:
+    """Raises InvalidArgument where there is none."""
+    for process_set in [_session.global_process_set, *_session.current().sets]:
+        if process_set.process_set_id == set_id:
+            return process_set
+    raise InvalidArgument(f"there is no process set {set_id}")
+
+
+def _agree_on(session: Session, ranks: list[int]) -> int:
+    if session.alone:
+        return len(session.sets) + 1
+    key = session.engine.key(GLOBAL, ADD_SET, "-".join(map(str, ranks)))
+    request = Request(ADD_SET, key, equal={"ranks": ranks})
+    agreed: list[int] = []
+
+    def open_groups(verdict: Verdict) -> None:
+        agreed.extend(verdict.own)
+        session.groups[agreed[0]] = session.open_groups(ranks)
+
+    Handle(request.label, session.engine.submit(request, open_groups), lambda: None).wait()
+    return agreed[0]
