@@ -1,0 +1,96 @@
+"""Starts the training of ``programs/elastic_training.py``, and reads what its ranks have noted."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAM = Path(__file__).parent / "programs" / "elastic_training.py"
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--max-restarts=3", "--monitor-interval=0.1")
+
+
+def torchrun(folder: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    """Train with two ranks under one agent, to the end."""
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node=2", str(PROGRAM), str(folder), *options]
+    return subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=timeout)
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """What a launch needs, with all that it leaves in ``folder``."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+
+
+@contextlib.contextmanager
+def started(*commands: list[str], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    """Programs that are running, each with its output in a file; what still runs at the end is killed."""
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for number, command in enumerate(commands):
+            output = stack.enter_context((folder / f"output-{number}").open("w"))
+            process = subprocess.Popen(
+                command, env=environment(folder), stdout=output, stderr=subprocess.STDOUT, text=True
+            )
+            stack.callback(kill_all, process)
+            processes.append(process)
+        yield processes
+
+
+def kill_all(process: subprocess.Popen[str]) -> None:
+    """Kill -9 a program, and what it has started."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    pids = children.read_text().split() if children.exists() else []
+    process.kill()
+    process.wait()
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step as all ranks have trained it."""
+
+    number: int
+    loss: float
+    world: int
+    indices: list[int]
+    """Of the joined batch."""
+
+
+def history(folder: Path) -> list[list[Step]]:
+    """The steps of each time that the function was entered. A step that not every rank has ended does not count."""
+    lines = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+    lines.sort(key=lambda line: (line["entered"], line["step"]))
+    attempts = []
+    for _, attempt in itertools.groupby(lines, lambda line: line["entered"]):
+        steps = []
+        for number, group in itertools.groupby(attempt, lambda line: line["step"]):
+            ranks = list(group)
+            if len(ranks) == ranks[0]["world"]:
+                indices = [index for rank in ranks for index in rank["indices"]]
+                steps.append(Step(number, ranks[0]["loss"], ranks[0]["world"], indices))
+        attempts.append(steps)
+    return attempts
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(condition: Callable[[], object], timeout: float = 60) -> None:
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)

@@ -1,0 +1,99 @@
+"""Ranks are killed in the middle of training; torchrun's agent starts them anew, and training goes on."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import elastic_training as training
+import pytest
+from launching import PROGRAM, TORCHRUN, Step, free_port, history, kill_all, started, torchrun, wait_for
+
+import cloudtrain.distributed.torch as hvd
+from cloudtrain.contract import RankSlot
+
+RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[float]]:
+    """The losses of the same training in one process that nothing happens to."""
+    hvd.init()
+    yield training.train(training.parse([str(tmp_path_factory.mktemp("undisturbed"))]))
+    hvd.shutdown()
+
+
+def check(attempts: list[list[Step]], undisturbed: list[float]) -> None:
+    """What counts in the end is the undisturbed training: no sample was lost, and none came twice in an epoch."""
+    last = {step.number: step for step in itertools.chain.from_iterable(attempts)}
+    steps = [last[number] for number in range(training.STEPS)]
+    assert [step.loss for step in steps] == pytest.approx(undisturbed, rel=1e-9)
+    epoch = training.STEPS // training.EPOCHS
+    for first in range(0, training.STEPS, epoch):
+        indices = [index for step in steps[first : first + epoch] for index in step.indices]
+        assert sorted(indices) == list(range(training.SAMPLES))
+
+
+def firsts(attempts: list[list[Step]]) -> list[int]:
+    return [steps[0].number for steps in attempts]
+
+
+def test_ranks_killed_one_after_the_other(tmp_path: Path, undisturbed: list[float]) -> None:
+    ended = torchrun(tmp_path, "--kill", "1:5", "--kill", "0:13")
+    assert ended.returncode == 0, ended.stderr
+    attempts = history(tmp_path)
+    assert firsts(attempts) == [0, 3, 12]
+    check(attempts, undisturbed)
+
+
+def test_a_torn_commit_does_not_count(tmp_path: Path, undisturbed: list[float]) -> None:
+    ended = torchrun(tmp_path, "--kill-in-commit", "9")
+    assert ended.returncode == 0, ended.stderr
+    attempts = history(tmp_path)
+    assert firsts(attempts) == [0, 6]
+    check(attempts, undisturbed)
+    commits = [path.name for path in tmp_path.glob("torchelastic_*/*/elastic/*")]
+    assert commits == ["run-0.pt"]
+
+
+def test_ranks_that_live_go_on_in_their_processes(tmp_path: Path, undisturbed: list[float]) -> None:
+    port = free_port()
+    ranks = [
+        [
+            "env", *(f"{name}={value}" for name, value in slot.environment("127.0.0.1", port).items()),
+            sys.executable, str(PROGRAM), str(tmp_path), "--stall=5",
+        ]
+        for slot in RankSlot.on_host(0, 1, 2)
+    ]  # fmt: skip
+    with started(*ranks, folder=tmp_path) as processes:
+        assert [process.wait(60) for process in processes] == [0, 0], (tmp_path / "output-0").read_text()
+    assert len(list(tmp_path.glob("*.jsonl"))) == 2
+    attempts = history(tmp_path)
+    assert firsts(attempts) == [0, 3]
+    check(attempts, undisturbed)
+    assert "going back to commit 1: " in (tmp_path / "output-0").read_text()
+
+
+def test_a_host_comes_and_is_lost(tmp_path: Path, undisturbed: list[float]) -> None:
+    """Two agents as on two hosts."""
+    agents = [
+        [
+            *TORCHRUN, "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--local-addr=127.0.0.1",
+            f"--rdzv-endpoint=127.0.0.1:{port}", f"--rdzv-conf={RENDEZVOUS},is_host={is_host}",
+            str(PROGRAM), str(tmp_path), "--hold=5:2", "--hold=10:1",
+        ]
+        for port in [free_port()]
+        for is_host in (1, 0)
+    ]  # fmt: skip
+    with started(*agents, folder=tmp_path) as (staying, lost):
+        wait_for(
+            lambda: any(step.world == 2 and step.number == 9 for step in itertools.chain(*history(tmp_path)))
+        )
+        kill_all(lost)
+        assert staying.wait(60) == 0, (tmp_path / "output-0").read_text()
+    attempts = history(tmp_path)
+    assert [steps[0].world for steps in attempts][-2:] == [2, 1]
+    assert attempts[-1][0].number == 9
+    check(attempts, undisturbed)

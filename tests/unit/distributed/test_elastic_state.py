@@ -1,0 +1,213 @@
+"""States of training in a world of one rank: commit, restore, run, and commits in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed import CollectiveError
+from cloudtrain.distributed.torch import elastic
+from cloudtrain.distributed.torch.elastic._commits import commit_file
+from cloudtrain.errors import StorageError
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+def make_state(**values: Any) -> elastic.TorchState:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+    return elastic.TorchState(model, optimizer, scheduler=scheduler, **values)
+
+
+def step(state: elastic.TorchState) -> None:
+    state.optimizer.zero_grad()
+    state.model(torch.tensor([[1.0, 2.0], [3.0, 5.0]])).square().sum().backward()
+    state.optimizer.step()
+    state.scheduler.step()
+
+
+def content(state: elastic.TorchState) -> list[Any]:
+    tensors = [*state.model.state_dict().values()]
+    for entry in state.optimizer.state_dict()["state"].values():
+        tensors.extend(entry.values())
+    rate = state.optimizer.param_groups[0]["lr"]
+    return [*(tensor.tolist() for tensor in tensors), rate, state.scheduler.last_epoch]
+
+
+def test_restore_goes_back_to_the_commit_however_often() -> None:
+    state = make_state(batch=0, seen=[])
+    objects = (state.model, state.optimizer)
+    step(state)
+    state.batch = 7
+    state.seen.append("a")
+    state.commit()
+    committed = content(state)
+    for _ in range(2):
+        step(state)
+        state.batch += 1
+        state.seen.append("b")
+        assert content(state) != committed
+        state.restore()
+        assert (content(state), state.batch, state.seen) == (committed, 7, ["a"])
+    assert (state.model, state.optimizer) == objects
+
+
+def test_restore_before_the_first_commit_goes_back_to_the_start() -> None:
+    state = make_state(batch=3)
+    start = content(state)
+    step(state)
+    state.batch = 4
+    state.restore()
+    assert (content(state)[: len(start)], state.batch) == (start, 3)
+
+
+def test_a_failure_calls_the_function_again_with_the_commit() -> None:
+    state = elastic.ObjectState(batch=0)
+    calls, resets = [], []
+    state.register_reset_callbacks([lambda: resets.append(hvd.size())])
+
+    @elastic.run
+    def train(state: elastic.ObjectState, limit: int, *, word: str) -> str:
+        calls.append(state.batch)
+        while state.batch < limit:
+            state.batch += 1
+            if len(calls) < 3 and state.batch == 3 * len(calls):
+                raise CollectiveError("a rank is late")
+            if state.batch % 2 == 0:
+                state.commit()
+        return word
+
+    assert train(state, 9, word="done") == "done"
+    assert (calls, resets) == ([0, 2, 4], [1, 1])
+    assert train.__name__ == "train"
+
+
+def test_a_failure_that_lasts_passes_on() -> None:
+    calls = []
+
+    @elastic.run
+    def train(state: elastic.ObjectState) -> None:
+        calls.append(state.batch)
+        raise CollectiveError("shapes differ")
+
+    with pytest.raises(CollectiveError, match="shapes differ"):
+        train(elastic.ObjectState(batch=5))
+    assert calls == [5, 5, 5]
+
+
+@pytest.mark.parametrize("skip_sync", [False, True])
+def test_an_interrupt_keeps_what_was_done(skip_sync: bool) -> None:
+    calls, resets, syncs = [], [], []
+
+    class Watched(elastic.ObjectState):
+        def sync(self) -> None:
+            syncs.append(self.batch)
+            super().sync()
+
+    state = Watched(batch=0)
+    state.register_reset_callbacks([lambda: resets.append(state.batch)])
+
+    @elastic.run
+    def train(state: elastic.ObjectState) -> None:
+        calls.append(state.batch)
+        if state.batch == 0:
+            state.batch = 4
+            raise elastic.HostsUpdatedInterrupt(skip_sync)
+
+    train(state)
+    assert (calls, resets, syncs) == ([0, 4], [4], [0] if skip_sync else [0, 4])
+
+
+def test_a_state_of_the_users_own() -> None:
+    class Own(elastic.State):
+        value = saved = 0
+
+        def save(self) -> None:
+            self.saved = self.value
+
+        def restore(self) -> None:
+            self.value = self.saved
+
+        def sync(self) -> None:
+            self.save()
+
+    @elastic.run
+    def train(state: Own) -> int:
+        state.value += 1
+        if state.value == 1:
+            state.commit()
+            state.value = 10
+            raise CollectiveError("a rank is late")
+        return state.value
+
+    assert train(Own()) == 2
+
+
+@pytest.mark.parametrize(
+    ("environ", "path"),
+    [
+        ({}, None),
+        ({"CLOUDTRAIN_RUN_DIR": "/run"}, None),
+        ({"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_ERROR_FILE": ""}, None),
+        ({"TORCHELASTIC_RUN_ID": "a", "CLOUDTRAIN_RUN_DIR": "/run"}, "/run/elastic/run-2.pt"),
+        (
+            {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_ERROR_FILE": "/tmp/t_x/a_y/attempt_1/0/error.json"},
+            "/tmp/t_x/a_y/elastic/run-2.pt",
+        ),
+    ],
+)
+def test_where_commits_are_kept(environ: dict[str, str], path: str | None) -> None:
+    file = commit_file(2, environ)
+    assert (file and str(file.path)) == path
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The environment of a rank that an agent has started; gives the folder of the commits."""
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
+    return tmp_path / "elastic"
+
+
+def test_another_process_goes_on_from_the_file(agent: Path) -> None:
+    file = commit_file(0)
+    assert file is not None
+    first = make_state(batch=0)
+    assert first.resume(file) is False
+    for first.batch in (1, 2):
+        step(first)
+        first.commit()
+    (agent / ".cloudtrain-tmp-torn").write_bytes(b"torn")
+    file.sweep()
+    assert [path.name for path in agent.iterdir()] == ["run-0.pt"]
+    assert agent.stat().st_mode & 0o777 == 0o700
+    second = make_state(batch=0)
+    assert second.resume(file) is True
+    second.sync()
+    assert (second.batch, content(second)) == (2, content(first))
+
+
+def test_a_commit_that_cannot_be_written(agent: Path) -> None:
+    agent.touch()
+    state = elastic.ObjectState(batch=0)
+
+    @elastic.run
+    def train(state: elastic.ObjectState) -> None:
+        state.commit()
+
+    with pytest.raises(StorageError, match=f"the commit cannot be written to {agent}{os.sep}run-"):
+        train(state)
