@@ -21,7 +21,7 @@ _CHUNK = 1 << 20
 """Elements that are held in double precision at a time."""
 
 
-def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int], *, tag: int = 0) -> None:
+def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int]) -> None:
     """Combine ``tensors`` over the ranks of ``group``, in place, each tensor for itself.
 
     The tree pairs neighbours in ``ranks``. Where their number is no power of two, those beyond the largest
@@ -29,10 +29,9 @@ def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int], *, tag:
     Beside ``tensors`` it takes the memory of at most two copies of them.
 
     Args:
-        tensors: floating-point, all of one type on one device; the same shapes on all ranks.
+        tensors: floating-point, on one device; the same shapes and types on all ranks.
         group: of ``torch.distributed``.
         ranks: its members, by their numbers in the world, in its order.
-        tag: of the messages, where the backend knows tags.
 
     Raises:
         InvalidArgument: a tensor is not of floating-point numbers.
@@ -47,7 +46,7 @@ def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int], *, tag:
         return
     parts = [tensor.detach().reshape(-1) for tensor in tensors]
     flat = parts[0] if len(parts) == 1 else torch.cat(parts)
-    _Tree(flat, [part.numel() for part in parts], group, ranks, tag).run()
+    _Tree(flat, [part.numel() for part in parts], group, ranks).run()
     offset = 0
     for tensor in tensors:
         result = flat.narrow(0, offset, tensor.numel())
@@ -59,14 +58,11 @@ def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int], *, tag:
 class _Tree:
     """One run over a flat buffer that holds vectors of the given ``lengths``."""
 
-    def __init__(
-        self, flat: Tensor, lengths: Sequence[int], group: Any, ranks: Sequence[int], tag: int
-    ) -> None:
+    def __init__(self, flat: Tensor, lengths: Sequence[int], group: Any, ranks: Sequence[int]) -> None:
         self._flat = flat
         self._lengths = lengths
         self._group = group
         self._ranks = ranks
-        self._tag = tag
         self._own = list(ranks).index(dist.get_rank())
 
     def run(self) -> None:
@@ -141,9 +137,9 @@ class _Tree:
         peer = self._ranks[other]
         messages = []
         if sent is not None and sent.numel():
-            messages.append(dist.P2POp(dist.isend, sent, peer, self._group, self._tag))
+            messages.append(dist.P2POp(dist.isend, sent, peer, self._group))
         if received is not None and received.numel():
-            messages.append(dist.P2POp(dist.irecv, received, peer, self._group, self._tag))
+            messages.append(dist.P2POp(dist.irecv, received, peer, self._group))
         for work in dist.batch_isend_irecv(messages) if messages else ():
             work.wait()
 

@@ -5,12 +5,13 @@ put into buckets in the reverse of their order, which is about the order in whic
 bucket is reduced as soon as it is full, and always after the buckets before it, so that all ranks run the
 same collectives in the same order without talking about it. The first bucket is small, to start early.
 
-A gradient lives in its bucket: ``parameter.grad`` is a view of it, and there is no second copy.
+A gradient lives in its bucket: ``parameter.grad`` is a view of it, and there is no second copy. From the moment
+at which it may leave until it is reduced, ``parameter.grad`` is None, so that nobody changes what travels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.torch._handle import Handle, reported
 from cloudtrain.distributed.torch._reduction import scale_
 from cloudtrain.distributed.torch.compression import Compressor
@@ -29,57 +29,73 @@ BUCKET_BYTES = 25 << 20
 
 @dataclass(eq=False)
 class Slot:
-    """One parameter's place in its bucket."""
+    """One parameter, and the way of its gradient."""
 
     parameter: Tensor
     name: str
-    view: Tensor
-    bucket: Bucket = field(repr=False)
     passes_left: int
     """Backward passes before the gradient may leave."""
-    filled: bool = False
-    """Whether the view holds the gradient that will leave."""
-
-
-@dataclass(eq=False)
-class Bucket:
-    """A flat buffer, and the gradients that live in it."""
-
-    flat: Tensor
-    slots: list[Slot] = field(default_factory=list)
-    missing: int = 0
+    taken: bool = False
+    """Whether it may leave."""
+    gradient: Tensor | None = None
+    """What may leave, until it is in its bucket."""
+    kept: bool = False
+    """Whether the parameter has a gradient afterwards."""
+    sparse_dim: int = 0
+    """Sparse dimensions of the last gradient; 0 if it was dense."""
+    bucket: Bucket | None = field(default=None, repr=False)
+    view: Tensor | None = None
+    """The gradient's place in the bucket."""
     handle: Handle | None = None
+    """The reduction of a gradient that has no bucket, because it is sparse."""
 
-    def put(self, slot: Slot, factor: float) -> None:
-        """Move ``factor`` times the parameter's gradient to its place; zeros where it has none."""
-        gradient, view = slot.parameter.grad, slot.view
-        if gradient is None:
-            view.zero_()
-        elif gradient.is_sparse:
-            raise InvalidArgument(
-                f"the gradient of {slot.name} is sparse, which DistributedOptimizer does not reduce",
-                hint="Make its layer with sparse=False.",
-            )
-        elif gradient is not view:
-            torch.mul(gradient.detach(), factor, out=view)
-        elif factor != 1.0:
-            view.mul_(factor)
-        # A parameter that was frozen since stays without a gradient.
-        if gradient is not None or slot.parameter.requires_grad:
-            slot.parameter.grad = view
+    def take(self) -> None:
+        """The gradient may leave. A parameter that was frozen since the last step has none, and gets none."""
+        gradient = self.parameter.grad
+        self.taken, self.gradient, self.parameter.grad = True, gradient, None
+        self.kept = gradient is not None or self.parameter.requires_grad
+        if gradient is not None:
+            self.sparse_dim = gradient.sparse_dim() if gradient.is_sparse else 0
+
+    def give_back(self, gradient: Tensor) -> None:
+        """Let the parameter have the reduced gradient."""
+        if self.kept:
+            self.parameter.grad = gradient
+
+    def reset(self, passes: int) -> None:
+        self.passes_left, self.taken, self.gradient, self.handle = passes, False, None, None
+
+
+class Bucket:
+    """A flat buffer for the gradients of ``slots``, which are of one type on one device."""
+
+    def __init__(self, slots: list[Slot]) -> None:
+        some = slots[0].parameter
+        total = sum(slot.parameter.numel() for slot in slots)
+        self.slots = slots
+        self.flat = torch.zeros(total, dtype=some.dtype, device=some.device)
+        self.missing = len(slots)
+        self.handle: Handle | None = None
+        offset = 0
+        for slot in slots:
+            # The strides that autograd would choose: the parameter's own, where it is dense.
+            strides = torch.empty_like(slot.parameter, device="meta").stride()
+            slot.view = self.flat.as_strided(slot.parameter.shape, strides, offset)
+            slot.bucket = self
+            offset += slot.parameter.numel()
 
     def fill(self, slot: Slot, factor: float) -> None:
-        """`put`, and the gradient may leave."""
-        self.put(slot, factor)
-        slot.filled = True
+        """Move ``factor`` times the gradient that was taken to its place; zeros where there is none."""
+        _move(slot.gradient, slot.view, factor)
+        slot.gradient = None
         self.missing -= 1
 
-    def launch(self, compression: type[Compressor], postscale: float) -> None:
-        """Start to sum the buffer over all ranks, then to multiply it by ``postscale``."""
+    def launch(self, group: Any, compression: type[Compressor], postscale: float) -> None:
+        """Start to sum the buffer over the ranks of ``group``, then to multiply it by ``postscale``."""
         what = f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
         wire, context = compression.compress(self.flat)
         with reported(what):
-            work: Any = dist.all_reduce(wire, async_op=True)
+            work: Any = dist.all_reduce(wire, group=group, async_op=True)
 
         def finish() -> Tensor:
             reduced = compression.decompress(wire, context)
@@ -90,47 +106,60 @@ class Bucket:
 
         self.handle = Handle(what, work, finish)
 
-    def reset(self, passes: int) -> None:
-        self.handle = None
-        self.missing = len(self.slots)
+    def finish(self) -> None:
+        """Wait for the sum, and let the parameters have their gradients; sparse ones are sparse again."""
+        assert self.handle is not None
+        self.handle.wait()
         for slot in self.slots:
-            slot.passes_left, slot.filled = passes, False
+            assert slot.view is not None
+            slot.give_back(slot.view.to_sparse(slot.sparse_dim) if slot.sparse_dim else slot.view)
+
+    def reset(self) -> None:
+        self.missing, self.handle = len(self.slots), None
 
 
-def make_buckets(named: Iterable[tuple[str, Tensor]], passes: int, *, first_bytes: int) -> list[Bucket]:
-    """Buckets for parameters given in the order in which their gradients are expected.
+def accumulate(slot: Slot) -> None:
+    """More passes are to come: meanwhile the gradient lives in the bucket."""
+    gradient = slot.parameter.grad
+    if slot.view is not None and gradient is not None and not gradient.is_sparse:
+        _move(gradient, slot.view, 1.0)
+        slot.parameter.grad = slot.view
 
-    A bucket holds one type on one device. All ranks that give parameters of the same shapes in the same
-    order get the same buckets.
+
+def share_out(slots: Iterable[Slot], groups: Mapping[Tensor, int], *, first_bytes: int) -> list[list[Slot]]:
+    """Which slots, given in the order in which their gradients are expected, are to make a bucket together.
+
+    Parameters of one of the ``groups`` do, whatever their size. In the order in which the buckets will be
+    full. All ranks that give parameters of the same shapes in the same order get the same buckets.
     """
-    groups: list[list[tuple[str, Tensor]]] = []
-    open_groups: dict[Any, tuple[list[tuple[str, Tensor]], int]] = {}
-    for name, parameter in named:
-        key = (parameter.dtype, parameter.device)
-        if key not in open_groups:
-            members: list[tuple[str, Tensor]] = []
-            groups.append(members)
-            open_groups[key] = members, first_bytes if len(groups) == 1 else BUCKET_BYTES
-        members, room = open_groups[key]
-        members.append((name, parameter))
-        room -= parameter.numel() * parameter.element_size()
+    shares: list[list[Slot]] = []
+    place: dict[Slot, int] = {}
+    open_shares: dict[Any, tuple[list[Slot], float]] = {}
+    for slot in slots:
+        place[slot] = len(place)
+        group = groups.get(slot.parameter)
+        key = (slot.parameter.dtype, slot.parameter.device, group)
+        if key not in open_shares:
+            limit = BUCKET_BYTES if shares else first_bytes
+            open_shares[key] = [], float("inf") if group is not None else limit
+            shares.append(open_shares[key][0])
+        members, room = open_shares[key]
+        members.append(slot)
+        room -= slot.parameter.numel() * slot.parameter.element_size()
         if room > 0:
-            open_groups[key] = members, room
+            open_shares[key] = members, room
         else:
-            del open_groups[key]
-    return [_make_bucket(group, passes) for group in groups]
+            del open_shares[key]
+    return sorted(shares, key=lambda members: place[members[-1]])
 
 
-def _make_bucket(group: list[tuple[str, Tensor]], passes: int) -> Bucket:
-    some = group[0][1]
-    total = sum(parameter.numel() for _, parameter in group)
-    bucket = Bucket(torch.zeros(total, dtype=some.dtype, device=some.device))
-    offset = 0
-    for name, parameter in group:
-        # The strides that autograd would choose: the parameter's own, where it is dense.
-        strides = torch.empty_like(parameter, device="meta").stride()
-        view = bucket.flat.as_strided(parameter.shape, strides, offset)
-        bucket.slots.append(Slot(parameter, name, view, bucket, passes))
-        offset += parameter.numel()
-    bucket.reset(passes)
-    return bucket
+def _move(gradient: Tensor | None, view: Tensor | None, factor: float) -> None:
+    assert view is not None
+    if gradient is None:
+        view.zero_()
+    elif gradient.is_sparse:
+        view.zero_().add_(gradient.detach(), alpha=factor)
+    elif gradient is not view:
+        torch.mul(gradient.detach(), factor, out=view)
+    elif factor != 1.0:
+        view.mul_(factor)

@@ -5,74 +5,132 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from cloudtrain.distributed.errors import GradientOrderError
-from cloudtrain.distributed.torch._buckets import BUCKET_BYTES, FIRST_BYTES, Bucket, Slot, make_buckets
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._buckets import (
+    BUCKET_BYTES,
+    FIRST_BYTES,
+    Bucket,
+    Slot,
+    accumulate,
+    share_out,
+)
+from cloudtrain.distributed.torch._operation import group_of
+from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
+from cloudtrain.distributed.torch._reduction import Average, Max, ReduceOp
+from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compressor
+from cloudtrain.distributed.torch.sparse import sparse_allreduce_async
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """How gradients become one."""
+
+    op: ReduceOp
+    """Average or Sum."""
+    predivide: float
+    """Splits the division of Average: by this before the sum, by the rest after it."""
+    compression: type[Compressor]
+    sparse_as_dense: bool
+    process_set: ProcessSet
+
+    def factors(self) -> tuple[float, float]:
+        """To be multiplied before the sum, and after it."""
+        if self.op != Average:
+            return 1.0, 1.0
+        if self.predivide == 1.0:
+            # One factor costs nothing while gradients are copied to their bucket; a second one does.
+            return 1.0 / self.process_set.size(), 1.0
+        return 1.0 / self.predivide, self.predivide / self.process_set.size()
 
 
 class GradientReducer:
     """Hooks parameters, fills buckets, launches them in a fixed order, waits for them.
 
+    Buckets are made at the end of the first step, when the ranks can tell each other whose gradients are sparse.
+    Those travel one by one, negotiated by name.
+
     Args:
         names: of parameters, for errors; their order is taken as the order of the forward pass.
-        compression: of what travels.
+        groups: numbers of parameters that are to travel together.
         passes: backward passes that are summed up before a gradient travels.
-        prescale: multiplied to gradients before they are summed over ranks.
-        postscale: multiplied after it.
     """
 
     def __init__(
-        self,
-        names: Mapping[Tensor, str],
-        compression: type[Compressor],
-        passes: int,
-        prescale: float,
-        postscale: float,
+        self, names: Mapping[Tensor, str], groups: Mapping[Tensor, int], passes: int, reduction: Reduction
     ) -> None:
         self.pending = False
         """Whether a gradient came since the last `synchronize`."""
         self._names = dict(names)
-        self._compression = compression
+        self._groups = groups
         self._passes = passes
-        self._prescale = prescale
-        self._postscale = postscale
+        self._reduction = reduction
+        self._prescale, self._postscale = reduction.factors()
+        self._slots: dict[Tensor, Slot] = {}
+        self._unplaced: list[Slot] = []
+        """In the order in which gradients are expected."""
         self._buckets: list[Bucket] = []
         self._launched = 0
-        self._known: set[Tensor] = set()
+        self._sparse: dict[Slot, int] = {}
+        """Slots without a bucket, and the sparse dimensions of their gradients."""
 
     def track(self, parameters: Iterable[Tensor]) -> None:
-        """Take in those ``parameters`` that are new, or were frozen before."""
-        new = [p for p in parameters if p.requires_grad and p not in self._known]
+        """Take in those ``parameters`` that are new, or were frozen before.
+
+        Raises:
+            InvalidArgument: they differ between ranks.
+        """
+        new = [p for p in parameters if p.requires_grad and p not in self._slots]
         if not new:
             return
         for parameter in new:
             self._names.setdefault(parameter, f"allreduce.noname.{len(self._names)}")
-        self._known.update(new)
         place = {parameter: number for number, parameter in enumerate(self._names)}
-        new.sort(key=place.__getitem__, reverse=True)
-        first_bytes = BUCKET_BYTES if self._buckets else FIRST_BYTES
-        buckets = make_buckets([(self._names[p], p) for p in new], self._passes, first_bytes=first_bytes)
-        self._buckets += buckets
-        for slot in (slot for bucket in buckets for slot in bucket.slots):
+        new.sort(key=place.__getitem__)
+        check_equal_on_all_ranks(
+            [describe(self._names[p], p, self._groups.get(p)) for p in new], self._reduction.process_set
+        )
+        for parameter in reversed(new):
+            slot = self._slots[parameter] = Slot(parameter, self._names[parameter], self._passes)
+            self._unplaced.append(slot)
             # A parameter may outlive its optimizer, and must not keep it.
             hook = functools.partial(_arrived, weakref.ref(self), slot)
-            register: Any = slot.parameter.register_post_accumulate_grad_hook
+            register: Any = parameter.register_post_accumulate_grad_hook
             weakref.finalize(self, register(hook).remove)
 
+    def arrived(self, slot: Slot) -> None:
+        """A backward pass added to the gradient of ``slot``."""
+        if slot.passes_left <= 0:
+            slot.parameter.grad = None
+            raise GradientOrderError(
+                "Gradients were computed more than backward_passes_per_step times before call to step(). "
+                "Increase backward_passes_per_step to accumulate gradients locally."
+            )
+        self.pending = True
+        slot.passes_left -= 1
+        if slot.passes_left == 0:
+            self._send_off(slot)
+        else:
+            accumulate(slot)
+
     def synchronize(self) -> None:
-        """Launch what is not under way, gradients that did not come being zero, and wait for all."""
-        for bucket in self._buckets[self._launched :]:
-            for slot in bucket.slots:
-                if not slot.filled:
-                    bucket.fill(slot, self._prescale)
-            bucket.launch(self._compression, self._postscale)
+        """Send off what has not left yet, gradients that did not come being zero, and wait for all."""
+        for slot in self._slots.values():
+            if not slot.taken:
+                self._send_off(slot)
+        self._place()
         for bucket in self._buckets:
-            if bucket.handle is not None:
-                bucket.handle.wait()
+            bucket.finish()
+        for slot in self._sparse:
+            assert slot.handle is not None
+            slot.give_back(slot.handle.wait())
         self.reset()
 
     def reset(self, passes: int | None = None) -> None:
@@ -81,24 +139,67 @@ class GradientReducer:
         self._launched = 0
         self.pending = False
         for bucket in self._buckets:
-            bucket.reset(self._passes)
+            bucket.reset()
+        for slot in self._slots.values():
+            slot.reset(self._passes)
 
-    def arrived(self, slot: Slot) -> None:
-        """A backward pass added to the gradient of ``slot``."""
-        if slot.passes_left <= 0:
-            raise GradientOrderError(
-                "Gradients were computed more than backward_passes_per_step times before call to step(). "
-                "Increase backward_passes_per_step to accumulate gradients locally."
-            )
-        self.pending = True
-        slot.passes_left -= 1
-        if slot.passes_left > 0:
-            slot.bucket.put(slot, 1.0)
+    def _send_off(self, slot: Slot) -> None:
+        slot.take()
+        if slot in self._sparse:
+            self._launch_sparse(slot)
+        elif slot.bucket is not None:
+            slot.bucket.fill(slot, self._prescale)
+            self._launch_full()
+
+    def _place(self) -> None:
+        """Find places for the slots that have none, and send off their gradients."""
+        unplaced, self._unplaced = self._unplaced, []
+        self._agree_on_sparse(unplaced)
+        dense = [slot for slot in unplaced if slot not in self._sparse]
+        for share in share_out(
+            dense, self._groups, first_bytes=BUCKET_BYTES if self._buckets else FIRST_BYTES
+        ):
+            bucket = Bucket(share)
+            self._buckets.append(bucket)
+            for slot in share:
+                bucket.fill(slot, self._prescale)
+            self._launch_full()
+        for slot in unplaced:
+            if slot in self._sparse:
+                self._launch_sparse(slot)
+
+    def _agree_on_sparse(self, slots: list[Slot]) -> None:
+        """A gradient that is sparse on one rank is so on all; a rank without a gradient cannot know."""
+        if not slots or self._reduction.sparse_as_dense:
             return
-        slot.bucket.fill(slot, self._prescale)
+        dims = torch.tensor([slot.sparse_dim for slot in slots])
+        allreduce_(
+            dims,
+            name="DistributedOptimizer.sparse_dim",
+            op=Max,
+            process_set=self._reduction.process_set,
+        )
+        for slot, sparse_dim in zip(slots, dims.tolist()):
+            if sparse_dim:
+                self._sparse[slot] = sparse_dim
+
+    def _launch_full(self) -> None:
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
-            self._buckets[self._launched].launch(self._compression, self._postscale)
+            group = group_of(self._reduction.process_set)
+            self._buckets[self._launched].launch(group, self._reduction.compression, self._postscale)
             self._launched += 1
+
+    def _launch_sparse(self, slot: Slot) -> None:
+        gradient, slot.gradient = slot.gradient, None
+        shape, sparse_dim = slot.parameter.shape, self._sparse[slot]
+        if gradient is None:
+            indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=slot.parameter.device)
+            values = slot.parameter.detach().new_empty(0, *shape[sparse_dim:])
+            gradient = torch.sparse_coo_tensor(indices, values, shape)
+        elif not gradient.is_sparse:
+            gradient = gradient.to_sparse(sparse_dim)
+        op, process_set = self._reduction.op, self._reduction.process_set
+        slot.handle = sparse_allreduce_async(gradient, slot.name, op, process_set)
 
 
 def _arrived(reducer: weakref.ref[GradientReducer], slot: Slot, _: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Callable
 
@@ -11,9 +12,18 @@ from torch import Tensor
 
 from cloudtrain import observe
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
-from cloudtrain.distributed.torch import _session
-from cloudtrain.distributed.torch._reducer import GradientReducer
-from cloudtrain.distributed.torch._reduction import Average, ReduceOp, Sum
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._adasum_optimizer import AdasumOptimizer
+from cloudtrain.distributed.torch._parameters import (
+    check_equal_on_all_ranks,
+    describe,
+    group_numbers,
+    names_of,
+    parameters_of,
+)
+from cloudtrain.distributed.torch._reducer import GradientReducer, Reduction
+from cloudtrain.distributed.torch._reduction import Adasum, Average, ReduceOp, Sum
+from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compression, Compressor
 
@@ -25,11 +35,16 @@ def DistributedOptimizer(
     backward_passes_per_step: int = 1,
     op: ReduceOp = Average,
     gradient_predivide_factor: float = 1.0,
+    num_groups: int = 0,
+    groups: int | Sequence[Sequence[Tensor]] | None = None,
+    sparse_as_dense: bool = False,
+    process_set: ProcessSet = global_process_set,
 ) -> Any:
     """``optimizer`` with its class, state and parameters, whose ``step`` averages gradients over ranks first.
 
-    Gradients travel while the backward pass still runs; ``step`` waits for them. A parameter that got no
-    gradient counts as zero, on the ranks where that is so. To work on the averaged gradients::
+    Gradients travel while the backward pass still runs; ``step`` waits for them. Until then the gradients that
+    travel are None. A parameter that got no gradient counts as zero, on the ranks where that is so. To work on
+    the averaged gradients::
 
         optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -37,8 +52,10 @@ def DistributedOptimizer(
             optimizer.step()
 
     and in the same way with ``GradScaler``: ``synchronize``, ``unscale_``, then ``scaler.step`` inside
-    ``skip_synchronize``. A closure given to ``step`` returns the loss averaged over ranks, so that a line
-    search decides alike on all.
+    ``skip_synchronize``. Without ``unscale_``, ``scaler.step(optimizer)`` alone will do. A closure given to
+    ``step`` returns the loss averaged over ranks, so that a line search decides alike on all.
+
+    Every rank makes its optimizer with the same parameters in the same order.
 
     Args:
         named_parameters: ``model.named_parameters()``; names for errors, and in the order of the forward
@@ -46,55 +63,66 @@ def DistributedOptimizer(
         compression: of gradients on the wire.
         backward_passes_per_step: backward passes whose gradients are summed up on the rank before they
             travel.
-        op: Average or Sum.
+        op: Average or Sum; or Adasum, with which every rank makes its own step, and the ranks combine what
+            their steps have changed in each parameter (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
         gradient_predivide_factor: splits the division of Average: gradients are divided by it before the
             sum, and multiplied by it and divided by the number of ranks after the sum.
+        num_groups: deprecated; ``groups``.
+        groups: lists of parameters whose gradients are to travel together; or into how many such groups to
+            divide the parameters. Otherwise gradients travel in buckets of 25 MB.
+        sparse_as_dense: sparse gradients travel as dense ones, among the others. Otherwise their indices and
+            values are gathered. Parameters get sparse gradients in both cases.
+        process_set: the ranks among which gradients travel; on other ranks ``step`` is the optimizer's own.
 
     Raises:
-        InvalidArgument: names are not unique, do not cover the optimizer's parameters, or an argument does
-            not fit the others. Also a ValueError.
+        InvalidArgument: names are not unique, do not cover the optimizer's parameters, an argument does not fit
+            the others, or the ranks' parameters differ. Also a ValueError.
     """
-    if isinstance(optimizer, _Distributed):
+    if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidArgument("the optimizer is a DistributedOptimizer already")
-    if op not in (Average, Sum):
-        raise InvalidArgument(f"op={op!r} is not supported by DistributedOptimizer", hint="Average or Sum.")
+    if op not in (Average, Sum, Adasum):
+        raise InvalidArgument(
+            f"op={op!r} is not supported by DistributedOptimizer", hint="Average, Sum or Adasum."
+        )
     if gradient_predivide_factor != 1.0 and op != Average:
         raise InvalidArgument("gradient_predivide_factor not supported with op != Average")
-    if backward_passes_per_step < 1:
-        raise InvalidArgument(f"backward_passes_per_step={backward_passes_per_step} is below 1")
-    names = _names(optimizer, named_parameters)
-    base = type(optimizer)
-    cls: Any = type(base.__name__, (_Distributed, base), {"__module__": base.__module__})
-    distributed: Any = cls.__new__(cls)
-    # Not the instance's ``step``: a scheduler that wrapped it would lead around ours.
-    distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
-    distributed._reducer = None
-    if _session.size() > 1:
-        prescale, postscale = 1.0, 1.0
-        if op == Average:
-            # One factor costs nothing while gradients are copied to their bucket; a second one does.
-            prescale, postscale = 1.0 / _session.size(), 1.0
-            if gradient_predivide_factor != 1.0:
-                prescale = 1.0 / gradient_predivide_factor
-                postscale = gradient_predivide_factor / _session.size()
-        reducer = GradientReducer(names, compression, backward_passes_per_step, prescale, postscale)
-        distributed._reducer = reducer
-        reducer.track(_parameters(distributed))
-    return distributed
+    _check_passes(backward_passes_per_step)
+    if num_groups != 0:
+        warnings.warn(
+            "Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=2
+        )
+        groups = num_groups if groups is None else groups
+    names = names_of(optimizer, named_parameters)
+    own = set(parameters_of(optimizer))
+    numbers = group_numbers(groups, (p for p in names if p in own))
+    travels = process_set.included() and process_set.size() > 1
+    if op == Adasum and travels:
+        trained = [describe(names[p], p) for p in parameters_of(optimizer) if p.requires_grad]
+        check_equal_on_all_ranks(trained, process_set)
+        return _with_class(optimizer, AdasumOptimizer, _process_set=process_set, _compression=compression)
+    reducer = None
+    if travels:
+        reduction = Reduction(op, gradient_predivide_factor, compression, sparse_as_dense, process_set)
+        reducer = GradientReducer(names, numbers, backward_passes_per_step, reduction)
+        reducer.track(parameters_of(optimizer))
+    return _with_class(optimizer, _Distributed, _reducer=reducer, _process_set=process_set)
 
 
 class _Distributed(torch.optim.Optimizer):
     """Stands before the optimizer's own class in the order of resolution."""
 
     _reducer: GradientReducer | None
-    """None in a world of one rank."""
+    """None where there is nobody to talk to."""
+    _process_set: ProcessSet
     _synchronized = False
     _should_synchronize = True
+    _scaled = False
+    """Whether it is a ``GradScaler`` that called `synchronize`."""
 
     def synchronize(self) -> None:
         """Wait until gradients are averaged over all ranks."""
         if self._reducer is not None:
-            self._reducer.track(_parameters(self))
+            self._reducer.track(parameters_of(self))
             self._reducer.synchronize()
         self._synchronized = True
 
@@ -108,12 +136,18 @@ class _Distributed(torch.optim.Optimizer):
             self._should_synchronize = True
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        if self._should_synchronize and self._reducer is not None:
-            if closure is not None:
+        if self._should_synchronize:
+            if closure is not None and self._reducer is not None:
                 closure = self._averaged(closure)
-            elif self._reducer.pending or not self._synchronized:
+            elif self._pending or not self._synchronized:
                 self.synchronize()
-        self._synchronized = False
+            elif not self._scaled:
+                warnings.warn(
+                    "optimizer.step() called without optimizer.skip_synchronize() context after "
+                    "optimizer.synchronize(). Gradients are not reduced again.",
+                    stacklevel=3,
+                )
+        self._synchronized = self._scaled = False
         observe.beat()
         return super().step() if closure is None else super().step(closure)
 
@@ -121,7 +155,7 @@ class _Distributed(torch.optim.Optimizer):
     step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        if self._reducer is not None and self._reducer.pending:
+        if self._pending:
             raise GradientOrderError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
                 "optimizer.synchronize(). This is prohibited as it can cause a race condition."
@@ -136,48 +170,50 @@ class _Distributed(torch.optim.Optimizer):
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes are summed up before gradients travel."""
+        _check_passes(passes)
         if self._reducer is not None:
             self._reducer.reset(passes)
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """The first thing that ``GradScaler.step`` asks for, and then it looks at gradients: wait for them."""
+        if self._should_synchronize and self._pending:
+            self.synchronize()
+            self._scaled = True
+        return bool(vars(self).get("_step_supports_amp_scaling", False))
+
+    @_step_supports_amp_scaling.setter
+    def _step_supports_amp_scaling(self, supported: bool) -> None:
+        vars(self)["_step_supports_amp_scaling"] = supported
+
+    @property
+    def _pending(self) -> bool:
+        return self._reducer is not None and self._reducer.pending
 
     def _averaged(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def averaged() -> Any:
             with torch.enable_grad():
                 loss = closure()
             self.synchronize()
-            if isinstance(loss, Tensor):
-                return allreduce_(loss.detach().clone(), name="loss")
-            return allreduce_(torch.tensor(float(loss)), name="loss").item()
+            is_tensor = isinstance(loss, Tensor)
+            value = loss.detach().clone() if is_tensor else torch.tensor(float(loss))
+            value = allreduce_(value, name="DistributedOptimizer.loss", process_set=self._process_set)
+            return value if is_tensor else value.item()
 
         return averaged
 
 
-def _parameters(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]
+def _with_class(optimizer: torch.optim.Optimizer, mixin: type[Any], **attributes: Any) -> Any:
+    """A copy of ``optimizer`` that shares its state, of a class of the same name with ``mixin`` before it."""
+    base = type(optimizer)
+    cls: Any = type(base.__name__, (mixin, base), {"__module__": base.__module__})
+    distributed = cls.__new__(cls)
+    # Not the instance's ``step``: a scheduler that wrapped it would lead around ours.
+    distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
+    distributed.__dict__.update(attributes)
+    return distributed
 
 
-def _names(
-    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, Tensor]] | None
-) -> dict[Tensor, str]:
-    if named_parameters is None:
-        return {p: f"allreduce.noname.{number}" for number, p in enumerate(_parameters(optimizer))}
-    pairs = list(named_parameters)
-    if any(not isinstance(pair, tuple) for pair in pairs):
-        raise InvalidArgument(
-            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
-            "model.named_parameters()."
-        )
-    listed = [name for name, _ in pairs]
-    if len(set(listed)) < len(listed):
-        twice = sorted({name for name in listed if listed.count(name) > 1})
-        raise InvalidArgument(
-            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}"
-        )
-    names = {parameter: name for name, parameter in pairs}
-    unnamed = [tuple(p.shape) for p in _parameters(optimizer) if p not in names]
-    if unnamed:
-        raise InvalidArgument(
-            "named_parameters was specified, but one or more model parameters were not named. "
-            f"Shapes: {', '.join(map(str, unnamed))}"
-        )
-    return names
+def _check_passes(passes: int) -> None:
+    if passes < 1:
+        raise InvalidArgument(f"backward_passes_per_step must be > 0, not {passes}")

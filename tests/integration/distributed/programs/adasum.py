@@ -1,13 +1,16 @@
-"""Adasum of tensors over ranks, against its definition in NumPy."""
+"""Adasum of tensors, and of optimizer steps, over ranks, against its definition in NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from _cases import raises, run, same_on_all_ranks
+from _training import BATCH, MakeOptimizer, batches, check, loss_of, make_model, make_sgd, mine
+from torch import nn
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.torch import _adasum
@@ -113,6 +116,110 @@ def case_numbers_that_are_not_floating_point() -> None:
     for dtype in (torch.int64, torch.bool, torch.complex64):
         with raises(ValueError, "Adasum needs floating-point numbers", str(dtype)):
             adasum_([torch.ones(3), torch.ones(3, dtype=dtype)])
+
+
+def case_allreduce() -> None:
+    tensors = vectors_of(hvd.rank(), torch.float64)
+    references = wanted(range(hvd.size()), torch.float64)
+    handle = hvd.grouped_allreduce_async(tensors, op=hvd.Adasum)
+    for result, reference in zip(hvd.synchronize(handle), references, strict=True):
+        np.testing.assert_allclose(result.numpy(), reference, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(hvd.allreduce(tensors[1], op=hvd.Adasum).numpy(), references[1], rtol=1e-12)
+
+
+def train_alone(make_optimizer: MakeOptimizer, ranks: Sequence[int], steps: int) -> nn.Module:
+    """In this process, the steps of all ``ranks``, combined."""
+    models = [make_model() for _ in ranks]
+    optimizers = [make_optimizer(model.parameters()) for model in models]
+    for inputs, targets in batches(steps):
+        starts = [parameter.detach().clone() for parameter in models[0].parameters()]
+        for rank, model, optimizer in zip(ranks, models, optimizers, strict=True):
+            rows = slice(BATCH * rank, BATCH * (rank + 1))
+            optimizer.zero_grad()
+            loss_of(model, inputs[rows], targets[rows]).backward()
+            optimizer.step()
+        with torch.no_grad():
+            for start, *parameters in zip(starts, *(model.parameters() for model in models), strict=True):
+                delta = torch.from_numpy(tree([(p - start).numpy() for p in parameters]))
+                for parameter in parameters:
+                    parameter.copy_(start + delta)
+    return models[0]
+
+
+def train(make_optimizer: MakeOptimizer, steps: int, **arguments: Any) -> nn.Module:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(
+        make_optimizer(model.parameters()), model.named_parameters(), op=hvd.Adasum, **arguments
+    )
+    for inputs, targets in batches(steps):
+        optimizer.zero_grad()
+        loss_of(model, mine(inputs), mine(targets)).backward()
+        optimizer.synchronize()
+        optimizer.step()
+    return model
+
+
+def vector(model: nn.Module) -> torch.Tensor:
+    return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+
+def case_optimizer() -> None:
+    optimizers: tuple[Callable[..., torch.optim.Optimizer], ...] = (
+        make_sgd,
+        lambda parameters: torch.optim.Adam(parameters, lr=0.01),
+    )
+    for make_optimizer in optimizers:
+        check(train(make_optimizer, 6), vector(train_alone(make_optimizer, range(hvd.size()), 6)))
+
+
+def case_optimizer_with_compression() -> None:
+    model = train(make_sgd, 6, compression=hvd.Compression.fp16)
+    check(model)
+    reference = train_alone(make_sgd, range(hvd.size()), 6)
+    torch.testing.assert_close(vector(model), vector(reference), rtol=2e-3, atol=2e-3)
+
+
+def case_optimizer_of_a_process_set() -> None:
+    if hvd.size() < 3:
+        return
+    process_set = hvd.add_process_set([0, 2])
+    ranks = [0, 2] if process_set.included() else [1]
+    model = train(make_sgd, 6, process_set=process_set)
+    torch.testing.assert_close(vector(model), vector(train_alone(make_sgd, ranks, 6)))
+    hvd.remove_process_set(process_set)
+
+
+def case_optimizer_of_several_passes_and_types() -> None:
+    model = nn.Sequential(nn.Linear(4, 8).bfloat16(), nn.Linear(8, 3).bfloat16().float())
+    model[1].bias.requires_grad_(False)
+    optimizer = hvd.DistributedOptimizer(
+        make_sgd(model.parameters()), op=hvd.Adasum, backward_passes_per_step=2
+    )
+    optimizer.set_backward_passes_per_step(3)
+    for inputs, targets in batches(3):
+        optimizer.zero_grad()
+        for _ in range(3):
+            output = model[1](model[0](mine(inputs).bfloat16()).float())
+            nn.functional.mse_loss(output, mine(targets).float()).backward()
+        optimizer.step()
+    check(model)
+
+
+def case_what_an_optimizer_refuses() -> None:
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), op=hvd.Adasum)
+    with raises(AssertionError, "not supported when using Adasum"), optimizer.skip_synchronize():
+        pass
+    scaler = torch.amp.GradScaler("cpu")
+    scaler.scale(torch.ones(1))
+    with raises(ValueError, "GradScaler does not work with op=Adasum", "bfloat16"):
+        scaler.step(optimizer)
+    with raises(ValueError, "already"):
+        hvd.DistributedOptimizer(optimizer)
+    with raises(ValueError, "gradient_predivide_factor"):
+        hvd.DistributedOptimizer(make_sgd(model.parameters()), op=hvd.Adasum, gradient_predivide_factor=2.0)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
-from _cases import run
+from _cases import raises, run
 from _training import (
     MakeOptimizer,
     batches,
@@ -140,6 +142,41 @@ def case_gradient_scaler() -> None:
     assert scaler.get_scale() == 512.0, "the step that is infinite on one rank is skipped on all"
     assert bool(weights(model).isfinite().all())
     check(model)
+
+
+def case_gradient_scaler_without_ceremony() -> None:
+    """`scaler.step` waits for the gradients itself."""
+    for op in (hvd.Average, hvd.Sum):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), op=op)
+        share = hvd.size() if op == hvd.Sum else 1
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for inputs, targets in batches(6):
+            for infinite in (True, False):
+                optimizer.zero_grad()
+                loss = loss_of(model, mine(inputs), mine(targets)) / share
+                if infinite and hvd.rank() == 0:
+                    loss = loss * float("inf")
+                scaler.scale(loss).backward()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    scaler.step(optimizer)
+                scaler.update()
+        assert scaler.get_scale() == 16.0, "six steps are infinite on one rank, and skipped on all"
+        check(model, train_alone(make_sgd))
+
+
+def case_gradient_scaler_that_unscales_too_early() -> None:
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    inputs, targets = next(batches(1))
+    scaler.scale(loss_of(model, inputs, targets)).backward()
+    scaler.unscale_(optimizer)
+    with raises(AssertionError, "No inf checks were recorded"):
+        scaler.step(optimizer)
 
 
 def case_schedulers() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from _cases import raises, run
 from _training import batches, check, loss_of, make_model, make_sgd, mine, train_alone, weights
@@ -50,8 +52,12 @@ def case_bad_arguments() -> None:
         hvd.DistributedOptimizer(sgd, named, op=hvd.Sum, gradient_predivide_factor=2.0)
     with raises(ValueError, "op="):
         hvd.DistributedOptimizer(sgd, named, op=hvd.Max)
-    with raises(ValueError, "backward_passes_per_step=0"):
+    with raises(ValueError, "backward_passes_per_step must be > 0"):
         hvd.DistributedOptimizer(sgd, named, backward_passes_per_step=0)
+    with raises(ValueError, "backward_passes_per_step must be > 0"):
+        hvd.DistributedOptimizer(sgd, named).set_backward_passes_per_step(0)
+    with raises(ValueError, "not known to all ranks"):
+        hvd.DistributedOptimizer(sgd, named, process_set=hvd.ProcessSet([0]))
     with raises(ValueError, "already"):
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd, named), named)
 
@@ -61,15 +67,73 @@ def case_wrong_order_of_calls() -> None:
         return
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
-    inputs, targets = next(batches(1))
-    loss_of(model, inputs, targets).backward()
-    with raises(AssertionError, "prohibited as it can cause a race condition"):
+    first, second = batches(2)
+    for step in range(2):
         optimizer.zero_grad()
-    with raises(AssertionError, "more than backward_passes_per_step times"):
-        loss_of(model, inputs, targets).backward()
-    optimizer.synchronize()
-    one_step(model, optimizer)
-    check(model)
+        wanted = torch.autograd.grad(loss_of(model, *first), list(model.parameters()))
+        loss_of(model, mine(first[0]), mine(first[1])).backward()
+        with raises(AssertionError, "prohibited as it can cause a race condition"):
+            optimizer.zero_grad()
+        with raises(AssertionError, "more than backward_passes_per_step times"):
+            loss_of(model, *second).backward()
+        optimizer.synchronize()
+        for parameter, gradient in zip(model.parameters(), wanted, strict=True):
+            torch.testing.assert_close(parameter.grad, gradient, msg=f"step {step}: the first pass counts")
+        one_step(model, optimizer)
+        check(model)
+
+
+def case_synchronized_twice_warns_and_is_right() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    for inputs, targets in batches(6):
+        optimizer.zero_grad()
+        loss_of(model, mine(inputs), mine(targets)).backward()
+        optimizer.synchronize()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        assert ["without optimizer.skip_synchronize()" in str(each.message) for each in caught] == [True]
+    check(model, train_alone(make_sgd))
+
+
+def case_parameters_that_differ_between_ranks() -> None:
+    if hvd.size() == 1:
+        return
+    last = hvd.size() - 1
+    rest = list(range(last))
+    model = make_model(width=9 if hvd.rank() == last else 8)
+    with raises(
+        ValueError, f"from parameter 0 on: on ranks {rest} it is 0.weight (8, 4) float64 on cpu", f"{[last]}"
+    ):
+        hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    model = make_model()
+    model[4].requires_grad_(hvd.rank() != last)
+    for op in (hvd.Average, hvd.Adasum):
+        with raises(ValueError, "from parameter 4 on", f"on ranks {[last]} it is missing"):
+            hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), op=op)
+    model = make_model()
+    model[2].to(torch.float64 if hvd.rank() == last else torch.float32)
+    with raises(ValueError, "from parameter 2 on", "2.weight (8, 8) float32", "2.weight (8, 8) float64"):
+        hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    model = make_model()
+    named = list(model.named_parameters())
+    if hvd.rank() == last:
+        named[1], named[3] = named[3], named[1]
+    with raises(
+        ValueError, "from parameter 1 on", f"on ranks {rest} it is 0.bias", f"on ranks {[last]} it is 2.bias"
+    ):
+        hvd.DistributedOptimizer(make_sgd(model.parameters()), named)
+    with raises(ValueError, "from parameter 0 on", "0.weight (8, 4) float64 on cpu in group 0"):
+        groups = [[model[0].weight if hvd.rank() == last else model[2].weight]]
+        hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), groups=groups)
+    check(train_with(model))
+
+
+def train_with(model: nn.Module) -> nn.Module:
+    """One step, which is right after all that was refused."""
+    one_step(model, hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters()))
+    return model
 
 
 def case_an_optimizer_that_is_gone_reduces_no_more() -> None:
@@ -177,18 +241,6 @@ def case_strides_of_channels_last() -> None:
     optimizer.step()
     assert model.weight.grad.stride() == model.weight.stride()
     torch.testing.assert_close(model.weight.grad, hvd.allreduce(local))
-
-
-def case_sparse_gradients_are_refused() -> None:
-    if hvd.size() == 1:
-        return
-    model = nn.Embedding(10, 3, sparse=True)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
-    )
-    with raises(ValueError, "gradient of weight is sparse", "sparse=False"):
-        model(torch.tensor([1, 2])).sum().backward()
-    del optimizer
 
 
 def case_the_comparison_can_fail() -> None:

@@ -1,0 +1,108 @@
+"""What DistributedOptimizer has to know of an optimizer's parameters: names, groups, and that ranks agree."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch.state import allgather_object
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    for group in optimizer.param_groups:
+        yield from group["params"]
+
+
+def names_of(
+    optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, Tensor]] | None
+) -> dict[Tensor, str]:
+    """Raises InvalidArgument where names are not unique, or do not cover the optimizer's parameters."""
+    if named_parameters is None:
+        return {p: f"allreduce.noname.{number}" for number, p in enumerate(parameters_of(optimizer))}
+    pairs = list(named_parameters)
+    if any(not isinstance(pair, tuple) for pair in pairs):
+        raise InvalidArgument(
+            "named_parameters should be a sequence of tuples (name, parameter), usually produced by "
+            "model.named_parameters()."
+        )
+    listed = [name for name, _ in pairs]
+    if len(set(listed)) < len(listed):
+        twice = sorted({name for name in listed if listed.count(name) > 1})
+        raise InvalidArgument(
+            f"Parameter names in named_parameters must be unique. Found duplicates: {', '.join(twice)}"
+        )
+    names = {parameter: name for name, parameter in pairs}
+    unnamed = [tuple(p.shape) for p in parameters_of(optimizer) if p not in names]
+    if unnamed:
+        raise InvalidArgument(
+            "named_parameters was specified, but one or more model parameters were not named. "
+            f"Shapes: {', '.join(map(str, unnamed))}"
+        )
+    return names
+
+
+def group_numbers(
+    groups: int | Sequence[Sequence[Tensor]] | None, parameters: Iterable[Tensor]
+) -> dict[Tensor, int]:
+    """The number of each parameter's group, for those that have one.
+
+    Args:
+        groups: lists of parameters; or into how many groups of about as many ``parameters`` each to divide
+            those that need a gradient.
+
+    Raises:
+        InvalidArgument: a negative number, lists of something else, or a parameter twice.
+    """
+    if groups is None:
+        return {}
+    if isinstance(groups, int):
+        if groups < 0:
+            raise InvalidArgument(
+                "groups should be a non-negative integer or a list of list of torch.Tensor."
+            )
+        trained = [p for p in parameters if p.requires_grad]
+        return {p: number * groups // len(trained) for number, p in enumerate(trained)} if groups else {}
+    numbers: dict[Tensor, int] = {}
+    for number, members in enumerate(groups):
+        for parameter in members:
+            if not isinstance(parameter, Tensor):
+                raise InvalidArgument("groups must consist of torch.Tensor.")
+            if parameter in numbers:
+                raise InvalidArgument("A parameter can only appear once in groups.")
+            numbers[parameter] = number
+    return numbers
+
+
+def describe(name: str, parameter: Tensor, group: int | None = None) -> str:
+    text = f"{name} {tuple(parameter.shape)} {parameter.dtype} on {parameter.device.type}"
+    return text.replace("torch.", "") + ("" if group is None else f" in group {group}")
+
+
+def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet) -> None:
+    """Every rank of ``process_set`` calls this with what `describe` says of its own parameters.
+
+    Raises:
+        InvalidArgument: they differ in number, order, name, shape or type; on all ranks, and names the first
+            that does.
+    """
+    what = "DistributedOptimizer.parameters"
+    digest = hashlib.sha256("\n".join(own).encode()).hexdigest()
+    if len(set(allgather_object(digest, what, process_set))) == 1:
+        return
+    columns: list[tuple[Any, ...]] = list(zip_longest(*allgather_object(own, what, process_set)))
+    number, column = next((n, column) for n, column in enumerate(columns) if len(set(column)) > 1)
+    ranks_by_text: dict[str, list[int]] = {}
+    for rank, text in zip(process_set.members(), column):
+        ranks_by_text.setdefault(text or "missing", []).append(rank)
+    listed = "; ".join(f"on ranks {ranks} it is {text}" for text, ranks in ranks_by_text.items())
+    raise InvalidArgument(
+        f"the ranks' optimizers differ from parameter {number} on: {listed}",
+        hint="Build the same model on all ranks, and give its parameters in the same order.",
+    )
