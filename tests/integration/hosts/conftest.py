@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
-from hosts_job import LAUNCHERS, HostsJob, StartJob
+from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
 from network import Machine, Network, NetworkError
 
 
@@ -20,9 +21,7 @@ def two_hosts(tmp_path: Path) -> Iterator[list[Machine]]:
         try:
             network = stack.enter_context(Network(2, tmp_path))
         except NetworkError as error:
-            if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
-                raise
-            pytest.skip(str(error))
+            missing(str(error))
         yield network.machines
 
 
@@ -31,7 +30,7 @@ def start_job(two_hosts: list[Machine], tmp_path: Path) -> Iterator[StartJob]:
     """Starts a job on n1 and n2, or on the first of them."""
     with ExitStack() as stack:
 
-        def start(script: str, launch: dict[str, Any], hosts: int = 2, **options: Any) -> HostsJob:
+        def start(script: str, launch: Launch, hosts: int = 2, **options: Any) -> HostsJob:
             job = HostsJob(two_hosts[:hosts], tmp_path, script, launch, **options)
             stack.callback(job.close)
             return job
@@ -39,7 +38,31 @@ def start_job(two_hosts: list[Machine], tmp_path: Path) -> Iterator[StartJob]:
         yield start
 
 
-@pytest.fixture(params=LAUNCHERS)
-def launch(request: pytest.FixtureRequest) -> dict[str, Any]:
+@pytest.fixture(params=LAUNCHES)
+def launch(request: pytest.FixtureRequest) -> Launch:
     """Each launcher in turn."""
-    return LAUNCHERS[request.param]
+    if request.param.startswith("mpirun"):
+        need_mpirun(request.param)
+    return LAUNCHES[request.param]
+
+
+@pytest.fixture(params=[name for name in LAUNCHES if name.startswith("mpirun")])
+def mpirun(request: pytest.FixtureRequest) -> Launch:
+    """Each mpirun in turn."""
+    need_mpirun(request.param)
+    return LAUNCHES[request.param]
+
+
+def need_mpirun(name: str) -> None:
+    """Go on only where it is the Open MPI of this version."""
+    path, version = LAUNCHES[name].mpirun, name.rpartition("-")[2]
+    answer = subprocess.run([path, "--version"], capture_output=True, text=True).stdout if path else ""
+    if f"(Open MPI) {version}." not in answer:
+        missing(f"Open MPI {version} is not installed")
+
+
+def missing(what: str) -> NoReturn:
+    """Skip the test, or fail where nothing may be skipped."""
+    if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
+        pytest.fail(what)
+    pytest.skip(what)

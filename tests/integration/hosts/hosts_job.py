@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import sysconfig
 import textwrap
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,11 +19,37 @@ from network import Machine, Program
 import cloudtrain
 from cloudtrain.contract import FailureReport, Paths, encode_hyperparameters
 
-LAUNCHERS = {
-    "torchrun": {"sagemaker_torch_distributed_enabled": True, "sagemaker_processes_per_host": 2},
-    "processes": {"sagemaker_processes_enabled": True, "sagemaker_processes_per_host": 2},
+
+@dataclass(frozen=True)
+class Launch:
+    """How two ranks are started on each host.
+
+    ``values`` are the hyperparameters of the platform that ask for it. ``python`` runs runtime and ranks, with its
+    own folder first on the PATH.
+    """
+
+    values: Mapping[str, Any]
+    python: str = sys.executable
+    packages: tuple[str, ...] = ()
+    """More folders with packages."""
+
+    @property
+    def mpirun(self) -> str | None:
+        """The mpirun that the job will find."""
+        return shutil.which("mpirun", path=f"{os.path.dirname(self.python)}:{os.defpath}")
+
+
+_MPI = {"sagemaker_mpi_enabled": True, "sagemaker_mpi_num_of_processes_per_host": 2}
+
+LAUNCHES = {
+    "torchrun": Launch({"sagemaker_torch_distributed_enabled": True, "sagemaker_processes_per_host": 2}),
+    "processes": Launch({"sagemaker_processes_enabled": True, "sagemaker_processes_per_host": 2}),
+    # the interpreter without its virtual environment: Debian's Open MPI 4, not the one of the wheel
+    "mpirun-4": Launch(
+        _MPI, python=os.path.realpath(sys.executable), packages=(sysconfig.get_path("purelib"),)
+    ),
+    "mpirun-5": Launch(_MPI),
 }
-"""The platform's hyperparameters that ask for a launcher, with two ranks on each host."""
 
 
 class HostPart:
@@ -33,17 +62,17 @@ class HostPart:
         self.machine = machine
         self.program: Program
 
-    def start(self, python: str, environment: Mapping[str, str]) -> None:
+    def start(self, launch: Launch, environment: Mapping[str, str]) -> None:
         env = {
-            "PATH": os.environ["PATH"],
+            "PATH": os.defpath,
             "HOME": str(self.paths.base),
-            "PYTHONPATH": str(Path(cloudtrain.__file__).parents[1]),
+            "PYTHONPATH": os.pathsep.join([str(Path(cloudtrain.__file__).parents[1]), *launch.packages]),
             "SAGEMAKER_BASE_DIR": str(self.paths.base),
             **environment,
         }
         with self.log.open("wb") as output:
             self.program = self.machine.start(
-                [python, "-m", "cloudtrain.runtime"], cwd=self.paths.base, env=env, output=output
+                [launch.python, "-m", "cloudtrain.runtime"], cwd=self.paths.base, env=env, output=output
             )
 
     def output(self) -> str:
@@ -58,9 +87,8 @@ class HostsJob:
 
     Args:
         script: the entry point's text.
-        launch: hyperparameters of the platform, see `LAUNCHERS`.
+        launch: see `LAUNCHES`.
         hyperparameters: the script's own.
-        python: the interpreter of runtime and ranks.
     """
 
     def __init__(
@@ -68,14 +96,13 @@ class HostsJob:
         machines: Sequence[Machine],
         folder: Path,
         script: str,
-        launch: Mapping[str, Any],
+        launch: Launch,
         *,
         hyperparameters: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
-        python: str = sys.executable,
     ) -> None:
         self.parts = [HostPart(machine, folder / machine.name) for machine in machines]
-        values = {"sagemaker_program": "train.py", **launch, **(hyperparameters or {})}
+        values = {"sagemaker_program": "train.py", **launch.values, **(hyperparameters or {})}
         for part in self.parts:
             part.paths.make()
             (part.paths.code / "train.py").write_text(textwrap.dedent(script))
@@ -91,7 +118,7 @@ class HostsJob:
                 (part.paths.input_config / f"{name}.json").write_text(json.dumps(document))
         self.started_at = time.monotonic()
         for part in self.parts:
-            part.start(python, {"CLOUDTRAIN_STOP_GRACE": "20", **(environment or {})})
+            part.start(launch, {"CLOUDTRAIN_STOP_GRACE": "20", **(environment or {})})
 
     def close(self) -> None:
         for part in self.parts:
@@ -129,4 +156,4 @@ class HostsJob:
 class StartJob(Protocol):
     """The fixture ``start_job``; ``options`` are those of `HostsJob`."""
 
-    def __call__(self, script: str, launch: dict[str, Any], hosts: int = 2, **options: Any) -> HostsJob: ...
+    def __call__(self, script: str, launch: Launch, hosts: int = 2, **options: Any) -> HostsJob: ...

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hosts_job import HostsJob, StartJob
+from hosts_job import HostsJob, Launch, StartJob
 
 from cloudtrain.contract import FailureClass
 
@@ -33,7 +33,7 @@ ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", ENDINGS)
-def test_one_rank_ends_badly(start_job: StartJob, launch: dict[str, Any], case: str) -> None:
+def test_one_rank_ends_badly(start_job: StartJob, launch: Launch, case: str) -> None:
     ending, expected = ENDINGS[case]
     job = start_job(RANK_3.format(ending=ending), launch)
     assert job.wait() == [expected["exit_code"]] * 2, job.output()
@@ -46,7 +46,7 @@ def test_one_rank_ends_badly(start_job: StartJob, launch: dict[str, Any], case: 
 
 
 @pytest.mark.parametrize("victim", ["n1", "n2"])
-def test_a_host_is_killed(start_job: StartJob, launch: dict[str, Any], victim: str) -> None:
+def test_a_host_is_killed(start_job: StartJob, launch: Launch, victim: str) -> None:
     job = start_job(RANK_3.format(ending="pass"), launch)
     job.wait_for("started", 4)
     job.part(victim).program.kill()
@@ -57,7 +57,7 @@ def test_a_host_is_killed(start_job: StartJob, launch: dict[str, Any], victim: s
     assert not job.part(victim).paths.failure.exists()  # it had no time to say anything
 
 
-def test_the_cable_is_pulled_out(start_job: StartJob, launch: dict[str, Any]) -> None:
+def test_the_cable_is_pulled_out(start_job: StartJob, launch: Launch) -> None:
     """No connection ends, and no packet arrives: only the silence tells."""
     job = start_job(RANK_3.format(ending="pass"), launch)
     job.wait_for("started", 4)
@@ -67,9 +67,7 @@ def test_the_cable_is_pulled_out(start_job: StartJob, launch: dict[str, Any]) ->
     assert_lost(job, "n2", "n1")
 
 
-def test_a_cable_that_is_out_for_two_seconds_harms_nobody(
-    start_job: StartJob, launch: dict[str, Any]
-) -> None:
+def test_a_cable_that_is_out_for_two_seconds_harms_nobody(start_job: StartJob, launch: Launch) -> None:
     job = start_job("import time; print('started', flush=True); time.sleep(5)", launch)
     job.wait_for("started", 4)
     job.part("n2").machine.unplug()

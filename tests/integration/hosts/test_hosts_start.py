@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
-from hosts_job import StartJob
+from hosts_job import Launch, StartJob
 
 TELLS = """
 import json, os, socket, sys
@@ -19,7 +18,7 @@ AWKWARD = """it's "quoted" $(id) `x` \\ ;|&
 ü"""
 
 
-def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: dict[str, Any]) -> None:
+def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launch) -> None:
     job = start_job(TELLS, launch, hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3})
     assert job.wait() == [0, 0], job.output()
     print(f"\na trivial job on two hosts: {job.seconds:.1f} s")
@@ -45,7 +44,7 @@ def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: dict[
     ]
 
 
-def test_ranks_reach_each_other_over_the_network(start_job: StartJob, launch: dict[str, Any]) -> None:
+def test_ranks_reach_each_other_over_the_network(start_job: StartJob, launch: Launch) -> None:
     job = start_job(
         """
         import torch
@@ -63,7 +62,24 @@ def test_ranks_reach_each_other_over_the_network(start_job: StartJob, launch: di
     assert job.output().count("sum 1111\n") == 4
 
 
-def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: dict[str, Any]) -> None:
+def test_mpi_reaches_the_other_host(start_job: StartJob, mpirun: Launch) -> None:
+    """By the job's interface: ``docker0`` has one address on both hosts, and no way between them."""
+    job = start_job(
+        """
+        import os
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        assert (world.rank, world.size) == (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+        print("sum", world.allreduce(10**world.rank), len(world.bcast(bytes(1 << 20))), flush=True)
+        """,
+        mpirun,
+    )
+    assert job.wait(60) == [0, 0], job.output()
+    assert job.output().count("sum 1111 1048576\n") == 4
+
+
+def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: Launch) -> None:
     job = start_job(
         """
         import os, signal, sys, time
