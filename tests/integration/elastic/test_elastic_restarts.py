@@ -46,6 +46,7 @@ def test_ranks_killed_one_after_the_other(tmp_path: Path, undisturbed: list[floa
     attempts = history(tmp_path)
     assert firsts(attempts) == [0, 3, 12]
     check(attempts, undisturbed)
+    assert len(list(tmp_path.glob("reset-*"))) == 4
 
 
 def test_a_torn_commit_does_not_count(tmp_path: Path, undisturbed: list[float]) -> None:
@@ -58,15 +59,18 @@ def test_a_torn_commit_does_not_count(tmp_path: Path, undisturbed: list[float]) 
     assert commits == ["run-0.pt"]
 
 
+def command(
+    folder: Path, *options: str, slot: RankSlot | None = None, port: int = 0, **variables: str
+) -> list[str]:
+    """Of a rank that no agent has started."""
+    place = slot.environment("127.0.0.1", port) if slot else {}
+    settings = [f"{name}={value}" for name, value in {**place, **variables}.items()]
+    return ["env", *settings, sys.executable, str(PROGRAM), str(folder), *options]
+
+
 def test_ranks_that_live_go_on_in_their_processes(tmp_path: Path, undisturbed: list[float]) -> None:
     port = free_port()
-    ranks = [
-        [
-            "env", *(f"{name}={value}" for name, value in slot.environment("127.0.0.1", port).items()),
-            sys.executable, str(PROGRAM), str(tmp_path), "--stall=5",
-        ]
-        for slot in RankSlot.on_host(0, 1, 2)
-    ]  # fmt: skip
+    ranks = [command(tmp_path, "--stall=5", slot=slot, port=port) for slot in RankSlot.on_host(0, 1, 2)]
     with started(*ranks, folder=tmp_path) as processes:
         assert [process.wait(60) for process in processes] == [0, 0], (tmp_path / "output-0").read_text()
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
@@ -74,6 +78,24 @@ def test_ranks_that_live_go_on_in_their_processes(tmp_path: Path, undisturbed: l
     assert firsts(attempts) == [0, 3]
     check(attempts, undisturbed)
     assert "going back to commit 1: " in (tmp_path / "output-0").read_text()
+
+
+def test_the_newest_commit_of_any_host_counts(tmp_path: Path, undisturbed: list[float]) -> None:
+    port = free_port()
+    alone, together = [], []
+    for host, killed in enumerate([5, 8]):
+        (tmp_path / f"host-{host}").mkdir()
+        variables = {"TORCHELASTIC_RUN_ID": "a", "CLOUDTRAIN_RUN_DIR": str(tmp_path / f"host-{host}")}
+        alone.append(command(tmp_path, f"--kill=0:{killed}", **variables))
+        [slot] = RankSlot.on_host(host, 2, 1)
+        together.append(command(tmp_path, slot=slot, port=port, **variables))
+    with started(*alone, folder=tmp_path) as processes:
+        assert [process.wait(60) for process in processes] == [-9, -9]
+    with started(*together, folder=tmp_path) as processes:
+        assert [process.wait(60) for process in processes] == [0, 0], (tmp_path / "output-0").read_text()
+    attempts = history(tmp_path)
+    assert firsts(attempts) == [0, 0, 6]
+    check(attempts, undisturbed)
 
 
 def test_a_host_comes_and_is_lost(tmp_path: Path, undisturbed: list[float]) -> None:

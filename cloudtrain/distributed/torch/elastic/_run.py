@@ -51,13 +51,14 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
-        file = commit_file(next(_runs))
-        if isinstance(state, ObjectState) and state.resume(_for_this_rank(file)):
-            state.on_reset()
+        reset = _resume(state, commit_file(next(_runs)))
         must_sync = True
         failures, commits = 0, state._commits
         while True:
             try:
+                # Ranks that were started anew may meet ranks that were not: all do the same from here on.
+                if any(hvd.allgather_object(reset, "reset")):
+                    state.on_reset()
                 if must_sync:
                     state.sync()
                 return func(state, *args, **kwargs)
@@ -73,14 +74,16 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
                 must_sync = not interrupt.skip_sync
             hvd.shutdown()
             hvd.init(start_timeout=MEET_SECONDS)
-            state.on_reset()
+            reset = True
 
     return wrapper
 
 
-def _for_this_rank(file: CommitFile | None) -> CommitFile | None:
-    """One rank of each host keeps the commits, so that losing a host loses none."""
-    if file is None or hvd.local_rank() != 0:
-        return None
-    file.sweep()
-    return file
+def _resume(state: State, file: CommitFile | None) -> bool:
+    """Go back to the last commit of this host, if it has any, and keep those to come.
+
+    One rank of each host does so, so that losing a host loses no commit.
+    """
+    if file is None or hvd.local_rank() != 0 or not isinstance(state, ObjectState):
+        return False
+    return state.resume(file)

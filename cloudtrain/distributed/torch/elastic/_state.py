@@ -123,22 +123,16 @@ class ObjectState(State):
         if self._file is not None:
             self._file.write(Commit(self._commits, self._saved))
 
-    def resume(self, file: CommitFile | None) -> bool:
-        """Keep commits in ``file``, and go back to the newest that any host has; `sync` is to follow.
-
-        Args:
-            file: None on ranks that keep none.
-
-        Returns:
-            whether any host has a commit.
-        """
+    def resume(self, file: CommitFile) -> bool:
+        """Take the commit in ``file``, if there is one, and keep those to come there; `sync` is to follow."""
         self._file = file
-        commit = file.read() if file is not None else None
-        newest: int = max(hvd.allgather_object(commit.number if commit else 0, "number of commits"))
-        if commit is not None and commit.number == newest:
-            self._commits, self._saved = newest, commit.saved
-            self.restore()
-        return newest > 0
+        file.sweep()
+        commit = file.read()
+        if commit is None:
+            return False
+        self._commits, self._saved = commit.number, commit.saved
+        self.restore()
+        return True
 
 
 class TorchState(ObjectState):

@@ -102,7 +102,9 @@ def train(options: argparse.Namespace) -> list[float]:
                     state.commit()
             sampler.set_epoch(state.epoch + 1)
 
-    steps(elastic.TorchState(model, optimizer, sampler=sampler, scheduler=scheduler, epoch=0, step=0))
+    state = elastic.TorchState(model, optimizer, sampler=sampler, scheduler=scheduler, epoch=0, step=0)
+    state.register_reset_callbacks([(options.folder / f"reset-{os.getpid()}").touch])
+    steps(state)
     return losses
 
 
