@@ -63,21 +63,28 @@ class Slot:
             self.parameter.grad = gradient
 
     def reset(self, passes: int) -> None:
+        """Make ready for the next gradient."""
         self.passes_left, self.taken, self.gradient, self.handle = passes, False, None, None
 
 
 class Bucket:
     """A flat buffer for the gradients of ``slots``, which are of one type on one device."""
 
+    flat: Tensor
+
     def __init__(self, slots: list[Slot]) -> None:
-        some = slots[0].parameter
-        total = sum(slot.parameter.numel() for slot in slots)
         self.slots = slots
-        self.flat = torch.zeros(total, dtype=some.dtype, device=some.device)
         self.missing = len(slots)
         self.handle: Handle | None = None
+        self.allocate()
+
+    def allocate(self) -> None:
+        """Take fresh memory."""
+        some = self.slots[0].parameter
+        total = sum(slot.parameter.numel() for slot in self.slots)
+        self.flat = torch.zeros(total, dtype=some.dtype, device=some.device)
         offset = 0
-        for slot in slots:
+        for slot in self.slots:
             # The strides that autograd would choose: the parameter's own, where it is dense.
             strides = torch.empty_like(slot.parameter, device="meta").stride()
             slot.view = self.flat.as_strided(slot.parameter.shape, strides, offset)
@@ -90,21 +97,25 @@ class Bucket:
         slot.gradient = None
         self.missing -= 1
 
+    @property
+    def label(self) -> str:
+        return f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
+
     def launch(self, group: Any, compression: type[Compressor], postscale: float) -> None:
         """Start to sum the buffer over the ranks of ``group``, then to multiply it by ``postscale``."""
-        what = f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
-        wire, context = compression.compress(self.flat)
-        with reported(what):
+        flat = self.flat
+        wire, context = compression.compress(flat)
+        with reported(self.label):
             work: Any = dist.all_reduce(wire, group=group, async_op=True)
 
         def finish() -> Tensor:
             reduced = compression.decompress(wire, context)
-            if reduced is not self.flat:
-                self.flat.copy_(reduced)
-            scale_(self.flat, postscale)
-            return self.flat
+            if reduced is not flat:
+                flat.copy_(reduced)
+            scale_(flat, postscale)
+            return flat
 
-        self.handle = Handle(what, work, finish)
+        self.handle = Handle(self.label, work, finish)
 
     def finish(self) -> None:
         """Wait for the sum, and let the parameters have their gradients; sparse ones are sparse again."""
@@ -115,6 +126,7 @@ class Bucket:
             slot.give_back(slot.view.to_sparse(slot.sparse_dim) if slot.sparse_dim else slot.view)
 
     def reset(self) -> None:
+        """Make ready for the next gradients."""
         self.missing, self.handle = len(self.slots), None
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._buckets import (
     BUCKET_BYTES,
     FIRST_BYTES,
@@ -78,6 +79,7 @@ class GradientReducer:
         """In the order in which gradients are expected."""
         self._buckets: list[Bucket] = []
         self._launched = 0
+        self._step = 0
         self._sparse: dict[Slot, int] = {}
         """Slots without a bucket, and the sparse dimensions of their gradients."""
 
@@ -131,12 +133,24 @@ class GradientReducer:
         for slot in self._sparse:
             assert slot.handle is not None
             slot.give_back(slot.handle.wait())
-        self.reset()
+        self._reset()
 
-    def reset(self, passes: int | None = None) -> None:
-        """Forget the gradients that came."""
-        self._passes = self._passes if passes is None else passes
+    def forget(self) -> None:
+        """Drop the gradients that came since the last `synchronize`."""
+        for bucket in self._buckets:
+            if bucket.handle is not None:
+                # It may still be written to.
+                bucket.allocate()
+        self._reset()
+
+    def set_passes(self, passes: int) -> None:
+        """Change how many backward passes are summed up; only while nothing is `pending`."""
+        self._passes = passes
+        self._reset()
+
+    def _reset(self) -> None:
         self._launched = 0
+        self._step += 1
         self.pending = False
         for bucket in self._buckets:
             bucket.reset()
@@ -185,8 +199,10 @@ class GradientReducer:
 
     def _launch_full(self) -> None:
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
+            bucket = self._buckets[self._launched]
             group = group_of(self._reduction.process_set)
-            self._buckets[self._launched].launch(group, self._reduction.compression, self._postscale)
+            _session.current().engine.place = f"{bucket.label} (step {self._step})"
+            bucket.launch(group, self._reduction.compression, self._postscale)
             self._launched += 1
 
     def _launch_sparse(self, slot: Slot) -> None:

@@ -164,15 +164,23 @@ class _Distributed(torch.optim.Optimizer):
 
     def load_state_dict(self, state_dict: Any) -> None:
         if self._reducer is not None:
-            self._reducer.reset()
+            self._reducer.forget()
         self._synchronized = False
         super().load_state_dict(state_dict)
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes are summed up before gradients travel."""
+        """Change how many backward passes are summed up before gradients travel.
+
+        Raises:
+            GradientOrderError: between a backward pass and its step.
+        """
         _check_passes(passes)
+        if self._pending:
+            raise GradientOrderError(
+                "set_backward_passes_per_step() was called after loss.backward() but before optimizer.step()"
+            )
         if self._reducer is not None:
-            self._reducer.reset(passes)
+            self._reducer.set_passes(passes)
 
     @property
     def _step_supports_amp_scaling(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 
 import torch
 from _cases import raises, run
@@ -146,9 +147,14 @@ def case_gradient_scaler() -> None:
 
 def case_gradient_scaler_without_ceremony() -> None:
     """`scaler.step` waits for the gradients itself."""
-    for op in (hvd.Average, hvd.Sum):
+
+    def make_fused(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.Adam(parameters, lr=0.01, fused=True)
+
+    for make_optimizer, op in ((make_sgd, hvd.Average), (make_sgd, hvd.Sum), (make_fused, hvd.Average)):
         model = make_model()
-        optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), op=op)
+        plain = make_optimizer(model.parameters())
+        optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
         share = hvd.size() if op == hvd.Sum else 1
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         for inputs, targets in batches(6):
@@ -163,7 +169,7 @@ def case_gradient_scaler_without_ceremony() -> None:
                     scaler.step(optimizer)
                 scaler.update()
         assert scaler.get_scale() == 16.0, "six steps are infinite on one rank, and skipped on all"
-        check(model, train_alone(make_sgd))
+        check(model, train_alone(make_optimizer))
 
 
 def case_gradient_scaler_that_unscales_too_early() -> None:

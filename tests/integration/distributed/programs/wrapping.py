@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import torch
@@ -81,6 +82,32 @@ def case_wrong_order_of_calls() -> None:
             torch.testing.assert_close(parameter.grad, gradient, msg=f"step {step}: the first pass counts")
         one_step(model, optimizer)
         check(model)
+
+
+def case_passes_are_not_changed_in_the_middle_of_a_step() -> None:
+    if hvd.size() == 1:
+        return
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    loss_of(model, *next(batches(1))).backward()
+    with raises(AssertionError, "after loss.backward() but before optimizer.step()"):
+        optimizer.set_backward_passes_per_step(2)
+
+
+def case_loading_a_state_drops_gradients() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    start, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    for _ in range(3):
+        loss_of(model, *next(batches(1))).backward()
+        model.load_state_dict(start)
+        optimizer.load_state_dict(state)
+        optimizer.zero_grad()
+        for inputs, targets in batches(6):
+            optimizer.zero_grad(set_to_none=False)
+            loss_of(model, mine(inputs), mine(targets)).backward()
+            optimizer.step()
+        check(model, train_alone(make_sgd))
 
 
 def case_synchronized_twice_warns_and_is_right() -> None:
