@@ -1,7 +1,7 @@
 """This process's place among the ranks of the job, read from the environment.
 
 The variables are those of ``torchrun`` and of cloudtrain's own launchers
-(see `cloudtrain.contract.RankSlot.environment`).
+(see `cloudtrain.contract.RankSlot.environment`), or those of ``mpirun`` and ``horovodrun``.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from cloudtrain.distributed._launchers import spoken
 from cloudtrain.distributed.errors import InvalidArgument
 
 
@@ -26,40 +27,43 @@ class World:
     """This rank's host among the hosts."""
     cross_size: int = 1
     master_addr: str = ""
+    """Empty where the launcher does not tell it; then all ranks are on one host."""
     master_port: int = 0
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> World:
-        """One rank where ``RANK`` and ``WORLD_SIZE`` are not set.
+        """One rank where no launcher has set a rank: torchrun, cloudtrain, mpirun or horovodrun.
 
-        Where only those two are set, every rank counts as alone on its host, as Kubernetes operators
+        Where only rank and size are set, every rank counts as alone on its host, as Kubernetes operators
         start them.
 
         Raises:
             InvalidArgument: a variable is missing, is not a number, or does not fit the others.
         """
-        if "RANK" not in environ and "WORLD_SIZE" not in environ:
+        words = spoken(environ)
+        if words.rank not in environ and words.size not in environ:
             return cls()
-        rank, size = _number(environ, "RANK"), _number(environ, "WORLD_SIZE")
-        local_rank, local_size = _number(environ, "LOCAL_RANK", 0), _number(environ, "LOCAL_WORLD_SIZE", 1)
-        cross_rank = _number(environ, "GROUP_RANK", rank // max(local_size, 1))
-        cross_size = _number(environ, "GROUP_WORLD_SIZE", -(-size // max(local_size, 1)))
+        rank, size = _number(environ, words.rank), _number(environ, words.size)
+        local_rank, local_size = _number(environ, words.local_rank, 0), _number(environ, words.local_size, 1)
+        cross_rank = _number(environ, words.cross_rank, rank // max(local_size, 1))
+        cross_size = _number(environ, words.cross_size, -(-size // max(local_size, 1)))
         for what, value, limit in (
-            ("RANK", rank, size),
-            ("LOCAL_RANK", local_rank, local_size),
-            ("GROUP_RANK", cross_rank, cross_size),
+            (words.rank, rank, size),
+            (words.local_rank, local_rank, local_size),
+            (words.cross_rank or "GROUP_RANK", cross_rank, cross_size),
         ):
             if not 0 <= value < limit:
                 raise InvalidArgument(f"{what}={value} is not below its world's size, {limit}")
         if size == 1:
             return cls()
-        if not environ.get("MASTER_ADDR"):
+        address, port = environ.get("MASTER_ADDR", ""), _number(environ, "MASTER_PORT", 0)
+        if not address and local_size < size:
             raise InvalidArgument(
-                f"WORLD_SIZE={size}, but MASTER_ADDR is not set",
-                hint="Set MASTER_ADDR and MASTER_PORT to where rank 0 listens, or start by torchrun.",
+                f"{words.size}={size} on several hosts, but MASTER_ADDR is not set",
+                hint="Set MASTER_ADDR and MASTER_PORT to where rank 0 listens (mpirun: -x MASTER_ADDR=HOST "
+                "-x MASTER_PORT=29500), or start by cloudtrain or torchrun.",
             )
-        port = _number(environ, "MASTER_PORT")
-        return cls(rank, size, local_rank, local_size, cross_rank, cross_size, environ["MASTER_ADDR"], port)
+        return cls(rank, size, local_rank, local_size, cross_rank, cross_size, address, port)
 
 
 def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed._control.messages import Request, Verdict
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 
+HELD_SECONDS = 0.05
+"""How long a name is taken by an operation that nobody has waited for yet, even if it is done: whether giving the
+name twice is an error must not depend on how fast the other ranks are."""
 GRACE_SECONDS = 15.0
 """How much longer than the coordinator a rank waits, in case the coordinator itself hangs."""
 
@@ -29,10 +33,11 @@ class Channel(Protocol):
 class Pending:
     """An operation that was asked for."""
 
-    __slots__ = ("_begun", "error", "request", "started", "work")
+    __slots__ = ("_begun", "asked_at", "error", "request", "started", "work")
 
     def __init__(self, request: Request, start: Start) -> None:
         self.request = request
+        self.asked_at = time.monotonic()
         self.started: Start | None = start
         self.work: Any = None
         self.error: Exception | None = None
@@ -81,6 +86,8 @@ class Engine:
         self._stand_in = stand_in
         self._timeout = timeout + GRACE_SECONDS
         self._pending: dict[tuple[int, str], Pending] = {}
+        self._done: dict[tuple[int, str], float] = {}
+        """When those were asked for that are done, but that nobody has waited for."""
         self._unnamed: dict[int, int] = {}
         self.lost: dict[int, str] = {}
         """Ranks that have ended before this one, and how."""
@@ -101,7 +108,8 @@ class Engine:
             raise CollectiveError(f"{request.label}: rank 0 {self.lost[0]}", hint="Look at its log.")
         pending = Pending(request, start)
         key = (request.set_id, request.key)
-        if self._pending.setdefault(key, pending) is not pending:
+        held = self._done.pop(key, 0.0) + HELD_SECONDS > pending.asked_at
+        if held or self._pending.setdefault(key, pending) is not pending:
             raise InvalidArgument(
                 f"{request.label}: another {request.kind} of that name is under way",
                 hint="Wait for it (synchronize), or give each tensor a name of its own.",
@@ -111,11 +119,15 @@ class Engine:
 
     def wait(self, pending: Pending) -> Any:
         """See `Pending.wait`."""
-        return pending.wait(self._timeout)
+        work = pending.wait(self._timeout)
+        self._done.pop((pending.request.set_id, pending.request.key), None)
+        return work
 
     def deliver(self, verdict: Verdict) -> None:
         pending = self._pending.pop((verdict.set_id, verdict.key), None)
         if pending is not None:
+            if pending.request.named:
+                self._done[verdict.set_id, verdict.key] = pending.asked_at
             pending.settle(verdict)
         elif verdict.request is not None:
             self._stand_in(verdict)

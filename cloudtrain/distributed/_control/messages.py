@@ -31,6 +31,11 @@ class Request:
     """The data itself, where it is small: then the verdict brings the result."""
 
     @property
+    def named(self) -> bool:
+        """Whether the script has named the tensor."""
+        return ":" in self.key
+
+    @property
     def label(self) -> str:
         """What to call the operation in an error."""
         return f"{self.kind} of {self.key.partition(':')[2] or self.key}"

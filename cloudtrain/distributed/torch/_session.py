@@ -18,6 +18,7 @@ from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed._control.messages import GLOBAL
+from cloudtrain.distributed._master import located
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
@@ -126,13 +127,15 @@ def init(
         torch.cuda.set_device(world.local_rank)
     from cloudtrain.distributed.torch._standing_in import stand_in
 
-    session = Session(world, owns_group and world.size > 1, Engine(stand_in, timeout), timeout)
     if world.size > 1:
         # Optimizers import it sooner or later, and its functions' default arguments keep the group there is at
         # that moment: shutdown() could not end the group's threads then, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
         if owns_group:
+            world = located(world, start_timeout)
             join(world, backend, start_timeout, timeout)
+    session = Session(world, owns_group and world.size > 1, Engine(stand_in, timeout), timeout)
+    if world.size > 1:
         _join_control(session, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
     _session = session

@@ -1,0 +1,5 @@
+"""``horovod.torch.optimizer``."""
+
+from cloudtrain.distributed.torch import DistributedOptimizer
+
+__all__ = ["DistributedOptimizer"]
