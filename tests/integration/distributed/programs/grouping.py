@@ -122,7 +122,7 @@ def case_process_sets() -> None:
     single = make_model()
     alone = make_sgd(single.parameters())
     for inputs, targets in batches(6):
-        used = [0, 2] if process_set.included() else [1]
+        used = [0, 2] if process_set.included() else [hvd.rank()]
         rows = [row for rank in used for row in range(BATCH * rank, BATCH * (rank + 1))]
         for each, stepping, x, y in (
             (model, optimizer, mine(inputs), mine(targets)),

@@ -1,0 +1,12 @@
+"""Adasum over a tree of two levels, and a rank beyond it."""
+
+from __future__ import annotations
+
+import pytest
+from ranks import case_names, failures
+
+
+@pytest.mark.parametrize("case", case_names("adasum.py"))
+def test_case_of_five_ranks(case: str) -> None:
+    found = failures("adasum.py", 5)[case]
+    assert not found, "\n".join(found)
