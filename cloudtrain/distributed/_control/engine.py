@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Protocol
 
-from cloudtrain.distributed._control.messages import Request, Verdict
+from cloudtrain.distributed._control.messages import JOIN, Request, Verdict
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 
 HELD_SECONDS = 0.05
@@ -101,6 +101,17 @@ class Engine:
         number = self._unnamed.get(set_id, 0)
         self._unnamed[set_id] = number + 1
         return f"noname.{number}"
+
+    def join(self) -> int:
+        """Wait, for as long as it takes, until all ranks have joined; the one that joined last."""
+        verdicts: list[Verdict] = []
+        request = Request(JOIN, JOIN, own=list(self._unnamed.items()))
+        self.submit(request, verdicts.append).wait(threading.TIMEOUT_MAX)
+        last, counts = verdicts[0].own
+        # What went on without this rank had numbers for names: go on where that ended.
+        for set_id, number in counts:
+            self._unnamed[set_id] = max(number, self._unnamed.get(set_id, 0))
+        return int(last)
 
     def submit(self, request: Request, start: Start) -> Pending:
         """Raises InvalidArgument where an operation of this name is under way."""

@@ -114,7 +114,7 @@ class Matcher:
         request = entry.some
         own: list[Any] = [entry.requests[r].own if r in entry.requests else None for r in members]
         if request.kind == JOIN:
-            own = [list(self._joined)[-1]]
+            own = [list(self._joined)[-1], [count for counts in own for count in counts]]
             self._joined.clear()
         elif request.kind == ADD_SET:
             own = [self._add(request.equal["ranks"])]

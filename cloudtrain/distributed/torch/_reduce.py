@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed._control import Verdict
-from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._handle import Handle, Works
@@ -92,7 +92,7 @@ def scatter_tensors(
 ) -> Handle:
     """Start to reduce ``tensors``, of which every rank gets its share of rows; the result is their list."""
     if op not in (Average, ReduceOp.Sum):
-        raise InvalidArgument(f"reducescatter takes Average or Sum, not {op.name}")
+        raise CollectiveError(f"reducescatter takes Average or Sum, not {op.name}")
     if any(tensor.dim() == 0 for tensor in tensors):
         raise InvalidArgument("reducescatter needs tensors with a first dimension, which it divides")
     wires = _wires(tensors, prescale, keep=True)

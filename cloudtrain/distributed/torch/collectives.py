@@ -16,14 +16,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Request, Verdict
-from cloudtrain.distributed._control.messages import JOIN
+from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._exchange import exchange
 from cloudtrain.distributed.torch._gather import gather_tensors
-from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._handle import Handle, reported
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,
@@ -71,10 +70,8 @@ def join(device: int = -1) -> int:
     if session.alone:
         return 0
     last: list[int] = []
-    request = Request(JOIN, JOIN)
-    pending = session.engine.submit(request, lambda verdict: last.extend(verdict.own))
-    Handle(request.label, pending, lambda: None).wait()
-    return last[0]
+    with reported("join"):
+        return session.engine.join()
 
 
 def allreduce_async(
