@@ -45,7 +45,7 @@ class Slot:
     """Sparse dimensions of the last gradient; 0 if it was dense."""
     bucket: Bucket | None = field(default=None, repr=False)
     view: Tensor | None = None
-    """The gradient's place in the bucket."""
+    """The gradient's place in the bucket, once that has a buffer."""
     handle: Handle | None = None
     """The reduction of a gradient that has no bucket, because it is sparse."""
 
@@ -70,29 +70,18 @@ class Slot:
 class Bucket:
     """A flat buffer for the gradients of ``slots``, which are of one type on one device."""
 
-    flat: Tensor
-
     def __init__(self, slots: list[Slot]) -> None:
         self.slots = slots
         self.missing = len(slots)
         self.handle: Handle | None = None
-        self.allocate()
-
-    def allocate(self) -> None:
-        """Take fresh memory."""
-        some = self.slots[0].parameter
-        total = sum(slot.parameter.numel() for slot in self.slots)
-        self.flat = torch.zeros(total, dtype=some.dtype, device=some.device)
-        offset = 0
-        for slot in self.slots:
-            # The strides that autograd would choose: the parameter's own, where it is dense.
-            strides = torch.empty_like(slot.parameter, device="meta").stride()
-            slot.view = self.flat.as_strided(slot.parameter.shape, strides, offset)
+        self._flat = torch.empty(0)
+        for slot in slots:
             slot.bucket = self
-            offset += slot.parameter.numel()
 
     def fill(self, slot: Slot, factor: float) -> None:
         """Move ``factor`` times the gradient that was taken to its place; zeros where there is none."""
+        if slot.view is None:
+            self._allocate()
         _move(slot.gradient, slot.view, factor)
         slot.gradient = None
         self.missing -= 1
@@ -103,7 +92,7 @@ class Bucket:
 
     def launch(self, group: Any, compression: type[Compressor], postscale: float) -> None:
         """Start to sum the buffer over the ranks of ``group``, then to multiply it by ``postscale``."""
-        flat = self.flat
+        flat = self._flat
         wire, context = compression.compress(flat)
         with reported(self.label):
             work: Any = dist.all_reduce(wire, group=group, async_op=True)
@@ -128,6 +117,22 @@ class Bucket:
     def reset(self) -> None:
         """Make ready for the next gradients."""
         self.missing, self.handle = len(self.slots), None
+
+    def abandon(self) -> None:
+        """Leave the buffer to whatever may still write to it; the next gradients get another."""
+        for slot in self.slots:
+            slot.view = None
+
+    def _allocate(self) -> None:
+        some = self.slots[0].parameter
+        total = sum(slot.parameter.numel() for slot in self.slots)
+        self._flat = torch.zeros(total, dtype=some.dtype, device=some.device)
+        offset = 0
+        for slot in self.slots:
+            # The strides that autograd would choose: the parameter's own, where it is dense.
+            strides = torch.empty_like(slot.parameter, device="meta").stride()
+            slot.view = self._flat.as_strided(slot.parameter.shape, strides, offset)
+            offset += slot.parameter.numel()
 
 
 def accumulate(slot: Slot) -> None:

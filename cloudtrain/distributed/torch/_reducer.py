@@ -73,15 +73,27 @@ class GradientReducer:
         self._groups = groups
         self._passes = passes
         self._reduction = reduction
-        self._prescale, self._postscale = reduction.factors()
         self._slots: dict[Tensor, Slot] = {}
-        self._unplaced: list[Slot] = []
         """In the order in which gradients are expected."""
-        self._buckets: list[Bucket] = []
         self._launched = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Know of no places; later, the same again."""
+        self._session = weakref.ref(_session.current())
+        self._prescale, self._postscale = self._reduction.factors()
         self._step = 0
+        self._buckets: list[Bucket] = []
         self._sparse: dict[Slot, int] = {}
-        """Slots without a bucket, and the sparse dimensions of their gradients."""
+        """Slots that get no bucket, and the sparse dimensions of their gradients."""
+        self._unplaced = list(self._slots.values())
+        for slot in self._unplaced:
+            slot.bucket = slot.view = None
+
+    def _begin_anew(self) -> None:
+        """Where ranks have met again after a failure, they may have failed at different places: agree again."""
+        if self._session() is not _session.current():
+            self._begin()
 
     def track(self, parameters: Iterable[Tensor]) -> None:
         """Take in those ``parameters`` that are new, or were frozen before.
@@ -115,6 +127,8 @@ class GradientReducer:
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
                 "Increase backward_passes_per_step to accumulate gradients locally."
             )
+        if not self.pending:
+            self._begin_anew()
         self.pending = True
         slot.passes_left -= 1
         if slot.passes_left == 0:
@@ -124,6 +138,8 @@ class GradientReducer:
 
     def synchronize(self) -> None:
         """Send off what has not left yet, gradients that did not come being zero, and wait for all."""
+        if not self.pending:
+            self._begin_anew()
         for slot in self._slots.values():
             if not slot.taken:
                 self._send_off(slot)
@@ -139,8 +155,7 @@ class GradientReducer:
         """Drop the gradients that came since the last `synchronize`."""
         for bucket in self._buckets:
             if bucket.handle is not None:
-                # It may still be written to.
-                bucket.allocate()
+                bucket.abandon()
         self._reset()
 
     def set_passes(self, passes: int) -> None:
@@ -167,33 +182,30 @@ class GradientReducer:
 
     def _place(self) -> None:
         """Find places for the slots that have none, and send off their gradients."""
+        if not self._unplaced:
+            return
+        self._agree_on_sparse()
         unplaced, self._unplaced = self._unplaced, []
-        self._agree_on_sparse(unplaced)
         dense = [slot for slot in unplaced if slot not in self._sparse]
-        for share in share_out(
-            dense, self._groups, first_bytes=BUCKET_BYTES if self._buckets else FIRST_BYTES
-        ):
-            bucket = Bucket(share)
-            self._buckets.append(bucket)
-            for slot in share:
+        first_bytes = BUCKET_BYTES if self._buckets else FIRST_BYTES
+        buckets = [Bucket(share) for share in share_out(dense, self._groups, first_bytes=first_bytes)]
+        self._buckets += buckets
+        for bucket in buckets:
+            for slot in bucket.slots:
                 bucket.fill(slot, self._prescale)
             self._launch_full()
         for slot in unplaced:
             if slot in self._sparse:
                 self._launch_sparse(slot)
 
-    def _agree_on_sparse(self, slots: list[Slot]) -> None:
+    def _agree_on_sparse(self) -> None:
         """A gradient that is sparse on one rank is so on all; a rank without a gradient cannot know."""
-        if not slots or self._reduction.sparse_as_dense:
+        if self._reduction.sparse_as_dense:
             return
-        dims = torch.tensor([slot.sparse_dim for slot in slots])
-        allreduce_(
-            dims,
-            name="DistributedOptimizer.sparse_dim",
-            op=Max,
-            process_set=self._reduction.process_set,
-        )
-        for slot, sparse_dim in zip(slots, dims.tolist()):
+        dims = torch.tensor([slot.sparse_dim for slot in self._unplaced])
+        name, process_set = "DistributedOptimizer.sparse_dim", self._reduction.process_set
+        allreduce_(dims, name=name, op=Max, process_set=process_set)
+        for slot, sparse_dim in zip(self._unplaced, dims.tolist()):
             if sparse_dim:
                 self._sparse[slot] = sparse_dim
 

@@ -110,6 +110,19 @@ def case_loading_a_state_drops_gradients() -> None:
         check(model, train_alone(make_sgd))
 
 
+def case_ranks_that_meet_again() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    for step, (inputs, targets) in enumerate(batches(6)):
+        if step == 3:
+            hvd.shutdown()
+            hvd.init(start_timeout=60, timeout=30)
+        optimizer.zero_grad()
+        loss_of(model, mine(inputs), mine(targets)).backward()
+        optimizer.step()
+    check(model, train_alone(make_sgd))
+
+
 def case_synchronized_twice_warns_and_is_right() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
