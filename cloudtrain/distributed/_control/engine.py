@@ -10,6 +10,8 @@ from typing import Any, Callable, Protocol
 from cloudtrain.distributed._control.messages import JOIN, Request, Verdict
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 
+CYCLE_SECONDS = 0.001
+"""No operation counts as done before: Horovod collects them for so long, and scripts see that by ``poll``."""
 HELD_SECONDS = 0.05
 """How long a name is taken by an operation that nobody has waited for yet, even if it is done: whether giving the
 name twice is an error must not depend on how fast the other ranks are."""
@@ -47,7 +49,7 @@ class Pending:
     @property
     def begun(self) -> bool:
         """Whether all ranks have come, or the operation has failed."""
-        return self.started is None
+        return self.started is None and time.monotonic() - self.asked_at > CYCLE_SECONDS
 
     def settle(self, verdict: Verdict) -> None:
         """The verdict has come; called once."""
@@ -130,9 +132,10 @@ class Engine:
 
     def wait(self, pending: Pending) -> Any:
         """See `Pending.wait`."""
-        work = pending.wait(self._timeout)
-        self._done.pop((pending.request.set_id, pending.request.key), None)
-        return work
+        try:
+            return pending.wait(self._timeout)
+        finally:
+            self._done.pop((pending.request.set_id, pending.request.key), None)
 
     def deliver(self, verdict: Verdict) -> None:
         pending = self._pending.pop((verdict.set_id, verdict.key), None)
