@@ -9,34 +9,58 @@ from typing import Any
 _KEYS = {
     "sagemaker_torch_distributed_enabled": "torchrun",
     "sagemaker_mpi_enabled": "mpirun",
+    "sagemaker_horovod_enabled": "horovod",
     "sagemaker_processes_enabled": "processes",
 }
 _COUNT = "sagemaker_processes_per_host"
 _MPI_COUNT = "sagemaker_mpi_num_of_processes_per_host"
+_MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"
+_IMPLEMENTATION = "sagemaker_horovod_implementation"
+
+HOROVOD_IMPLEMENTATIONS = ("auto", "cloudtrain", "horovod")
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """``name`` is one of single, processes, torchrun, mpirun.
+    """``name`` is one of single, processes, torchrun, mpirun, horovod.
 
-    ``processes_per_host``: None means one for each GPU of a host, and 1 on a host without.
+    Raises ValueError where ``implementation`` is not one of `HOROVOD_IMPLEMENTATIONS`.
     """
 
     name: str = "single"
     processes_per_host: int | None = None
+    """None: one for each GPU of a host, and 1 on a host without."""
+    custom_mpi_options: str = ""
+    """More options for mpirun, as in a shell."""
+    implementation: str = "auto"
+    """Whose ``horovod`` the ranks of a horovod job import."""
+
+    def __post_init__(self) -> None:
+        if self.implementation not in HOROVOD_IMPLEMENTATIONS:
+            raise ValueError(
+                f"{_IMPLEMENTATION}: {self.implementation!r} is none of {', '.join(HOROVOD_IMPLEMENTATIONS)}"
+            )
 
     def to_hyperparameters(self) -> dict[str, Any]:
-        """The keys that SageMaker's SDK sends for this launcher (``processes`` is cloudtrain's own)."""
+        """The keys that SageMaker's SDK sends for this launcher (``processes``, ``horovod`` are cloudtrain's own)."""
         values: dict[str, Any] = {key: True for key, name in _KEYS.items() if name == self.name}
         if self.processes_per_host is not None:
             values[_MPI_COUNT if self.name == "mpirun" else _COUNT] = self.processes_per_host
+        if self.custom_mpi_options:
+            values[_MPI_OPTIONS] = self.custom_mpi_options
+        if self.name == "horovod":
+            values[_IMPLEMENTATION] = self.implementation
         return values
 
     @classmethod
     def from_hyperparameters(cls, values: Mapping[str, Any]) -> Launcher:
         """The inverse of `to_hyperparameters`, on decoded values."""
-        name = next((name for key, name in _KEYS.items() if values.get(key) is True), "single")
-        return cls(name, values.get(_MPI_COUNT, values.get(_COUNT)))
+        return cls(
+            name=next((name for key, name in _KEYS.items() if values.get(key) is True), "single"),
+            processes_per_host=values.get(_MPI_COUNT, values.get(_COUNT)),
+            custom_mpi_options=str(values.get(_MPI_OPTIONS, "")),
+            implementation=values.get(_IMPLEMENTATION, "auto"),
+        )
 
     def ranks_on_host(self, gpus: int) -> int:
         if self.name == "single":

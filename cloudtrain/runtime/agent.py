@@ -1,20 +1,18 @@
 """``torchrun`` whose ranks' exit codes can be read as they come.
 
-Runs torch's own elastic launcher in this process, and leaves the exit code of every rank that has ended, as
-``{local rank: code}``, in the file that ``CLOUDTRAIN_AGENT_REPORT`` names.
+Runs torch's own elastic launcher in this process, and leaves the exit code of every rank that has ended where
+the runtime looks for it (`write_code`).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from typing import Any
 
 from cloudtrain.runtime.rank import die_with_parent
-
-_codes: dict[str, int] = {}
+from cloudtrain.runtime.record import write_code
 
 
 class _Reported(subprocess.Popen):  # type: ignore[type-arg]
@@ -23,6 +21,7 @@ class _Reported(subprocess.Popen):  # type: ignore[type-arg]
     def __init__(self, *arguments: Any, env: Any = None, **options: Any) -> None:
         super().__init__(*arguments, env=env, **options)  # type: ignore[call-overload]
         self._local_rank = (env or {}).get("LOCAL_RANK")
+        self._told = False
 
     def poll(self) -> int | None:
         code = super().poll()
@@ -36,13 +35,9 @@ class _Reported(subprocess.Popen):  # type: ignore[type-arg]
         return code
 
     def _report(self, code: int) -> None:
-        if self._local_rank is None or self._local_rank in _codes:
-            return
-        _codes[self._local_rank] = code
-        path = os.environ["CLOUDTRAIN_AGENT_REPORT"]
-        with open(f"{path}.new", "w") as file:
-            json.dump(_codes, file)
-        os.replace(f"{path}.new", path)
+        if self._local_rank is not None and not self._told:
+            self._told = True
+            write_code(os.environ["CLOUDTRAIN_RUN_DIR"], int(self._local_rank), code)
 
 
 def main(arguments: list[str]) -> None:

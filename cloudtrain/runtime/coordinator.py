@@ -3,7 +3,8 @@
 Hosts (the leader's own included) connect over TCP and speak JSON, one message a line, each with a ``type``:
 
     from a host   join, ready, done, uploaded, failed, stopping, stacks, beat
-    to the hosts  start, finish, complete, abort, stop, dump, beat
+    to the hosts  start, finish, complete, abort, stop, dump, beat, spawn
+    and mpirun's remote shell on the leader says spawn, which the host that it means hears
 
     join ─ ready ──(all)── start ─ done ──(all)── finish ─ uploaded ──(all)── complete
                  any failed ── abort, with the one report that names the cause
@@ -63,6 +64,7 @@ class Coordinator:
         listener: a bound, listening socket; the coordinator closes it.
         hosts: the names of all hosts.
         token: what a host has to know to join.
+        spawn_token: what mpirun's remote shell has to know, to have a command run on a host.
         join_timeout: seconds within which all hosts have to join.
     """
 
@@ -72,13 +74,15 @@ class Coordinator:
         hosts: tuple[str, ...],
         token: str,
         *,
+        spawn_token: str,
         master: tuple[str, int],
         join_timeout: float,
     ) -> None:
         self._listener = listener
         self._hosts = hosts
         self._token = token
-        self._master = master
+        self._spawn_token = spawn_token
+        self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
         self._join_by = time.monotonic() + join_timeout
         self._members: dict[str, _Member] = {}
         self._selector = selectors.DefaultSelector()
@@ -136,25 +140,29 @@ class Coordinator:
             try:
                 message = json.loads(line)
                 self._handle(member, message)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, LookupError, TypeError):
                 self._leave(member)  # not one of ours
                 return
 
-    def _leave(self, member: _Member) -> None:
+    def _leave(self, member: _Member, why: str = "its runtime ended without a word") -> None:
         self._selector.unregister(member.connection)
         member.connection.close()
         if member.host is None:
             return
         del self._members[member.host]
         if self._leave_by is None and not (self._said == "stop" and not self._started):
-            self._lose(member.host, "its runtime ended without a word")
+            self._lose(member.host, why)
 
     def _handle(self, member: _Member, message: Message) -> None:
         kind = message["type"]
-        if member.host is None:
+        if member.host is None and kind == "spawn":
+            self._spawn(message)
+        elif member.host is None:
             self._admit(member, message)
         elif kind in ("ready", "done", "uploaded"):
             member.state = kind
+            if kind == "ready" and member.host == self._hosts[0]:
+                self._start["horovod"] = message.get("horovod")  # the leader decides for all
         elif kind == "failed":
             report = FailureReport.from_dict(message["report"])
             if report.failure_class == FailureClass.HANG and not self._failures:
@@ -175,6 +183,12 @@ class Coordinator:
         self._members[host] = member
         if self._said == "stop":
             member.send({"type": "stop"})
+
+    def _spawn(self, message: Message) -> None:
+        if not hmac.compare_digest(message["token"], self._spawn_token):
+            raise ValueError("a stranger")
+        member = self._members[self._hosts[message["host_rank"]]]
+        member.send({"type": "spawn", "command": message["command"]})
 
     def _fail(self, report: FailureReport) -> None:
         self._failures.append(report)
@@ -200,7 +214,7 @@ class Coordinator:
             [state] = states
             if state == "ready" and self._said == "":
                 self._started = True
-                self._say({"type": "start", "master_addr": self._master[0], "master_port": self._master[1]})
+                self._say(self._start)
             elif state == "done" and not self._finishing:
                 self._finishing = True
                 self._say({"type": "finish"})
@@ -212,8 +226,8 @@ class Coordinator:
 
     def _look_for_lost_hosts(self, now: float) -> None:
         for member in list(self._members.values()):
-            if now - member.seen > LOST_SECONDS and member.host:
-                self._lose(member.host, f"nothing was heard of it for {LOST_SECONDS:.0f} s")
+            if now - member.seen > LOST_SECONDS:
+                self._leave(member, f"nothing was heard of it for {LOST_SECONDS:.0f} s")
         missing = [host for host in self._hosts if host not in self._members]
         if missing and now > self._join_by and not self._said:
             self._lose(missing[0], "it never joined the job")

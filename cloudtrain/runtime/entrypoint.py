@@ -17,9 +17,18 @@ from cloudtrain.runtime.coordinator import Coordinator
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.host_run import HostRun, Outcome
-from cloudtrain.runtime.member import JOIN_TIMEOUT, Inbox, JoinInterrupted, Member, free_port, listen
+from cloudtrain.runtime.member import (
+    JOIN_TIMEOUT,
+    Inbox,
+    JoinInterrupted,
+    Member,
+    free_port,
+    listen,
+    tell_address,
+)
 from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.rank import die_with_parent
+from cloudtrain.runtime.record import spawn_address_path
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 DEFAULT_PORT = 7778
@@ -70,8 +79,14 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
         # the name of a host that is alone need not resolve
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         listener, token = listen(rendezvous, address)
-        master = (address, settings.master_port or free_port())
-        coordinator = Coordinator(listener, host.hosts, token, master=master, join_timeout=JOIN_TIMEOUT)
+        coordinator = Coordinator(
+            listener,
+            host.hosts,
+            token,
+            spawn_token=tell_address(Path(spawn_address_path(str(paths.run))), address, listener),
+            master=(address, settings.master_port or free_port()),
+            join_timeout=JOIN_TIMEOUT,
+        )
         coordinator.start()
     try:
         leader = Member.join(host.current, rendezvous, inbox)

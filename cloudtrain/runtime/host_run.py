@@ -9,10 +9,11 @@ from __future__ import annotations
 import contextlib
 import queue
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
@@ -21,11 +22,14 @@ from cloudtrain.runtime.coordinator import Message
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, memory_kill_count, report_error
 from cloudtrain.runtime.fetch import fetch_channel, fetch_source
+from cloudtrain.runtime.horovod import start_rendezvous
+from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.launch import Launch
+from cloudtrain.runtime.launch_plan import launch_plan, library_path, ranks_on_host, show_command
 from cloudtrain.runtime.member import Inbox, Member
 from cloudtrain.runtime.output import MetricFinder, OutputMerger
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.plan import HostPlan, launch_plan, show_command
+from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.requirements import RequirementsFailed, install
 from cloudtrain.runtime.sync import CheckpointSync
 from cloudtrain.storage import Progress
@@ -76,6 +80,9 @@ class HostRun:
         )
         self._sync: CheckpointSync | None = None
         self._python = ""
+        self._horovod = HorovodChoice()
+        """The leader's word for all hosts; of the leader only."""
+        self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
         self._memory_kills = 0
         self._done = False
@@ -108,9 +115,11 @@ class HostRun:
         """React to one message; an outcome ends the run."""
         kind = message["type"]
         if kind == "prepared":
-            self._leader.send({"type": "ready"})
+            self._get_ready()
         elif kind == "start":
-            self._start((message["master_addr"], message["master_port"]))
+            self._start(message)
+        elif kind == "spawn" and self._launch:
+            self._launch.start_agent(["/bin/sh", "-c", message["command"]])
         elif kind == "finish":
             self._phases.end("train")
             self._in_background(self._upload, "uploaded")
@@ -172,6 +181,17 @@ class HostRun:
                 plan.paths.code, package=plan.is_package, cache=plan.settings.requirements_cache
             )
 
+        if plan.host.leads:
+            self._horovod = HorovodChoice.make(plan.launcher, self._python, self._environ)
+
+    def _get_ready(self) -> None:
+        if self._horovod.engine == "gloo":
+            environment = {**self._environ, "PYTHONPATH": library_path(self._environ)}
+            ranks = ranks_on_host(self._plan, self._environ)
+            self._rendezvous, port = start_rendezvous(self._python, self._plan.host.hosts, ranks, environment)
+            self._horovod = replace(self._horovod, port=port)
+        self._leader.send({"type": "ready", "horovod": asdict(self._horovod)})
+
     def _upload(self) -> None:
         with self._phases("upload") as phase:
             self._upload_rest(phase.add, model=True)
@@ -201,9 +221,11 @@ class HostRun:
 
     # -- ranks
 
-    def _start(self, master: tuple[str, int]) -> None:
+    def _start(self, message: Message) -> None:
         self._phases.begin("launch")
-        plan = launch_plan(self._plan, self._python, master, self._environ)
+        master = (message["master_addr"], message["master_port"])
+        horovod = HorovodChoice.from_dict(message["horovod"])
+        plan = launch_plan(self._plan, self._python, master, horovod, self._environ)
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         launch = Launch(plan, self._output)
@@ -231,7 +253,10 @@ class HostRun:
             launch.signal_ranks(signal.SIGTERM)  # those that have begun since
         if not running and not self._done:
             self._done = True
-            if self._stopping or not any(ending.exit_code for ending in launch.endings.values()):
+            agent_report = launch.agent_report(self._plan.host.current)
+            if agent_report and not self._stopping:
+                self._fail(agent_report)
+            elif self._stopping or not any(ending.exit_code for ending in launch.endings.values()):
                 self._leader.send({"type": "done"})
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
@@ -271,6 +296,9 @@ class HostRun:
     # -- the end
 
     def _end(self, outcome: Outcome) -> None:
+        if self._rendezvous:
+            self._rendezvous.kill()
+            self._rendezvous.wait()
         if self._launch:
             self._launch.kill()
             end_descendants()

@@ -1,26 +1,35 @@
 """Starts the ranks of one host and tells when each has ended.
 
-Ranks are started by this process itself (launchers ``single`` and ``processes``) or by an agent
-(``torchrun``). Either way every rank runs `cloudtrain.runtime.rank`, so that all of them are seen alike.
+Ranks are started by this process itself (launchers ``single`` and ``processes``) or by an agent: ``torchrun``,
+``mpirun`` on the leader, and on the other hosts the daemon that mpirun asks for. Either way every rank runs
+`cloudtrain.runtime.rank`, so that all of them are seen alike.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from cloudtrain.contract import RankSlot
-from cloudtrain.runtime.diagnose import Ending
+from cloudtrain.contract import FailureReport, RankSlot
+from cloudtrain.runtime.diagnose import Ending, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
-from cloudtrain.runtime.record import RankRecord, heartbeat_path, pipe_path, stacks_path
+from cloudtrain.runtime.record import (
+    TETHERED_PROGRAM,
+    RankRecord,
+    command_path,
+    heartbeat_path,
+    pipe_path,
+    read_code,
+    stacks_path,
+)
 
 VANISHED_SECONDS = 0.4
 """How long an agent may take to say how a rank ended that is gone. Shorter than the time in which the leader gathers
@@ -36,20 +45,24 @@ class LaunchPlan:
 
     slots: tuple[RankSlot, ...]
     command: tuple[str, ...]
-    """A rank's whole command line; or the agent's, where ``agent`` is true."""
+    """A rank's whole command line; or the agent's; () where the agent is to be started by `Launch.start_agent`."""
     environment: Mapping[str, str]
     rank_environments: tuple[Mapping[str, str], ...]
     """What each rank gets beyond ``environment``; an agent sets it itself."""
     cwd: Path
     run: Path
-    agent: bool = False
+    agent: str = ""
+    """What starts the ranks, if not we: ``torchrun`` or ``mpirun``."""
+    rank_arguments: tuple[str, ...] = ()
+    """What ranks run that their agent does not tell: the arguments of `cloudtrain.runtime.rank`."""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """Scripts that the agent finds on its PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
     """Whether SIGTERM goes to the rank's whole process group: a shell does not pass it on."""
 
     @property
-    def agent_report(self) -> Path:
-        """Where the agent leaves the exit codes of ranks that failed: ``{local rank: code}``."""
-        return self.run / "agent.json"
+    def programs_folder(self) -> Path:
+        return self.run / "bin"
 
 
 @dataclass
@@ -65,6 +78,7 @@ class Launch:
     """By global rank: when its process was first seen to be gone."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of rank and signal."""
+    _agent_output: BinaryIO = field(init=False)
 
     def start(self) -> None:
         """Raises OSError when the command cannot be started at all."""
@@ -73,19 +87,41 @@ class Launch:
             self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
             Path(heartbeat_path(run, slot.local_rank)).touch()
         if self.plan.agent:
-            agent = self._spawn(self.plan.environment, subprocess.PIPE)
-            assert agent.stdout is not None
-            self.output.add_launcher(agent.stdout.fileno())
+            self._agent_output = self.output.add_launcher()
+            self._write_what_agents_need()
+            if self.plan.command:
+                self.start_agent(self.plan.command)
         else:
             for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
                 # the rank takes its pipe itself; what goes wrong before that is heard too
                 with open(pipe_path(run, slot.local_rank), "wb") as pipe:
-                    self._spawn({**self.plan.environment, **environment}, pipe)
+                    self._spawn(self.plan.command, {**self.plan.environment, **environment}, pipe)
         self.output.start()
 
-    def _spawn(self, environment: Mapping[str, str], output: int | BinaryIO) -> subprocess.Popen[bytes]:
+    def _write_what_agents_need(self) -> None:
+        parts = (str(self.plan.cwd), *self.plan.rank_arguments)
+        Path(command_path(str(self.plan.run))).write_bytes(os.fsencode("\0".join(parts)))
+        self.plan.programs_folder.mkdir()
+        for name, content in self.plan.programs.items():
+            path = self.plan.programs_folder / name
+            path.write_text(content)
+            path.chmod(0o700)
+
+    def start_agent(self, command: Sequence[str]) -> None:
+        """Start what starts the ranks; called from the main thread, with whose end the agent ends too."""
+        environment = dict(self.plan.environment)
+        if self.plan.programs:
+            environment["PATH"] = os.pathsep.join([str(self.plan.programs_folder), environment["PATH"]])
+        if self.plan.agent == "mpirun":
+            command = (sys.executable, TETHERED_PROGRAM, *command)
+        with self._agent_output as output:
+            self._spawn(command, environment, output)
+
+    def _spawn(
+        self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            self.plan.command,
+            command,
             cwd=self.plan.cwd,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -99,15 +135,14 @@ class Launch:
     def poll(self) -> list[Ending]:
         """The ranks that have ended since the last call."""
         new = []
-        # the agent is asked first: when it has ended, its report is complete
-        agent_code = self.processes[0].poll() if self.plan.agent else None
-        reported = _read_codes(self.plan.agent_report) if self.plan.agent else {}
+        # the agent is asked first: when it has ended, all that is told of its ranks has been told
+        agent_code = self.agent_code
         for slot in self.plan.slots:
             if slot.rank in self.endings:
                 continue
             record = self.record(slot)
             if self.plan.agent:
-                code = self._agent_code(slot, record, agent_code, reported)
+                code = self._code_by_agent(slot, record, agent_code)
             else:
                 code = self._process_code(slot, record)
             if code is not None:
@@ -121,14 +156,16 @@ class Launch:
         code = self.processes[slot.local_rank].poll()
         return _failed_but_lingers(record) if code is None else code
 
-    def _agent_code(
-        self, slot: RankSlot, record: RankRecord | None, agent_code: int | None, reported: Mapping[int, int]
-    ) -> int | None:
-        """The exit code of a rank that is not our child: its agent's word, else what it left."""
+    def _code_by_agent(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
+        """The exit code of a rank that is not our child: what was told of it, else what it left."""
         if record is not None and slot.rank not in self.deaths and not process_lives(record.pid):
             self.deaths[slot.rank] = time.time()
-        if slot.local_rank in reported:
-            return reported[slot.local_rank]
+        told = self._told(slot)
+        if told:
+            self.deaths.setdefault(slot.rank, told[1])
+            return told[0]
+        if self.plan.agent == "mpirun":
+            return _failed_but_lingers(record)  # beside every rank somebody tells of it, whatever mpirun does
         if agent_code is not None:
             return agent_code
         if record is None or slot.rank not in self.deaths:
@@ -136,15 +173,39 @@ class Launch:
         if time.time() - self.deaths[slot.rank] < VANISHED_SECONDS:
             return None
         # The agent is waiting for other ranks to end. It told us of the first one before it ended the rest.
-        return record.exit_code or (-signal.SIGTERM if reported else -signal.SIGKILL)
+        others_told = any(self._told(slot) for slot in self.plan.slots)
+        return record.exit_code or (-signal.SIGTERM if others_told else -signal.SIGKILL)
+
+    def _told(self, slot: RankSlot) -> tuple[int, float] | None:
+        return read_code(str(self.plan.run), slot.local_rank)
 
     def record(self, slot: RankSlot) -> RankRecord | None:
         return RankRecord.read(str(self.plan.run), slot.local_rank)
 
     @property
+    def agent_code(self) -> int | None:
+        """The exit code of an agent that has ended."""
+        return self.processes[0].poll() if self.plan.agent and self.processes else None
+
+    def agent_report(self, host: str) -> FailureReport | None:
+        """Where mpirun (its daemon) has ended, and not because its ranks have done their work: how it ended."""
+        code = self.agent_code
+        if self.plan.agent != "mpirun" or code is None:
+            return None
+        if code == 0 and len(self.endings) == len(self.plan.slots):
+            return None
+        program = "mpirun" if self.plan.command else "the daemon of mpirun"
+        if self.begun and code >= 0 and not self.plan.command:
+            code = 128 + signal.SIGTERM  # mpirun has ended it or is gone: an echo of what the leader reports
+        return diagnose_agent(program, code, self.begun, self.output.tail(None), host)
+
+    @property
     def running(self) -> bool:
-        """Whether any process that was started here still runs."""
-        return any(process.poll() is None for process in self.processes)
+        """Whether any process that was started here, or will be, still has something to do."""
+        ended = len(self.endings) == len(self.plan.slots)
+        if self.plan.agent == "mpirun" and ended and any(end.exit_code for end in self.endings.values()):
+            return False  # mpirun goes on where a rank has failed: to it, that rank still runs
+        return not self.processes or any(process.poll() is None for process in self.processes)
 
     @property
     def begun(self) -> bool:
@@ -227,10 +288,3 @@ def _failed_but_lingers(record: RankRecord | None) -> int | None:
     if record is None or not record.exit_code or time.time() - record.time < LINGER_SECONDS:
         return None
     return record.exit_code
-
-
-def _read_codes(path: Path) -> dict[int, int]:
-    try:
-        return {int(local): int(code) for local, code in json.loads(path.read_text()).items()}
-    except FileNotFoundError:
-        return {}

@@ -35,14 +35,18 @@ def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
         port = int(rendezvous.rpartition(":")[2])
         return _bind("", port), ""
     listener = _bind(address, 0)
+    return listener, tell_address(Path(rendezvous), address, listener)
+
+
+def tell_address(path: Path, address: str, listener: socket.socket) -> str:
+    """Write ``address:port token`` into a file that only the owner can read; returns the token, which is fresh."""
     token = os.urandom(16).hex()
-    path = Path(rendezvous)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(f"{address}:{listener.getsockname()[1]} {token}")
     temporary.replace(path)
-    return listener, token
+    return token
 
 
 def _bind(address: str, port: int) -> socket.socket:

@@ -112,10 +112,12 @@ class OutputMerger:
         file = open(self._folder / f"rank-{rank}.log", "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._add(Stream(rank, descriptor, file))
 
-    def add_launcher(self, descriptor: int) -> None:
-        """Read what the launcher itself says."""
-        os.set_blocking(descriptor, False)
-        self._add(Stream(None, descriptor))
+    def add_launcher(self) -> BinaryIO:
+        """Read what the launcher itself will write to the file that is returned."""
+        read, write = os.pipe()
+        os.set_blocking(read, False)
+        self._add(Stream(None, read))
+        return open(write, "wb", buffering=0)
 
     def _add(self, stream: Stream) -> None:
         self._streams.append(stream)

@@ -3,6 +3,7 @@
     python .../cloudtrain/runtime/rank.py train.py --epochs 5      a script
     python .../cloudtrain/runtime/rank.py -m package.train         a module
     python .../cloudtrain/runtime/rank.py -- ./train.sh --epochs 5 anything that can be executed
+    python .../cloudtrain/runtime/rank.py                          what the runtime of this host says (under mpirun)
 
 Whatever started this process (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its
 parent, leaves a record of its state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself
@@ -36,6 +37,10 @@ MODULE = "-m"
 def main(arguments: list[str]) -> None:
     die_with_parent()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    if folder and not arguments:
+        from cloudtrain.runtime.mpi_rank import become
+
+        arguments = become(folder, os.environ)
     if folder:
         _attach(folder)
     promised = os.environ.pop(PROMISED_PATH, None)

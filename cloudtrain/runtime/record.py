@@ -6,6 +6,7 @@ Every rank imports this before its script: nothing heavy here, and paths are str
 from __future__ import annotations
 
 import os
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK_PROGRAM = f"{HERE}/rank.py"
 AGENT_PROGRAM = f"{HERE}/agent.py"
+REMOTE_START_PROGRAM = f"{HERE}/remote_start.py"
+TETHERED_PROGRAM = f"{HERE}/tethered.py"
 """Started by their paths: ``-m`` would look into the working folder first, where the user may have a ``json.py``."""
 
 PROMISED_PATH = "CLOUDTRAIN_PYTHONPATH"
@@ -23,7 +26,7 @@ PROMISED_PATH = "CLOUDTRAIN_PYTHONPATH"
 
 def local_rank(environ: Mapping[str, str]) -> int:
     """This process among those of its host, whoever launched it."""
-    return int(environ.get("LOCAL_RANK", environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0")))
+    return int(environ.get("LOCAL_RANK", "0"))
 
 
 def pipe_path(folder: str, local: int) -> str:
@@ -39,6 +42,34 @@ def stacks_path(folder: str, local: int) -> str:
 def heartbeat_path(folder: str, local: int) -> str:
     """The file whose time of modification is the rank's last sign of life."""
     return f"{folder}/rank-{local}.heartbeat"
+
+
+def command_path(folder: str) -> str:
+    """The working folder and the command of ranks that their launcher tells neither, separated by NUL."""
+    return f"{folder}/command"
+
+
+def spawn_address_path(folder: str) -> str:
+    """Where the leader listens for mpirun's remote shell: ``address:port token``."""
+    return f"{folder}/spawn"
+
+
+def write_code(folder: str, local: int, code: int) -> None:
+    """Tell, beside a rank, how its process has ended just now: its exit code, negative for a signal."""
+    temporary = f"{folder}/rank-{local}.code.{os.getpid()}"
+    with open(temporary, "w") as file:
+        file.write(f"{code} {time.time()}")
+    os.replace(temporary, f"{folder}/rank-{local}.code")
+
+
+def read_code(folder: str, local: int) -> tuple[int, float] | None:
+    """What `write_code` told, and when, in seconds since the epoch."""
+    try:
+        with open(f"{folder}/rank-{local}.code") as file:
+            code, ended = file.read().split()
+    except FileNotFoundError:
+        return None
+    return int(code), float(ended)
 
 
 class RankRecord:

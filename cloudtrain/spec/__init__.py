@@ -3,6 +3,7 @@
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.distribution import (
     Distribution,
+    Horovod,
     Mpi,
     MultiWorkerMirrored,
     ParameterServer,
@@ -21,6 +22,7 @@ __all__ = [
     "FIELDS",
     "REDACTED",
     "Distribution",
+    "Horovod",
     "InstanceGroup",
     "Mpi",
     "MultiWorkerMirrored",

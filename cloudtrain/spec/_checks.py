@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
@@ -70,6 +71,14 @@ def _check_distribution(job: TrainingJob) -> None:
     enabled = job.distribution.enabled if job.distribution else {}
     if len(enabled) > 1:
         raise InvalidJob(f"distribution: only one can be enabled, not {' and '.join(enabled)}")
+    for name, kind in enabled.items():
+        try:
+            shlex.split(getattr(kind, "custom_mpi_options", ""))
+        except ValueError as error:
+            raise InvalidJob(
+                f"distribution.{name}.custom_mpi_options: cannot be read as a shell would: {error}",
+                hint="Close every quote, and put a backslash before one that is meant literally.",
+            ) from None
 
 
 def _check_contradictions(job: TrainingJob) -> None:

@@ -6,7 +6,7 @@ distribution is to want it: ``enabled`` is true unless it says otherwise.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -30,8 +30,21 @@ class Processes(_Kind, frozen=True):
 
 
 class Mpi(_Kind, frozen=True):
-    """``mpirun`` from the first host."""
+    """``mpirun`` of Open MPI, from the first host. ``custom_mpi_options`` are written as in a shell."""
 
+    processes_per_host: ProcessesPerHost | None = None
+    custom_mpi_options: str = ""
+
+
+class Horovod(_Kind, frozen=True):
+    """Scripts written for Horovod: ``import horovod.torch as hvd``.
+
+    ``implementation``: whose ``horovod`` they import. ``cloudtrain``'s, the real ``horovod``, or (``auto``) the
+    real one where it is installed, cloudtrain's else. ``custom_mpi_options`` hold where ``mpirun`` starts the
+    ranks: for a real Horovod that was built without Gloo.
+    """
+
+    implementation: Literal["auto", "cloudtrain", "horovod"] = "auto"
     processes_per_host: ProcessesPerHost | None = None
     custom_mpi_options: str = ""
 
@@ -56,6 +69,7 @@ class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     torch_distributed: TorchDistributed | None = None
     processes: Processes | None = None
     mpi: Mpi | None = None
+    horovod: Horovod | None = None
     pytorchddp: PytorchDdp | None = None
     parameter_server: ParameterServer | None = None
     multi_worker_mirrored_strategy: MultiWorkerMirrored | None = None

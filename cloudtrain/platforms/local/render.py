@@ -17,7 +17,12 @@ from cloudtrain.platforms.local.folder import JobFolder
 from cloudtrain.spec import TrainingInput, TrainingJob, convert, is_secret_name, redact
 from cloudtrain.storage import join_uri, state_home
 
-_LAUNCHERS = {"torch_distributed": "torchrun", "processes": "processes"}
+_LAUNCHERS = {
+    "torch_distributed": "torchrun",
+    "processes": "processes",
+    "mpi": "mpirun",
+    "horovod": "horovod",
+}
 
 _CHANNEL_FIELDS = (
     "attribute_names",
@@ -131,7 +136,10 @@ def _instance_groups(job: TrainingJob, hosts: list[str]) -> list[dict[str, Any]]
 def launcher_of(job: TrainingJob) -> Launcher:
     enabled = job.distribution.enabled if job.distribution else {}
     for kind, distribution in enabled.items():
-        return Launcher(_LAUNCHERS[kind], getattr(distribution, "processes_per_host", None))
+        options = {
+            name: getattr(distribution, name) for name in distribution.__struct_fields__ if name != "enabled"
+        }
+        return Launcher(_LAUNCHERS[kind], **options)
     return Launcher()
 
 

@@ -94,7 +94,14 @@ def test_ranks_are_numbered_host_by_host() -> None:
 
 
 @pytest.mark.parametrize(
-    "launcher", [Launcher(), Launcher("torchrun"), Launcher("mpirun", 8), Launcher("processes", 2)]
+    "launcher",
+    [
+        Launcher(),
+        Launcher("torchrun"),
+        Launcher("mpirun", 8, custom_mpi_options="-x 'A=b c'"),
+        Launcher("processes", 2),
+        Launcher("horovod", 2, implementation="cloudtrain"),
+    ],
 )
 def test_launchers_survive_their_way_through_hyperparameters(launcher: Launcher) -> None:
     encoded = encode_hyperparameters(launcher.to_hyperparameters())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import queue
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,8 @@ import pytest
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.coordinator import Coordinator
-from cloudtrain.runtime.member import Inbox, JoinInterrupted, Member, free_port, listen
+from cloudtrain.runtime.member import Inbox, JoinInterrupted, Member, free_port, listen, tell_address
+from cloudtrain.runtime.record import REMOTE_START_PROGRAM
 
 HOSTS = ("algo-1", "algo-2")
 
@@ -24,8 +27,14 @@ class Cluster:
     def __init__(self, folder: Path, join_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
         listener, self.token = listen(self.rendezvous, "127.0.0.1")
+        self.spawn_token = tell_address(folder / "spawn", "127.0.0.1", listener)
         self.coordinator = Coordinator(
-            listener, HOSTS, self.token, master=("h", 1), join_timeout=join_timeout
+            listener,
+            HOSTS,
+            self.token,
+            spawn_token=self.spawn_token,
+            master=("h", 1),
+            join_timeout=join_timeout,
         )
         self.coordinator.start()
         self.inboxes: dict[str, Inbox] = {}
@@ -76,6 +85,38 @@ def test_a_stop_reaches_hosts_that_join_later(cluster: Cluster) -> None:
     assert cluster.hears("algo-2")["type"] == "stop"
 
 
+def test_what_the_leader_has_chosen_is_told_to_all(cluster: Cluster) -> None:
+    members = {host: cluster.join(host) for host in HOSTS}
+    members["algo-2"].send({"type": "ready", "horovod": "mine"})
+    members["algo-1"].send({"type": "ready", "horovod": "the leader's"})
+    assert [cluster.hears(host)["horovod"] for host in HOSTS] == ["the leader's"] * 2
+
+
+def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: Path) -> None:
+    for host in HOSTS:
+        cluster.join(host)
+    program = [
+        sys.executable,
+        REMOTE_START_PROGRAM,
+        str(tmp_path),
+        "-x",
+        "cloudtrain-1",
+        "echo 'a  b';",
+        "exit 4",
+    ]
+    with subprocess.Popen(program) as shell:
+        assert cluster.hears("algo-2") == {"type": "spawn", "command": "echo 'a  b'; exit 4"}
+        assert cluster.inboxes["algo-1"].empty()
+        assert shell.poll() is None
+        shell.kill()
+
+
+def test_a_command_for_a_host_that_is_gone_fails(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.join("algo-1")
+    program = [sys.executable, REMOTE_START_PROGRAM, str(tmp_path), "cloudtrain-1", "true"]
+    assert subprocess.run(program, timeout=20, check=False).returncode == 255
+
+
 def test_a_host_that_leaves_is_lost(cluster: Cluster) -> None:
     cluster.join("algo-1")
     cluster.join("algo-2").close()
@@ -98,6 +139,7 @@ def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
         b"\xff\xfe\n",
         json.dumps({"type": "join", "host": "algo-1", "token": "wrong"}).encode() + b"\n",
         json.dumps({"type": "join", "host": "stranger", "token": ""}).encode() + b"\n",
+        json.dumps({"type": "spawn", "token": "wrong", "host_rank": 1, "command": "id"}).encode() + b"\n",
         b"[]\n",
     ],
 )

@@ -62,12 +62,17 @@ REFUSED = {
     "type": ({"instance_count": "2"}, r"^instance_count: expected int, got str$"),
     "distribution": (
         {"distribution": {"nosuch": {}}},
-        r"unknown field 'distribution.nosuch'\n  Known: mpi, ",
+        r"unknown field 'distribution.nosuch'\n  Known: horovod, mpi, ",
     ),
     "near-distribution": ({"distribution": {"torch_distribted": {}}}, r"Did you mean 'torch_distributed'\?"),
     "two-distributions": (
         {"distribution": {"mpi": {}, "processes": {}}},
         r"only one .* not processes and mpi",
+    ),
+    "implementation": ({"distribution": {"horovod": {"implementation": "mine"}}}, r"implementation"),
+    "open-quote": (
+        {"distribution": {"mpi": {"custom_mpi_options": "-x 'A=b"}}},
+        r"custom_mpi_options: .*quotation",
     ),
     "option": ({"distribution": {"mpi": {"processes_per_hos": 2}}}, r"Did you mean 'processes_per_host'\?"),
     "no-processes": (

@@ -1,0 +1,56 @@
+"""Whose ``horovod`` the ranks import: the real one, or cloudtrain's, which has the same name and API."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import Launcher
+from cloudtrain.errors import InvalidJob
+from cloudtrain.runtime.horovod import find_horovod
+
+ALIAS = Path(__file__).parents[1] / "alias"
+"""The folder that holds cloudtrain's ``horovod``."""
+
+
+@dataclass(frozen=True)
+class HorovodChoice:
+    """What the leader has chosen for all hosts: with two implementations in one job, each waits for the other."""
+
+    alias: bool = False
+    """Whether ``import horovod`` gives cloudtrain's."""
+    engine: str = ""
+    """What the real one runs on, where it is to be launched: ``gloo``, ``mpi``."""
+    port: int = 0
+    """Of the rendezvous server on the leader, for ``gloo``."""
+
+    @classmethod
+    def make(cls, launcher: Launcher, python: str, environ: Mapping[str, str]) -> HorovodChoice:
+        """For a Python that has the job's requirements.
+
+        Raises:
+            InvalidJob: the real Horovod is asked for, and not there.
+        """
+        if launcher.name != "horovod":
+            return cls(alias=not _is_installed(python, environ))
+        engine = "" if launcher.implementation == "cloudtrain" else find_horovod(python, environ)
+        if launcher.implementation == "horovod" and not engine:
+            raise InvalidJob(
+                f"distribution.horovod: Horovod is not installed for {python}",
+                hint="Put horovod into requirements.txt, or use the implementation cloudtrain.",
+            )
+        return cls(alias=not engine, engine=engine)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> HorovodChoice:
+        return cls(values["alias"], values["engine"], values["port"])
+
+
+def _is_installed(python: str, environ: Mapping[str, str]) -> bool:
+    if python == sys.executable:
+        return importlib.util.find_spec("horovod") is not None  # no process to start, for every job
+    return bool(find_horovod(python, environ))

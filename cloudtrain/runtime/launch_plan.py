@@ -1,0 +1,211 @@
+"""The command and the environment that start the ranks of one host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cloudtrain.contract import (
+    RankSlot,
+    cpu_count,
+    gpu_count,
+    script_environment,
+    to_arguments,
+    user_hyperparameters,
+)
+from cloudtrain.errors import InvalidJob, NotFound
+from cloudtrain.runtime import mpirun
+from cloudtrain.runtime.horovod import horovod_environment
+from cloudtrain.runtime.horovod_choice import ALIAS, HorovodChoice
+from cloudtrain.runtime.launch import LaunchPlan
+from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.record import AGENT_PROGRAM, PROMISED_PATH, RANK_PROGRAM
+
+LONGEST_VARIABLE = 128 * 1024
+"""Bytes that Linux passes in one variable (MAX_ARG_STRLEN, execve(2)), the zero at the end included."""
+
+
+def launch_plan(
+    plan: HostPlan,
+    python: str,
+    master: tuple[str, int],
+    horovod: HorovodChoice,
+    environ: Mapping[str, str],
+) -> LaunchPlan:
+    """The command and environment of this host's ranks.
+
+    Args:
+        python: the interpreter that has the job's requirements.
+        master: address and port of rank 0.
+        horovod: what the leader has chosen.
+
+    Raises:
+        NotFound: the entry point is not in the source.
+        InvalidJob: the launcher cannot start this kind of entry point, or mpirun's options say what they must not.
+        PlatformError: there is no mpirun that could start the ranks.
+    """
+    entry = _entry(plan)
+    slots = tuple(RankSlot.on_host(plan.host.rank, plan.host.count, ranks_on_host(plan, environ)))
+    environment = _environment(plan, python, master, horovod, environ)
+    ranks_on_machine = len(slots) * plan.settings.hosts_on_machine
+    if ranks_on_machine > 1:
+        # each library would start a thread for every processor, in every rank
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
+    rank_arguments = [*entry, *to_arguments(user_hyperparameters(plan.hyperparameters))]
+    rank_environments = [slot.environment(*master) for slot in slots]
+    agent = _agent(plan, horovod)
+    command: Sequence[str]
+    programs = {}
+    if agent == "torchrun":
+        if entry[0] == "--":
+            raise InvalidJob(
+                f"torch_distributed starts Python scripts, not {plan.entry_point}",
+                hint='Use distribution={"processes": {}} for other programs.',
+            )
+        # the grace is the job's to give: once a rank has ended, torchrun leaves the others 30 s otherwise
+        environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(plan.settings.stop_grace)))
+        command = _torchrun(python, slots[0], master, rank_arguments)
+    elif agent == "mpirun":
+        told = mpirun.environment(slots[0], network_interface(plan), plan.settings.hosts_on_machine)
+        environment = {**told, **environment}
+        environment.update(_common(rank_environments[0]))
+        programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(plan.paths.run))
+        command = ()  # of a daemon that mpirun asks for
+        if plan.host.leads:
+            options = plan.launcher.custom_mpi_options
+            command = mpirun.Mpirun.find(environment).command(slots[0], python, environment["PATH"], options)
+    else:
+        command = [python, RANK_PROGRAM, *rank_arguments]
+        if horovod.engine == "gloo":
+            rendezvous = (master[0], horovod.port)
+            for slot, rank_environment in zip(slots, rank_environments):
+                rank_environment.update(
+                    horovod_environment(slot, plan.host.current, rendezvous, network_interface(plan))
+                )
+    return LaunchPlan(
+        slots=slots,
+        command=tuple(command),
+        environment=environment,
+        rank_environments=tuple(rank_environments),
+        cwd=plan.paths.code,
+        run=plan.paths.run,
+        agent=agent,
+        rank_arguments=tuple(rank_arguments),
+        programs=programs,
+        signals_group=entry[0] == "--",
+    )
+
+
+def ranks_on_host(plan: HostPlan, environ: Mapping[str, str]) -> int:
+    return plan.launcher.ranks_on_host(gpu_count(environ))
+
+
+def network_interface(plan: HostPlan) -> str:
+    """The one over which ranks reach each other."""
+    return "lo" if plan.host.count == plan.settings.hosts_on_machine else plan.host.network_interface
+
+
+def _agent(plan: HostPlan, horovod: HorovodChoice) -> str:
+    """What starts the ranks, if not the runtime itself."""
+    if plan.launcher.name == "horovod":
+        return "mpirun" if horovod.engine == "mpi" else ""
+    return plan.launcher.name if plan.launcher.name in ("torchrun", "mpirun") else ""
+
+
+def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
+    """What all ranks of the host have in common."""
+    return {name: value for name, value in rank_environment.items() if name not in ("RANK", "LOCAL_RANK")}
+
+
+def _entry(plan: HostPlan) -> list[str]:
+    """The entry point as `cloudtrain.runtime.rank` takes it."""
+    path = plan.paths.code / plan.entry_point
+    if path.is_file():
+        if path.suffix == ".py":
+            return [plan.entry_point]
+        with path.open("rb") as file:
+            start = file.read(4)
+        if start[:2] != b"#!" and start != b"\x7fELF":
+            return ["--", "/bin/sh", plan.entry_point]
+        path.chmod(path.stat().st_mode | 0o100)
+        return ["--", f"./{plan.entry_point}"]
+    if plan.is_package:
+        return ["-m", plan.entry_point]
+    raise NotFound(
+        f"entry point {plan.entry_point} is not in the source of the job",
+        hint=f"The source has: {', '.join(sorted(item.name for item in plan.paths.code.iterdir())[:20])}",
+    )
+
+
+def _torchrun(
+    python: str, slot: RankSlot, master: tuple[str, int], rank_arguments: Sequence[str]
+) -> list[str]:
+    return [
+        python, AGENT_PROGRAM,
+        f"--nnodes={slot.host_count}", f"--nproc-per-node={slot.local_size}", f"--node-rank={slot.host_rank}",
+        f"--master-addr={master[0]}", f"--master-port={master[1]}",
+        RANK_PROGRAM, *rank_arguments,
+    ]  # fmt: skip
+
+
+def _environment(
+    plan: HostPlan,
+    python: str,
+    master: tuple[str, int],
+    horovod: HorovodChoice,
+    environ: Mapping[str, str],
+) -> dict[str, str]:
+    promised = script_environment(
+        plan.paths,
+        plan.host,
+        plan.hyperparameters,
+        plan.channels,
+        job_name=plan.job_name,
+        entry_point=plan.entry_point,
+        master=master,
+    )
+    python_path = library_path(environ, alias=horovod.alias)
+    environment = {
+        **mpirun.without_outer_mpi(environ),
+        # SM_TRAINING_ENV holds all hyperparameters three times: where that is too long, they stand in the others
+        **{
+            name: value
+            for name, value in promised.items()
+            if len(f"{name}={value}".encode()) < LONGEST_VARIABLE
+        },
+        "PYTHONPATH": python_path,
+        PROMISED_PATH: os.pathsep.join([str(plan.paths.code), python_path]).rstrip(os.pathsep),
+        "PYTHONUNBUFFERED": "1",
+        # a shell script that says python means this one
+        "PATH": os.pathsep.join([os.path.dirname(python), environ.get("PATH", os.defpath)]),
+        "CLOUDTRAIN_RUN_DIR": str(plan.paths.run),
+    }
+    if plan.host.network_interface in (name for _, name in socket.if_nameindex()):
+        for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            environment.setdefault(variable, plan.host.network_interface)
+    return environment
+
+
+def library_path(environ: Mapping[str, str], *, alias: bool = False) -> str:
+    """The PYTHONPATH: what was there, and the folder cloudtrain is in, unless Python looks there anyway.
+
+    Args:
+        alias: whether cloudtrain's ``horovod`` is to be found, before any other.
+    """
+    home = Path(__file__).parents[2]
+    paths = list(filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)))
+    if home.name not in ("site-packages", "dist-packages") and str(home) not in paths:
+        paths.append(str(home))
+    if alias:
+        paths.insert(0, str(ALIAS))
+    return os.pathsep.join(paths)
+
+
+def show_command(plan: LaunchPlan) -> str:
+    """The command as a shell would take it, for the log."""
+    told = plan.rank_arguments if plan.agent == "mpirun" and plan.command else ()
+    return shlex.join([*plan.command, *told]).replace(sys.executable, "python")

@@ -1,0 +1,108 @@
+"""``custom_mpi_options``: what users give to mpirun, for Open MPI 4 and 5.
+
+They are written for Open MPI 4, in SageMaker's documents and elsewhere. Open MPI 5 (whose mpirun is PRRTE's
+``prterun``) wants two dashes before long options, and has renamed parameters: see the section "The mpirun command"
+of its documentation, and ``prte_info --all``.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from cloudtrain.errors import InvalidJob
+
+JOBS_OWN = frozenset(
+    (
+        *("-np", "-n", "-c", "-N", "-npernode", "-npersocket", "-pernode"),
+        *("-H", "-host", "-hostfile", "-machinefile", "-default-hostfile", "-nolocal"),
+    )
+)
+"""Which hosts, and how many ranks on each: the job says that. (With one dash, as `_plain` writes them.)"""
+
+_SHORT = frozenset(("-np", "-mca", "-gmca", "-tune", "-am"))
+"""Taken with one dash by every version."""
+
+_DROPPED = frozenset(("-q", "-quiet"))
+"""Not known to Open MPI 5, and nothing is lost without them."""
+
+_PARAMETERS = {"-mca": 2, "-gmca": 2, "-prtemca": 2, "-pmixmca": 2}
+"""Options of a name and a value."""
+
+_RENAMED = {
+    "hwloc_base_binding_policy": "hwloc_default_binding_policy",
+    "oob_tcp_if_exclude": "prte_if_exclude",
+    "oob_tcp_if_include": "prte_if_include",
+    "rmaps_base_mapping_policy": "rmaps_default_mapping_policy",
+    "rmaps_base_ranking_policy": "rmaps_default_ranking_policy",
+}
+_RENAMED_PREFIXES = {"orte_": "prte_", "plm_rsh_": "plm_ssh_"}
+_BTL_RENAMED = ("btl_vader_", "btl_sm_")
+
+
+def parse(text: str) -> list[str]:
+    """The options, as a shell would read them.
+
+    ``--NCCL_DEBUG LEVEL`` is SageMaker's own way to write ``-x NCCL_DEBUG=LEVEL``.
+
+    Raises:
+        InvalidJob: a quote is open, or an option says what is the job's to say.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InvalidJob(f"custom_mpi_options: cannot be read as a shell would: {error}") from None
+    options: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if _plain(word) in JOBS_OWN:
+            raise InvalidJob(
+                f"custom_mpi_options: {word} is not for it to say",
+                hint="Use instance_count and processes_per_host.",
+            )
+        name, _, level = word.partition("=")
+        if name == "--NCCL_DEBUG":
+            options += ["-x", f"NCCL_DEBUG={level or next(rest, '')}"]
+        else:
+            options.append(word)
+    return options
+
+
+def for_version(options: list[str], version: int) -> list[str]:
+    """The same for an mpirun of Open MPI ``version``."""
+    if version < 5:
+        return options
+    translated: list[str] = []
+    rest = iter(options)
+    for word in rest:
+        plain = _plain(word)
+        if plain in _PARAMETERS:
+            translated += _parameter(word, next(rest, ""), next(rest, ""))
+        elif word in ("-x", "--x"):
+            translated += [word, next(rest, "")]
+        elif plain in _DROPPED:
+            continue
+        elif plain == word and len(word) > 2 and word.startswith("-") and word not in _SHORT:
+            translated.append(f"-{word}")
+        else:
+            translated.append(word)
+    return translated
+
+
+def _plain(word: str) -> str:
+    return word[1:] if word.startswith("--") else word
+
+
+def _parameter(option: str, name: str, value: str) -> list[str]:
+    """One parameter of the MCA, by its name in Open MPI 5."""
+    renamed = _RENAMED.get(name, name)
+    for old, new in _RENAMED_PREFIXES.items():
+        if renamed.startswith(old):
+            renamed = new + renamed[len(old) :]
+    if renamed != name:
+        return ["--prtemca", renamed, value]
+    if name.startswith(_BTL_RENAMED[0]):
+        name = _BTL_RENAMED[1] + name[len(_BTL_RENAMED[0]) :]
+    if name == "btl":
+        sign = "^" if value.startswith("^") else ""
+        value = sign + ",".join("sm" if item == "vader" else item for item in value[len(sign) :].split(","))
+    return [option, name, value]

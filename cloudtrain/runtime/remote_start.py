@@ -1,0 +1,40 @@
+"""What mpirun calls in place of ssh:
+
+    python .../cloudtrain/runtime/remote_start.py RUN_FOLDER [options] NODE COMMAND...
+
+Has the runtime of the node's host start the command, through the leader. It stays, as ssh would, until mpirun ends;
+how the command ends, the runtime that started it sees and tells.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+
+from cloudtrain.runtime.rank import die_with_parent
+from cloudtrain.runtime.record import spawn_address_path
+
+NOT_STARTED = 255
+"""What ssh exits with where it cannot."""
+
+
+def main(run: str, arguments: list[str]) -> int:
+    """Raises OSError where the leader is gone."""
+    die_with_parent()
+    while arguments[0].startswith("-"):
+        del arguments[0]
+    node, *command = arguments
+    host_rank = int(node.rpartition("-")[2])
+    with open(spawn_address_path(run)) as file:
+        address, token = file.read().split(" ")
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        message = {"type": "spawn", "token": token, "host_rank": host_rank, "command": " ".join(command)}
+        connection.sendall(json.dumps(message).encode() + b"\n")
+        connection.recv(1)  # the leader says nothing, and hangs up at the end
+    return NOT_STARTED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
