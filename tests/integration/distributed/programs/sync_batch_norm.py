@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from _cases import raises, run, same_on_all_ranks
+from _training import batches, check, loss_of, make_sgd, mine, weights
 from torch import Tensor, nn
 
 import cloudtrain.distributed.torch as hvd
@@ -175,6 +176,23 @@ def case_the_same_layer_twice() -> None:
     layers[1](layers[1](whole).tanh()).backward(gradients)
     torch.testing.assert_close(own.grad, part(whole.grad, rows))
     torch.testing.assert_close(layers[0].running_var, layers[1].running_var)
+
+
+def case_training_as_one_process_with_the_joined_batch() -> None:
+    models = []
+    for layer in (hvd.SyncBatchNorm, nn.BatchNorm1d):
+        torch.manual_seed(6)
+        model = nn.Sequential(nn.Linear(4, 8), layer(8), nn.Tanh(), nn.Linear(8, 3)).double()
+        sgd = make_sgd(model.parameters())
+        alone = layer is nn.BatchNorm1d
+        optimizer = sgd if alone else hvd.DistributedOptimizer(sgd, model.named_parameters())
+        for inputs, targets in batches(5):
+            optimizer.zero_grad()
+            loss_of(model, inputs if alone else mine(inputs), targets if alone else mine(targets)).backward()
+            optimizer.step()
+        models.append(model)
+    check(models[0], weights(models[1]))
+    torch.testing.assert_close(models[0][1].running_var, models[1][1].running_var)
 
 
 def case_errors() -> None:
