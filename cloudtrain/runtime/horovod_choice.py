@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,8 @@ class HorovodChoice:
 
 
 def _is_installed(python: str, environ: Mapping[str, str]) -> bool:
-    if python == sys.executable:
-        return importlib.util.find_spec("horovod") is not None  # no process to start, for every job
-    return bool(find_horovod(python, environ))
+    if python != sys.executable:
+        return bool(find_horovod(python, environ))
+    # no process is started for this: it is asked for every job
+    more = environ.get("PYTHONPATH", "").split(os.pathsep)
+    return bool(importlib.util.find_spec("horovod") or PathFinder.find_spec("horovod", more))
