@@ -56,7 +56,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
         failures, commits = 0, state._commits
         while True:
             try:
-                # Ranks that were started anew may meet ranks that were not: all do the same from here on.
+                # Not every host has a commit, and one rank of each knows; but the callbacks are for all.
                 if any(hvd.allgather_object(reset, "reset")):
                     state.on_reset()
                 if must_sync:
