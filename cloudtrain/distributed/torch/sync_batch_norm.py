@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import torch
@@ -15,15 +14,13 @@ from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._reduction import Sum
 from cloudtrain.distributed.torch.collectives import allreduce_
 
-_numbers = itertools.count()
-
 
 class SyncBatchNorm(_BatchNorm):
     """``torch.nn.BatchNorm1d`` to ``3d``, with the statistics of the joined batch of all ranks.
 
     Ranks may have batches of different sizes, also empty ones. In evaluation it is the plain layer, except
-    that without tracked statistics it takes those of the joined batch, as in training. All ranks make their
-    layers in the same order. Gradients of weight and bias are this rank's share, for an optimizer that sums
+    that without tracked statistics it takes those of the joined batch, as in training. All ranks call
+    their layers in the same order. Gradients of weight and bias are this rank's share, for an optimizer that sums
     or averages them.
 
     Args:
@@ -38,24 +35,13 @@ class SyncBatchNorm(_BatchNorm):
             ...)``, or where the joined batch has fewer than two values a channel. Also a ValueError.
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-    ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats)
-        self._name = f"sync_batch_norm.{next(_numbers)}"
-
     def forward(self, input: Tensor) -> Tensor:
         batch_statistics = self.training or not self.track_running_stats
         if not batch_statistics or _session.size() == 1:
             return super().forward(input)
         self._check_input_dim(input)
         output, mean, variance, count = _Normalize.apply(  # type: ignore[no-untyped-call]
-            input, self.weight, self.bias, self.eps, self._name
+            input, self.weight, self.bias, self.eps
         )
         if self.training and self.track_running_stats:
             self._track(mean, variance * count / (count - 1))
@@ -88,7 +74,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, name: str
+        ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> tuple[Tensor, ...]:
         values = _wide(input)
         own = values.numel() // values.size(1)
@@ -96,7 +82,7 @@ class _Normalize(torch.autograd.Function):
         own_squares = _channel_sum((values - _spread(own_mean, values)).square_())
         mean = own_mean.double()
         sums = torch.cat([own * mean, own_squares.double() + own * mean.square(), mean.new_tensor([own])])
-        allreduce_(sums, name=f"{name}.forward", op=Sum)
+        allreduce_(sums, name="sync_batch_norm.forward", op=Sum)
         count = sums[-1]
         if count < 2:
             raise InvalidArgument(
@@ -105,7 +91,6 @@ class _Normalize(torch.autograd.Function):
         mean, squares = (sums[:-1] / count).chunk(2)
         variance = (squares - mean.square()).clamp_(min=0.0)
         ctx.save_for_backward(input, weight, mean, torch.rsqrt(variance + eps), count)
-        ctx.name = name
         ctx.mark_non_differentiable(mean, variance, count)
         statistics = mean.to(values.dtype), variance.to(values.dtype)
         weight, bias = (each if each is None else each.to(values.dtype) for each in (weight, bias))
@@ -121,13 +106,13 @@ class _Normalize(torch.autograd.Function):
         normalized = (values - _spread(mean, values)) * scale
         sums = torch.cat([_channel_sum(gradient), _channel_sum(gradient * normalized)])
         for_bias, for_weight = sums.chunk(2)
-        totals = allreduce_(sums.to(torch.float64, copy=True), name=f"{ctx.name}.backward", op=Sum)
+        totals = allreduce_(sums.to(torch.float64, copy=True), name="sync_batch_norm.backward", op=Sum)
         gradient_mean, projection = (_spread(each, values) for each in (totals / count).chunk(2))
         for_input = (gradient - gradient_mean - normalized * projection) * scale
         if weight is None:
-            return for_input.to(input.dtype), None, None, None, None
+            return for_input.to(input.dtype), None, None, None
         for_input = for_input * _spread(weight, values)
-        return for_input.to(input.dtype), for_weight.to(weight.dtype), for_bias.to(weight.dtype), None, None
+        return for_input.to(input.dtype), for_weight.to(weight.dtype), for_bias.to(weight.dtype), None
 
 
 def _wide(tensor: Tensor) -> Tensor:
