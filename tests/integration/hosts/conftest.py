@@ -32,7 +32,7 @@ def start_job(two_hosts: list[Machine], tmp_path: Path) -> Iterator[StartJob]:
 
         def start(script: str, launch: Launch, hosts: int = 2, **options: Any) -> HostsJob:
             job = HostsJob(two_hosts[:hosts], tmp_path, script, launch, **options)
-            stack.callback(job.close)
+            stack.callback(job.kill)
             return job
 
         yield start

@@ -62,13 +62,14 @@ class HostPart:
         self.machine = machine
         self.program: Program
 
-    def start(self, launch: Launch, environment: Mapping[str, str]) -> None:
+    def start(self, launch: Launch) -> None:
         env = {
             "PATH": os.defpath,
             "HOME": str(self.paths.base),
+            "TMPDIR": "/var/tmp",
             "PYTHONPATH": os.pathsep.join([str(Path(cloudtrain.__file__).parents[1]), *launch.packages]),
             "SAGEMAKER_BASE_DIR": str(self.paths.base),
-            **environment,
+            "CLOUDTRAIN_STOP_GRACE": "20",
         }
         with self.log.open("wb") as output:
             self.program = self.machine.start(
@@ -99,7 +100,6 @@ class HostsJob:
         launch: Launch,
         *,
         hyperparameters: Mapping[str, Any] | None = None,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.parts = [HostPart(machine, folder / machine.name) for machine in machines]
         values = {"sagemaker_program": "train.py", **launch.values, **(hyperparameters or {})}
@@ -116,11 +116,17 @@ class HostsJob:
             }
             for name, document in documents.items():
                 (part.paths.input_config / f"{name}.json").write_text(json.dumps(document))
+        self._launch = launch
+        self.start()
+
+    def start(self) -> None:
+        """Start the runtime of every host; also again, after `kill`, as a container is restarted in place."""
         self.started_at = time.monotonic()
         for part in self.parts:
-            part.start(launch, {"CLOUDTRAIN_STOP_GRACE": "20", **(environment or {})})
+            part.start(self._launch)
 
-    def close(self) -> None:
+    def kill(self) -> None:
+        """SIGKILL to all processes of all hosts; to those that have ended, nothing."""
         for part in self.parts:
             part.program.kill()
 
@@ -137,9 +143,8 @@ class HostsJob:
         """Until the ranks have said ``text`` ``count`` times."""
         deadline = time.monotonic() + timeout
         while self.output().count(text) < count:
-            assert time.monotonic() < deadline, (
-                f"no {count} times {text!r} within {timeout} s:\n{self.output()}"
-            )
+            in_time = time.monotonic() < deadline and all(part.program.running for part in self.parts)
+            assert in_time, f"{text!r} was not said {count} times:\n{self.output()}"
             time.sleep(0.02)
 
     def wait(self, timeout: float = 60) -> list[int]:

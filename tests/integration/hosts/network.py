@@ -1,9 +1,9 @@
 """Hosts that are linked by a network, made of Linux namespaces on this machine.
 
-A host has a name, an address, and an interface ``eth0`` that a cable (a veth pair) joins to a switch (a bridge
-in a namespace of its own). Like many machines it also has a ``docker0`` that leads nowhere, with the same
-address on every host. A program started on a host is process 1 of a process namespace: when it ends, the kernel
-kills all that it left, as when a container ends.
+A host has a name, an address, a ``/var/tmp``, and an interface ``eth0`` that a cable (a veth pair) joins to a
+switch (a bridge in a namespace of its own). Like many machines it also has a ``docker0`` that leads nowhere, with
+the same address on every host. A program started on a host is process 1 of a process namespace: when it ends,
+the kernel kills all that it left, as when a container ends.
 
 Nothing has a name outside, so two networks never meet. A namespace belongs to a process that ends when its pipe
 from this one is closed, however this one ends.
@@ -74,6 +74,10 @@ class Program:
         """The exit code, as `subprocess.Popen` gives it. Raises subprocess.TimeoutExpired."""
         return self._process.wait(timeout)
 
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
     def terminate(self) -> None:
         """SIGTERM to process 1, as ``docker stop`` does."""
         outer = self._process.pid
@@ -126,9 +130,9 @@ class Network:
     """
 
     def __init__(self, count: int, folder: Path) -> None:
-        """``folder`` takes the file ``/etc/hosts`` of the machines."""
+        """``folder`` takes the files that are not the same on the machines as here."""
         self._count = count
-        self._hosts_file = folder / "hosts"
+        self._folder = folder
         self._stack = ExitStack()
         self.machines: list[Machine] = []
 
@@ -138,7 +142,7 @@ class Network:
             raise NetworkError(f"not installed: {', '.join(missing)}")
         numbers = range(1, self._count + 1)
         lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} n{number}" for number in numbers)]
-        self._hosts_file.write_text("\n".join(lines) + "\n")
+        (self._folder / "hosts").write_text("\n".join(lines) + "\n")
         with self._stack:  # closed again unless all of it could be made
             switch = self._namespaces("ip link add br0 type bridge; ip link set br0 up")
             self.machines = [self._machine(number, switch) for number in numbers]
@@ -149,11 +153,12 @@ class Network:
         self._stack.close()
 
     def _machine(self, number: int, switch: _Namespaces) -> Machine:
+        temporary = self._folder / f"tmp-n{number}"
+        temporary.mkdir()
         host = self._namespaces(
-            'hostname "$1"; mount --bind "$2" /etc/hosts; ip link set lo up; '
+            'hostname "$1"; mount --bind "$2" /etc/hosts; mount --bind "$3" /var/tmp; ip link set lo up; '
             "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up",
-            f"n{number}",
-            str(self._hosts_file),
+            *(f"n{number}", str(self._folder / "hosts"), str(temporary)),
         )
         port = f"port{number}"
         switch.ip(f"link add {port} type veth peer name eth0 netns {host.pid}")

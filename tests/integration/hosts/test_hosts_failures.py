@@ -57,6 +57,17 @@ def test_a_host_is_killed(start_job: StartJob, launch: Launch, victim: str) -> N
     assert not job.part(victim).paths.failure.exists()  # it had no time to say anything
 
 
+def test_hosts_that_were_killed_start_again(start_job: StartJob, launch: Launch) -> None:
+    """As containers that are restarted in place: what the first attempt has left, its process numbers too, is there."""
+    job = start_job(RANK_3.format(ending="pass"), launch)
+    job.wait_for("started", 4)
+    job.kill()
+    for part in job.parts:
+        (part.paths.code / "train.py").write_text("pass")
+    job.start()
+    assert job.wait() == [0, 0], job.output()
+
+
 def test_the_cable_is_pulled_out(start_job: StartJob, launch: Launch) -> None:
     """No connection ends, and no packet arrives: only the silence tells."""
     job = start_job(RANK_3.format(ending="pass"), launch)
