@@ -22,7 +22,9 @@ JOB_FILES = (".yaml", ".yml", ".json")
 @click.option("--instance-type", help="The kind of machine.")
 @click.option("--instance-count", type=int, help="How many of them.")
 @click.option("--processes-per-host", type=int, help="Ranks on each host, started by cloudtrain itself.")
-@click.option("--torchrun", is_flag=True, help="Start the ranks by torchrun.")
+@click.option("--torchrun", "launcher", flag_value="torch_distributed", help="Start the ranks by torchrun.")
+@click.option("--mpirun", "launcher", flag_value="mpi", help="Start the ranks by mpirun.")
+@click.option("--horovod", "launcher", flag_value="horovod", help="The script is written for Horovod.")
 @click.option("--source-dir", help="The folder to pack; FILE is in it.")
 @click.option(
     "--input", "inputs", multiple=True, metavar="CHANNEL=URI", help="A channel of data. Repeatable."
@@ -94,10 +96,9 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     settings = options.pop("settings")
     inputs = options.pop("inputs")
     processes = options.pop("processes_per_host")
-    if options.pop("torchrun"):
-        fields["distribution"] = {"torch_distributed": {"processes_per_host": processes}}
-    elif processes is not None:
-        fields["distribution"] = {"processes": {"processes_per_host": processes}}
+    launcher = options.pop("launcher")
+    if launcher or processes is not None:
+        fields["distribution"] = {launcher or "processes": {"processes_per_host": processes}}
     fields.update({name: value for name, value in options.items() if value is not None})
     if inputs:
         fields["inputs"] = {**fields.get("inputs", {}), **dict(_channel(text) for text in inputs)}

@@ -79,6 +79,7 @@ class Launch:
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of rank and signal."""
     _agent_output: BinaryIO = field(init=False)
+    _killed: bool = False
 
     def start(self) -> None:
         """Raises OSError when the command cannot be started at all."""
@@ -109,6 +110,8 @@ class Launch:
 
     def start_agent(self, command: Sequence[str]) -> None:
         """Start what starts the ranks; called from the main thread, with whose end the agent ends too."""
+        if self._killed:
+            return
         environment = dict(self.plan.environment)
         if self.plan.programs:
             environment["PATH"] = os.pathsep.join([str(self.plan.programs_folder), environment["PATH"]])
@@ -205,7 +208,9 @@ class Launch:
         ended = len(self.endings) == len(self.plan.slots)
         if self.plan.agent == "mpirun" and ended and any(end.exit_code for end in self.endings.values()):
             return False  # mpirun goes on where a rank has failed: to it, that rank still runs
-        return not self.processes or any(process.poll() is None for process in self.processes)
+        if not self.processes:
+            return not self._killed  # mpirun has not asked for its daemon yet
+        return any(process.poll() is None for process in self.processes)
 
     @property
     def begun(self) -> bool:
@@ -226,7 +231,8 @@ class Launch:
                     os.kill(record.pid, number)
 
     def kill(self) -> None:
-        """End everything at once: ranks with all that they started, and the agent."""
+        """End everything at once: ranks with all that they started, and the agent. Nothing starts any more."""
+        self._killed = True
         for slot in self.plan.slots:
             record = self.record(slot)
             # a process of this number that lives after the rank has ended is somebody else's

@@ -27,6 +27,9 @@ REMOTE_SHELL = "cloudtrain-remote-start"
 _NODE = "cloudtrain-"
 """Nodes have names that nobody resolves: ``cloudtrain-1`` is the host of rank 1, wherever that may be."""
 
+_NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
+"""Inside of a cluster's allocation, too, the hosts are those of the job."""
+
 _OUTER_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
 
@@ -109,6 +112,7 @@ def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[s
         "OMPI_MCA_plm": "rsh",
         "OMPI_MCA_plm_rsh_agent": REMOTE_SHELL,
         "OMPI_MCA_plm_rsh_no_tree_spawn": "1",
+        "OMPI_MCA_ras": _NO_ALLOCATION,
         "OMPI_MCA_opal_if_do_not_resolve": "1",
         "OMPI_MCA_if_base_do_not_resolve": "1",
         "OMPI_MCA_rmaps_base_mapping_policy": "slot",
@@ -120,6 +124,7 @@ def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[s
         "PRTE_MCA_plm": "ssh",
         "PRTE_MCA_plm_ssh_agent": REMOTE_SHELL,
         "PRTE_MCA_plm_ssh_no_tree_spawn": "1",
+        "PRTE_MCA_ras": _NO_ALLOCATION,
         "PRTE_MCA_prte_do_not_resolve": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
         "PRTE_MCA_hwloc_default_binding_policy": "none",

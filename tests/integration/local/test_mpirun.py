@@ -222,7 +222,7 @@ def test_a_shell_script_is_launched_too(run_mpi: RunMpi) -> None:
     assert [job.logs().count(f"rank {rank} of 4") for rank in range(4)] == [1, 1, 1, 1]
 
 
-def test_an_mpi_job_inside_of_a_rank_is_a_world_of_its_own(run_mpi: RunMpi) -> None:
+def test_an_mpi_job_inside_of_a_rank_or_an_allocation_is_a_world_of_its_own(run_mpi: RunMpi) -> None:
     outer = {
         "OMPI_COMM_WORLD_RANK": "7",
         "OMPI_COMM_WORLD_SIZE": "8",
@@ -230,8 +230,15 @@ def test_an_mpi_job_inside_of_a_rank_is_a_world_of_its_own(run_mpi: RunMpi) -> N
         "PMIX_RANK": "7",
         "PMIX_NAMESPACE": "outer",
         "PMIX_SERVER_URI2": "outer.0;tcp4://127.0.0.1:1",
+        "SLURM_JOBID": "1",
+        "SLURM_JOB_ID": "1",
+        "SLURM_NODELIST": "elsewhere",
+        "SLURM_JOB_NODELIST": "elsewhere",
+        "SLURM_NNODES": "1",
+        "SLURM_JOB_NUM_NODES": "1",
+        "SLURM_TASKS_PER_NODE": "1",
     }
-    job = run_mpi(PLACE, environment=outer)
+    job = run_mpi(PLACE, environment=outer, instance_count=2)
     assert job.status == JobStatus.COMPLETED, job.logs()
 
 
@@ -259,6 +266,20 @@ def test_an_mpirun_that_is_not_right(run: Run, tmp_path: Path, version: str, wor
     assert job.failure
     assert words in job.failure.reason()
     assert "never" not in job.logs()
+
+
+def test_a_stop_while_mpirun_starts(run: Run, tmp_path: Path) -> None:
+    waits = '#!/bin/sh\ntest "$1" = --version && echo "mpirun (Open MPI) 4.1.4" || exec sleep 60\n'
+    mpirun = write(tmp_path / "waits", "mpirun", waits) / "mpirun"
+    mpirun.chmod(0o755)
+    job = _start(run, tmp_path, str(mpirun.parent), "print('never')", wait=False, instance_count=2)
+    wait_until(
+        lambda: len([event for event in events(job, "phase") if event["phase"] == "train"]) == 2, "launch"
+    )
+    job.stop()
+    wait_for_end(job, 20)
+    assert job.status == JobStatus.STOPPED
+    assert live_processes(job) == []
 
 
 def test_no_mpirun(run: Run, tmp_path: Path) -> None:

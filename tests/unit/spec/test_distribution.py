@@ -1,0 +1,50 @@
+"""A distribution, from what the user writes to what the ranks' launcher is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cloudtrain.cli.submit import command
+
+CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "none": ([], {}),
+    "processes": (
+        ["--processes-per-host", "2"],
+        {"sagemaker_processes_enabled": True, "sagemaker_processes_per_host": 2},
+    ),
+    "torchrun": (["--torchrun"], {"sagemaker_torch_distributed_enabled": True}),
+    "mpirun": (
+        ["--mpirun", "--processes-per-host", "2", "--set", "distribution.mpi.custom_mpi_options=-x 'A=b c'"],
+        {
+            "sagemaker_mpi_enabled": True,
+            "sagemaker_mpi_num_of_processes_per_host": 2,
+            "sagemaker_mpi_custom_mpi_options": "-x 'A=b c'",
+        },
+    ),
+    "horovod": (
+        ["--horovod"],
+        {"sagemaker_horovod_enabled": True, "sagemaker_horovod_implementation": "auto"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_options_of_submit_become_the_contracts_keys(case: str, tmp_path: Path) -> None:
+    options, expected = CASES[case]
+    script = tmp_path / "train.py"
+    script.write_text("")
+    result = CliRunner().invoke(command, [str(script), "--dry-run", *options])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.output)["hyperparameters"]
+    launcher = {
+        key: json.loads(value)
+        for key, value in told.items()
+        if key.startswith("sagemaker_")
+        and ("enabled" in key or "process" in key or "mpi" in key or "horovod" in key)
+    }
+    assert launcher == expected
