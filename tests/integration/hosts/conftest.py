@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from host_network import Machine, Network, NetworkError
 from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
-from network import Machine, Network, NetworkError
 
 
 @pytest.fixture

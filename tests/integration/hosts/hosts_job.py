@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from network import Machine, Program
+from host_network import Machine, Program
 
 import cloudtrain
 from cloudtrain.contract import FailureReport, Paths, encode_hyperparameters

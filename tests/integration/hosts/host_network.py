@@ -80,14 +80,19 @@ class Program:
 
     def terminate(self) -> None:
         """SIGTERM to process 1, as ``docker stop`` does."""
-        outer = self._process.pid
-        [first] = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
-        os.kill(int(first), signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes at once; to a program that has ended, nothing."""
-        self._process.kill()  # process 1 follows it (--kill-child), and the kernel kills the rest
-        self._process.wait()
+        """SIGKILL to all of its processes at once, and wait for their end; to a program that has ended, nothing."""
+        if self.running:
+            self._signal(signal.SIGKILL)  # the kernel kills the rest, and only then process 1 has ended
+            self._process.wait()
+
+    def _signal(self, number: int) -> None:
+        """To process 1; while there is none yet, to what makes it."""
+        outer = self._process.pid
+        inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
+        os.kill(int(inner[0]) if inner else outer, number)
 
 
 class Machine:
