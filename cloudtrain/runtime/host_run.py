@@ -302,6 +302,7 @@ class HostRun:
         if self._launch:
             self._launch.kill()
             end_descendants()
+            self._launch.clean_up()
             self._output.close()
         if outcome.failure and self._launch:
             self._save_what_is_left()

