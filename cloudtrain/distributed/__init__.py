@@ -8,9 +8,19 @@ Here stands what all frameworks share: the world as the environment tells it, an
 from cloudtrain.distributed.errors import (
     CollectiveError,
     GradientOrderError,
+    HostsUpdatedInterrupt,
     InvalidArgument,
     NotInitialized,
 )
+from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.world import World
 
-__all__ = ["CollectiveError", "GradientOrderError", "InvalidArgument", "NotInitialized", "World"]
+__all__ = [
+    "CollectiveError",
+    "GradientOrderError",
+    "HostsUpdatedInterrupt",
+    "InvalidArgument",
+    "NotInitialized",
+    "ProcessSet",
+    "World",
+]

@@ -26,3 +26,15 @@ class InvalidArgument(CloudtrainError, ValueError):
 
 class GradientOrderError(CloudtrainError, AssertionError):
     """``backward``, ``step`` and ``zero_grad`` were called in an order that loses gradients."""
+
+
+class HostsUpdatedInterrupt(CloudtrainError, RuntimeError):
+    """Raised by a script, on all ranks: leave the function, call the reset callbacks, and enter it again.
+
+    Args:
+        skip_sync: the state is equal on all ranks as it is.
+    """
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("the ranks are to meet again")
+        self.skip_sync = skip_sync

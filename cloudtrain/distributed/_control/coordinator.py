@@ -106,12 +106,13 @@ class Coordinator:
                 member.send(pack(BYE, 0))
         self._wake_writer.send(b"x")
         self._thread.join()
+        self._wake_writer.close()
 
     # -- the thread
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_reader, selectors.EVENT_READ)
+            selector.register(self._wake_reader, selectors.EVENT_READ, None)
             selector.register(self._listener, selectors.EVENT_READ)
             last_tick = time.monotonic()
             while not self._closing:
@@ -129,7 +130,6 @@ class Coordinator:
                     self._tick(last_tick)
             for key in list(selector.get_map().values()):
                 key.fileobj.close()  # type: ignore[union-attr]
-        self._wake_writer.close()
 
     def _receive(self, member: _Member) -> bool:
         """Handle what a rank sent; False when there is no more to come."""

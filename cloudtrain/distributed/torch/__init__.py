@@ -17,6 +17,7 @@ from cloudtrain.distributed.errors import (
     NotInitialized,
 )
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch import elastic
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._reduction import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.torch._session import (
@@ -85,6 +86,7 @@ from cloudtrain.distributed.torch.state import (
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from cloudtrain.distributed.torch.sync_batch_norm import SyncBatchNorm
 
 HorovodInternalError = CollectiveError
 """Horovod's name for it."""
@@ -107,6 +109,7 @@ __all__ = [
     "Product",
     "ReduceOp",
     "Sum",
+    "SyncBatchNorm",
     "add_process_set",
     "allgather",
     "allgather_async",
@@ -131,6 +134,7 @@ __all__ = [
     "cross_size",
     "cuda_built",
     "ddl_built",
+    "elastic",
     "global_process_set",
     "gloo_built",
     "gloo_enabled",

@@ -5,8 +5,8 @@ put into buckets in the reverse of their order, which is about the order in whic
 bucket is reduced as soon as it is full, and always after the buckets before it, so that all ranks run the
 same collectives in the same order without talking about it. The first bucket is small, to start early.
 
-A gradient lives in its bucket: ``parameter.grad`` is a view of it, and there is no second copy. From the moment
-at which it may leave until it is reduced, ``parameter.grad`` is None, so that nobody changes what travels.
+A gradient lives in its bucket: ``parameter.grad`` is a view of it, and there is no second copy. While it travels
+nobody may change it, as in Horovod: ``synchronize`` comes first.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Slot:
     def take(self) -> None:
         """The gradient may leave. A parameter that was frozen since the last step has none, and gets none."""
         gradient = self.parameter.grad
-        self.taken, self.gradient, self.parameter.grad = True, gradient, None
+        self.taken, self.gradient = True, gradient
         self.kept = gradient is not None or self.parameter.requires_grad
         if gradient is not None:
             self.sparse_dim = gradient.sparse_dim() if gradient.is_sparse else 0
@@ -83,6 +83,8 @@ class Bucket:
         if slot.view is None:
             self._allocate()
         _move(slot.gradient, slot.view, factor)
+        if slot.kept and not slot.sparse_dim:
+            slot.parameter.grad = slot.view
         slot.gradient = None
         self.missing -= 1
 

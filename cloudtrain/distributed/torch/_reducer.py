@@ -67,6 +67,8 @@ class GradientReducer:
     def __init__(
         self, names: Mapping[Tensor, str], groups: Mapping[Tensor, int], passes: int, reduction: Reduction
     ) -> None:
+        self._spoiled = ""
+        """The parameter whose gradient was changed on its way."""
         self.pending = False
         """Whether a gradient came since the last `synchronize`."""
         self._names = dict(names)
@@ -122,7 +124,7 @@ class GradientReducer:
     def arrived(self, slot: Slot) -> None:
         """A backward pass added to the gradient of ``slot``."""
         if slot.passes_left <= 0:
-            slot.parameter.grad = None
+            self._spoiled = slot.name
             raise GradientOrderError(
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
                 "Increase backward_passes_per_step to accumulate gradients locally."
@@ -149,7 +151,14 @@ class GradientReducer:
         for slot in self._sparse:
             assert slot.handle is not None
             slot.give_back(slot.handle.wait())
+        spoiled = self._spoiled
         self._reset()
+        if spoiled:
+            raise GradientOrderError(
+                f"the gradients of this step are spoiled: a backward pass too many changed that of {spoiled} "
+                "while it travelled",
+                hint="Skip this step: zero_grad(), and go on with the next batch.",
+            )
 
     def forget(self) -> None:
         """Drop the gradients that came since the last `synchronize`."""
@@ -166,7 +175,7 @@ class GradientReducer:
     def _reset(self) -> None:
         self._launched = 0
         self._step += 1
-        self.pending = False
+        self.pending, self._spoiled = False, ""
         for bucket in self._buckets:
             bucket.reset()
         for slot in self._slots.values():
@@ -223,7 +232,7 @@ class GradientReducer:
         if gradient is None:
             indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=slot.parameter.device)
             values = slot.parameter.detach().new_empty(0, *shape[sparse_dim:])
-            gradient = torch.sparse_coo_tensor(indices, values, shape)
+            gradient = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
         elif not gradient.is_sparse:
             gradient = gradient.to_sparse(sparse_dim)
         op, process_set = self._reduction.op, self._reduction.process_set

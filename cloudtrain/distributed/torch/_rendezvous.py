@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import itertools
 import os
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -17,6 +17,9 @@ from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed._timeouts import START_TIMEOUT
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.world import World
+
+LOOK_SECONDS = 0.02
+"""How often a rank looks into the store while it waits for the others."""
 
 _meetings = itertools.count()
 
@@ -43,9 +46,7 @@ def join(world: World, backend: str | None, start_timeout: float, timeout: float
             f"{where} could not reach the others: {first_line(str(error))}",
             hint="Give a free port as MASTER_PORT." if world.rank == 0 else hint,
         ) from error
-    prefix = f"cloudtrain/{next(_meetings)}"
-    store = dist.PrefixStore(prefix, server)  # type: ignore[attr-defined]
-    _sign_in(world, store, start_timeout, where)
+    store = _fresh_store(server, world, start_timeout, where)
     limit = timedelta(seconds=timeout)
     try:
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=limit)
@@ -53,18 +54,32 @@ def join(world: World, backend: str | None, start_timeout: float, timeout: float
         raise CollectiveError(f"{where}: backend {backend!r} failed: {first_line(str(error))}") from error
 
 
-def shared_store() -> Any:
+def shared_store(world: World, start_timeout: float) -> Any:
     """A store of all ranks of the default process group, fresh at every call."""
-    store = dist.distributed_c10d._get_default_store()
-    return dist.PrefixStore(f"cloudtrain-control/{next(_meetings)}", store)  # type: ignore[attr-defined]
+    where = f"rank {world.rank} of {world.size}"
+    return _fresh_store(dist.distributed_c10d._get_default_store(), world, start_timeout, where)
 
 
-@functools.lru_cache(maxsize=1)
-def _server(world: World, timeout: float) -> Any:
-    """Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again.
+def _fresh_store(store: Any, world: World, timeout: float, where: str) -> Any:
+    """Part of a store that nobody has used, the same on all ranks that call this now, as often as this one has.
 
-    Under torchrun the agent serves the port, and rank 0 is a client too.
+    So ranks that were started anew do not meet ranks that go on: those are at another place of the script.
+
+    Raises:
+        CollectiveError: the ranks did not meet.
     """
+    store = dist.PrefixStore(f"cloudtrain/{next(_meetings)}", store)  # type: ignore[attr-defined]
+    return dist.PrefixStore(_sign_in(world, store, timeout, where), store)  # type: ignore[attr-defined]
+
+
+_servers: dict[World, Any] = {}
+"""Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again."""
+
+
+def _server(world: World, timeout: float) -> Any:
+    """Under torchrun the agent serves the port, and rank 0 is a client too."""
+    if world in _servers:
+        return _servers[world]
     agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     opened: list[Any] = []
 
@@ -92,21 +107,51 @@ def _server(world: World, timeout: float) -> Any:
         raise CollectiveError(f"no answer within {timeout * 1.5:g} s; is the port another program's?")
     if isinstance(opened[0], Exception):
         raise opened[0]
+    _servers[world] = opened[0]
     return opened[0]
 
 
 # Before the interpreter takes its modules apart: torch joins the store's threads here.
-atexit.register(_server.cache_clear)
+atexit.register(_servers.clear)
 
 
-def _sign_in(world: World, store: Any, timeout: float, where: str) -> None:
-    """Wait until every rank is here, so that a missing one can be named before the backend starts."""
-    store.set(f"arrived/{world.rank}", "")
+def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
+    """Wait until every rank is here, so that a missing one can be named before the backend starts.
+
+    The store of an elastic agent outlives the ranks, and is full of what ranks of earlier starts have written. So
+    rank 0 puts up a new word, and every other rank answers the word that it sees with a word of its own: only ranks
+    of this start can have seen the new one. A rank that answered an old word gets no reply, and looks again.
+
+    Returns:
+        rank 0's word, on all ranks.
+    """
+    end = time.monotonic() + timeout
+    own = os.urandom(8).hex()
     try:
-        store.wait([f"arrived/{rank}" for rank in range(world.size)], timedelta(seconds=timeout))
-    except RuntimeError as error:
-        missing = [rank for rank in range(world.size) if not store.check([f"arrived/{rank}"])]
-        raise CollectiveError(
-            f"{where} waited {timeout:g} s; missing: ranks {missing}",
-            hint=f"Look at their logs, or raise {START_TIMEOUT}.",
-        ) from error
+        if world.rank == 0:
+            store.set("word", own)
+            answers = [f"{own}/{rank}" for rank in range(1, world.size)]
+            while missing := [rank for rank, answer in enumerate(answers, 1) if not store.check([answer])]:
+                if time.monotonic() > end:
+                    raise CollectiveError(
+                        f"{where} waited {timeout:g} s; missing: ranks {missing}",
+                        hint=f"Look at their logs, or raise {START_TIMEOUT}.",
+                    )
+                time.sleep(LOOK_SECONDS)
+            for answer in answers:
+                store.set(store.get(answer).decode(), own)
+            return own
+        seen = ""
+        while not store.check([own]):
+            if store.check(["word"]) and (word := store.get("word").decode()) != seen:
+                seen = word
+                store.set(f"{word}/{world.rank}", own)
+            if time.monotonic() > end:
+                raise CollectiveError(
+                    f"{where} waited {timeout:g} s for rank 0 and the others",
+                    hint=f"Look at their logs, or raise {START_TIMEOUT}.",
+                )
+            time.sleep(LOOK_SECONDS)
+        return str(store.get(own).decode())
+    except dist.DistError as error:
+        raise CollectiveError(f"{where} lost rank 0: {first_line(str(error))}") from error

@@ -76,6 +76,8 @@ class Session:
 
 
 _session: Session | None = None
+_init_arguments: dict[str, Any] = {}
+"""Of the last `init`; for `rejoin`."""
 
 
 def current() -> Session:
@@ -111,9 +113,10 @@ def init(
         InvalidArgument: the environment or an argument contradicts itself.
         CollectiveError: the ranks did not meet; says where, and which are missing.
     """
-    global _session
+    global _session, _init_arguments
     if _session is not None:
         return
+    _init_arguments = {"process_sets": process_sets, "backend": backend, "timeout": timeout}
     owns_group = not dist.is_initialized()
     world = World.from_environ() if owns_group else _world_of_group()
     if comm is not None and (not isinstance(comm, list) or sorted(comm) != list(range(world.size))):
@@ -154,7 +157,7 @@ def _join_control(session: Session, start_timeout: float) -> None:
     try:
         connect(
             session.engine,
-            shared_store(),
+            shared_store(world, start_timeout),
             world.rank,
             world.size,
             world.master_addr or socket.gethostname(),
@@ -170,6 +173,12 @@ def _join_control(session: Session, start_timeout: float) -> None:
         if session.owns_group:
             dist.destroy_process_group()
         raise
+
+
+def rejoin(start_timeout: float) -> None:
+    """`shutdown`, and `init` with the arguments of the last one: after a failure of the other ranks."""
+    shutdown()
+    init(start_timeout=start_timeout, **_init_arguments)
 
 
 def shutdown() -> None:

@@ -69,7 +69,6 @@ def join(device: int = -1) -> int:
     session = _session.current()
     if session.alone:
         return 0
-    last: list[int] = []
     with reported("join"):
         return session.engine.join()
 

@@ -1,6 +1,6 @@
 """``horovod.common.exceptions``."""
 
 from cloudtrain.distributed import CollectiveError as HorovodInternalError
-from cloudtrain.distributed.torch.elastic import HostsUpdatedInterrupt
+from cloudtrain.distributed import HostsUpdatedInterrupt
 
 __all__ = ["HorovodInternalError", "HostsUpdatedInterrupt"]

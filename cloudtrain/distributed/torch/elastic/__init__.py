@@ -14,7 +14,8 @@ Started by ``torchrun --max-restarts``, all ranks are started anew when one dies
 last commit.
 """
 
-from cloudtrain.distributed.torch.elastic._run import HostsUpdatedInterrupt, run
+from cloudtrain.distributed.errors import HostsUpdatedInterrupt
+from cloudtrain.distributed.torch.elastic._run import run
 from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
 from cloudtrain.distributed.torch.elastic._state import ObjectState, State, TorchState
 

@@ -8,10 +8,10 @@ import logging
 from typing import Any, Callable, TypeVar
 
 import cloudtrain.distributed.torch as hvd
-from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt
+from cloudtrain.distributed.torch._session import rejoin
 from cloudtrain.distributed.torch.elastic._commits import CommitFile, commit_file
 from cloudtrain.distributed.torch.elastic._state import ObjectState, State
-from cloudtrain.errors import CloudtrainError
 
 T = TypeVar("T")
 
@@ -24,18 +24,6 @@ MOST_FAILURES = 3
 
 _runs = itertools.count()
 _log = logging.getLogger(__name__)
-
-
-class HostsUpdatedInterrupt(CloudtrainError, RuntimeError):
-    """Raised by a script, on all ranks: leave the function, call the reset callbacks, and enter it again.
-
-    Args:
-        skip_sync: the state is equal on all ranks as it is.
-    """
-
-    def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__("the ranks are to meet again")
-        self.skip_sync = skip_sync
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
@@ -72,8 +60,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
                 must_sync = True
             except HostsUpdatedInterrupt as interrupt:
                 must_sync = not interrupt.skip_sync
-            hvd.shutdown()
-            hvd.init(start_timeout=MEET_SECONDS)
+            rejoin(MEET_SECONDS)
             reset = True
 
     return wrapper

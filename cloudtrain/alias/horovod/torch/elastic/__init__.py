@@ -1,0 +1,3 @@
+"""``horovod.torch.elastic``."""
+
+from cloudtrain.distributed.torch.elastic import *  # noqa: F403

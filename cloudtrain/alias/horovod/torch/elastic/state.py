@@ -1,0 +1,5 @@
+"""``horovod.torch.elastic.state``."""
+
+from cloudtrain.distributed.torch.elastic import TorchState
+
+__all__ = ["TorchState"]
