@@ -52,7 +52,7 @@ class Coordinator:
         combine: see `Matcher`.
         deliver: takes the verdicts for rank 0 itself, in order.
         lose: is told of a rank that has ended, and why.
-        place: says where rank 0 is (see `Engine.place`).
+        place: says where rank 0 is (see `Launches.place`).
         timeout: seconds that an operation may wait for ranks.
         warn_after: seconds after which a line on stderr tells of one that waits.
     """
@@ -78,6 +78,8 @@ class Coordinator:
         self._members: dict[int, _Member] = {}
         self._lock = threading.RLock()
         self._places: dict[int, Any] = {}
+        self._asked_at = float("-inf")
+        """When all were asked for their places; long ago once all have told."""
         self._askers: list[tuple[float, int]] = []
         self._answered = threading.Condition(self._lock)
         self._closing = False
@@ -95,7 +97,7 @@ class Coordinator:
         """Where every rank is that answers in time, by rank."""
         with self._lock:
             self._ask()
-            self._answered.wait_for(lambda: len(self._places) > len(self._members), ASK_SECONDS)
+            self._answered.wait_for(self._all_told, ASK_SECONDS)
             return dict(self._places)
 
     def close(self) -> None:
@@ -166,7 +168,8 @@ class Coordinator:
         elif kind == HERE:
             self._places[member.rank] = content
             self._answered.notify_all()
-            if len(self._places) > len(self._members):
+            if self._all_told():
+                self._asked_at = float("-inf")
                 self._tell_places(time.monotonic() + ASK_SECONDS)
         elif kind == BYE:
             del self._members[member.rank]
@@ -190,7 +193,14 @@ class Coordinator:
             member.send(pack(LOST, [rank, why]))
         self._answer(self._matcher.leave(rank, why))
 
+    def _all_told(self) -> bool:
+        return len(self._places) > len(self._members)
+
     def _ask(self) -> None:
+        now = time.monotonic()
+        if now - self._asked_at < ASK_SECONDS:
+            return  # the answers are on their way
+        self._asked_at = now
         self._places = {0: self._place()}
         for member in self._members.values():
             member.send(pack(WHERE, None))

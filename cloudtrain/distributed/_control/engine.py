@@ -7,6 +7,7 @@ import threading
 import time
 from typing import Any, Callable, Protocol
 
+from cloudtrain.distributed._control.launches import Launches
 from cloudtrain.distributed._control.messages import JOIN, Request, Verdict
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 
@@ -15,6 +16,8 @@ CYCLE_SECONDS = 0.001
 HELD_SECONDS = 0.05
 """How long a name is taken by an operation that nobody has waited for yet, even if it is done: whether giving the
 name twice is an error must not depend on how fast the other ranks are."""
+JOIN_SECONDS = 0.005
+"""How often a rank that has joined looks for what the others have launched."""
 GRACE_SECONDS = 15.0
 """How much longer than the coordinator a rank waits, in case the coordinator itself hangs."""
 
@@ -65,6 +68,12 @@ class Pending:
         with contextlib.suppress(RuntimeError):
             self._begun.release()
 
+    def over(self, timeout: float) -> bool:
+        """Whether the verdict has come, or comes within ``timeout`` seconds."""
+        if self.started is not None and self._begun.acquire(timeout=timeout):
+            self._begun.release()
+        return self.started is None
+
     def wait(self, timeout: float) -> Any:
         """What ``start`` gave, once it has run. Raises what went wrong before or in it."""
         if self.started is not None and not self._begun.acquire(timeout=timeout):
@@ -93,8 +102,8 @@ class Engine:
         self._unnamed: dict[int, int] = {}
         self.lost: dict[int, str] = {}
         """Ranks that have ended before this one, and how."""
-        self.place: Any = None
-        """Where this rank is among the operations that need no agreement; told to others when they fail."""
+        self.launches = Launches()
+        """The operations that need no agreement."""
 
     def key(self, set_id: int, kind: str, name: str | None) -> str:
         """What an operation is matched by: its kind and name, or its number where it has no name."""
@@ -104,11 +113,18 @@ class Engine:
         self._unnamed[set_id] = number + 1
         return f"noname.{number}"
 
-    def join(self) -> int:
-        """Wait, for as long as it takes, until all ranks have joined; the one that joined last."""
+    def join(self, take_part: Callable[[], None]) -> int:
+        """Wait, for as long as it takes, until all ranks have joined; the one that joined last.
+
+        Args:
+            take_part: called now and then meanwhile.
+        """
         verdicts: list[Verdict] = []
         request = Request(JOIN, JOIN, own=list(self._unnamed.items()))
-        self.submit(request, verdicts.append).wait(threading.TIMEOUT_MAX)
+        pending = self.submit(request, verdicts.append)
+        while not pending.over(JOIN_SECONDS):
+            take_part()
+        pending.wait(0.0)
         last, counts = verdicts[0].own
         # What went on without this rank had numbers for names: go on where that ended.
         for set_id, number in counts:

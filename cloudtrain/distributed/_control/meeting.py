@@ -49,7 +49,7 @@ def connect(
     ends: dict[str, Callable[..., Any]] = {
         "deliver": engine.deliver,
         "lose": engine.lose,
-        "place": lambda: engine.place,
+        "place": engine.launches.place,
     }
     if rank == 0:
         listener = _listen(address, size)

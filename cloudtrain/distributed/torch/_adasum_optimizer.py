@@ -17,6 +17,8 @@ from cloudtrain.distributed.torch._buckets import BUCKET_BYTES
 from cloudtrain.distributed.torch._handle import reported
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import parameters_of
+from cloudtrain.distributed.torch._reduction import Adasum
+from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
 
 
@@ -66,8 +68,11 @@ class AdasumOptimizer(torch.optim.Optimizer):
     def _combine_(self, deltas: list[Tensor]) -> None:
         compressed = [self._compression.compress(delta) for delta in deltas]
         wires = [wire for wire, _ in compressed]
-        with reported("Adasum of the optimizer's step"):
-            adasum_(wires, group_of(self._process_set), self._process_set.members())
+        label, group = "Adasum of the optimizer's step", group_of(self._process_set)
+        complete = launching(label, group, Adasum, wires)
+        with reported(label):
+            adasum_(wires, group, self._process_set.members())
+        complete()
         for delta, (wire, context) in zip(deltas, compressed):
             if wire is not delta:
                 delta.copy_(self._compression.decompress(wire, context))

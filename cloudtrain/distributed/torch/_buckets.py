@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.torch._handle import Handle, reported
-from cloudtrain.distributed.torch._reduction import scale_
+from cloudtrain.distributed.torch._reduction import Sum, scale_
+from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
 
 FIRST_BYTES = 1 << 20
@@ -92,14 +93,16 @@ class Bucket:
     def label(self) -> str:
         return f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
 
-    def launch(self, group: Any, compression: type[Compressor], postscale: float) -> None:
+    def launch(self, group: Any, compression: type[Compressor], postscale: float, step: int) -> None:
         """Start to sum the buffer over the ranks of ``group``, then to multiply it by ``postscale``."""
         flat = self._flat
         wire, context = compression.compress(flat)
+        complete = launching(f"{self.label} (step {step})", group, Sum, [wire])
         with reported(self.label):
             work: Any = dist.all_reduce(wire, group=group, async_op=True)
 
         def finish() -> Tensor:
+            complete()
             reduced = compression.decompress(wire, context)
             if reduced is not flat:
                 flat.copy_(reduced)

@@ -110,7 +110,9 @@ def _culprits() -> str:
         return "; ".join(f"rank {rank} {why}" for rank, why in sorted(engine.lost.items()))
     places = engine.places()
     silent = [rank for rank in range(_session.size()) if rank not in places]
-    behind = {rank: place for rank, place in places.items() if place != places.get(_session.rank())}
+    behind = {
+        rank: place["at"] for rank, place in places.items() if place["launched"] != engine.launches.count
+    }
     parts = [f"ranks {silent} do not answer"] if silent else []
-    parts += [f"rank {rank} is at {place or 'no collective'}" for rank, place in sorted(behind.items())]
+    parts += [f"rank {rank} is at {at or 'no collective'}" for rank, at in sorted(behind.items())]
     return "; ".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -184,14 +183,3 @@ class _Flats:
             if flat is not None:
                 wire.view(-1).copy_(flat[offset : offset + wire.numel()])
                 offsets[wire.dtype] = offset + wire.numel()
-
-
-def zeros_like_request(equal: dict[str, Any], device: torch.device) -> list[Tensor]:
-    """Tensors for a rank that takes part in an allreduce it has not asked for."""
-    shapes, types = equal["shape"], equal["type"]
-    if isinstance(types, str):
-        shapes, types = [shapes], [types]
-    sizes: dict[str, int] = {}
-    for shape, name in zip(shapes, types):
-        sizes[name] = sizes.get(name, 0) + math.prod(shape)
-    return [torch.zeros(size, dtype=getattr(torch, name), device=device) for name, size in sizes.items()]

@@ -222,8 +222,7 @@ class GradientReducer:
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
             bucket = self._buckets[self._launched]
             group = group_of(self._reduction.process_set)
-            _session.current().engine.place = f"{bucket.label} (step {self._step})"
-            bucket.launch(group, self._reduction.compression, self._postscale)
+            bucket.launch(group, self._reduction.compression, self._postscale, self._step)
             self._launched += 1
 
     def _launch_sparse(self, slot: Slot) -> None:

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Callable
+
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from cloudtrain.distributed._control import Verdict
-from cloudtrain.distributed._control.messages import ADD_SET, REMOVE_SET
+from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._reduce import zeros_like_request
-from cloudtrain.distributed.torch._reduction import Adasum, ReduceOp, backend_op
+from cloudtrain.distributed.torch._reduction import Adasum, ReduceOp, backend_op, wire_type
+
+
+def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
+    """Let the others know that this rank launches an allreduce of ``wires`` without asking.
+
+    Returns:
+        What to call once it is complete.
+    """
+    session = _session.current()
+    if group is not session.groups[GLOBAL].ordered:
+        return lambda: None  # only all ranks together can join
+    first, launches = wires[0], session.engine.launches
+    type_name = str(first.dtype).replace("torch.", "")
+    number = launches.add(label, [op.name, type_name, first.device.type, [wire.numel() for wire in wires]])
+    return lambda: launches.complete(number)
+
+
+def take_part() -> None:
+    """Take part in what the other ranks have launched without asking since this one has joined."""
+    session = _session.current()
+    for place in session.engine.places().values():
+        for spec in session.engine.launches.missing(place):
+            session.engine.launches.add("join", spec)
+            _give_zeros(session.groups[GLOBAL].ordered, *spec)
 
 
 def stand_in(verdict: Verdict) -> None:
-    """Take part in the operation of ``verdict``; runs in the order of verdicts, and waits for nobody."""
+    """Take part in the operation of ``verdict``; runs in the order of verdicts."""
     session = _session.current()
     request = verdict.request
     assert request is not None
@@ -24,10 +51,23 @@ def stand_in(verdict: Verdict) -> None:
         session.groups.pop(request.equal["process set"])
     elif request.kind == "allreduce" and verdict.payload is None:
         equal, group = request.equal, session.groups[verdict.set_id].negotiated
-        device = torch.device(equal["device"])
-        op = ReduceOp[equal["operation"]]
-        for zeros in zeros_like_request(equal, device):
-            if op == Adasum:
-                adasum_([zeros], group, dist.get_process_group_ranks(group))
-            else:
-                dist.all_reduce(zeros, backend_op(op), group, async_op=True)
+        one = isinstance(equal["type"], str)
+        types, shapes = ([equal["type"]], [equal["shape"]]) if one else (equal["type"], equal["shape"])
+        sizes: dict[str, list[int]] = {}
+        for name, shape in zip(types, shapes):
+            sizes.setdefault(name, []).append(torch.Size(shape).numel())
+        for name, numels in sizes.items():
+            _give_zeros(group, equal["operation"], name, equal["device"], numels)
+
+
+def _give_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
+    """Adasum looks at each tensor; the others at the whole of a type."""
+    op, dtype = ReduceOp[op_name], wire_type(getattr(torch, type_name))
+    device = torch.device(device_type)
+    if op == Adasum:
+        zeros = [torch.zeros(numel, dtype=dtype, device=device) for numel in numels]
+        adasum_(zeros, group, dist.get_process_group_ranks(group))
+    else:
+        dist.all_reduce(
+            torch.zeros(sum(numels), dtype=dtype, device=device), backend_op(op), group, async_op=True
+        )

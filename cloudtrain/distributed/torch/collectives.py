@@ -35,6 +35,7 @@ from cloudtrain.distributed.torch._operation import (
 from cloudtrain.distributed.torch._reduce import reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._reduction import Average, ReduceOp, chosen_op
 from cloudtrain.distributed.torch._session import global_process_set
+from cloudtrain.distributed.torch._standing_in import take_part
 
 
 def synchronize(handle: Handle) -> Any:
@@ -70,7 +71,7 @@ def join(device: int = -1) -> int:
     if session.alone:
         return 0
     with reported("join"):
-        return session.engine.join()
+        return session.engine.join(take_part)
 
 
 def allreduce_async(

@@ -105,7 +105,9 @@ def DistributedOptimizer(
         reduction = Reduction(op, gradient_predivide_factor, compression, sparse_as_dense, process_set)
         reducer = GradientReducer(names, numbers, backward_passes_per_step, reduction)
         reducer.track(parameters_of(optimizer))
-    return _with_class(optimizer, _Distributed, _reducer=reducer, _process_set=process_set)
+    # scripts read the names under Horovod's name for them
+    named = {"_parameter_names": names}
+    return _with_class(optimizer, _Distributed, _reducer=reducer, _process_set=process_set, **named)
 
 
 class _Distributed(torch.optim.Optimizer):
