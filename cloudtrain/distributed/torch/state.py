@@ -116,6 +116,11 @@ def broadcast_optimizer_state(
         raise InvalidArgument(
             "cannot broadcast torch.optim.LBFGS state", hint="Each rank has a history of its own."
         )
+    if not optimizer.state:
+        # Horovod leaves a fresh optimizer's parameters with gradients, and scripts look at them.
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if parameter.requires_grad and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
     if alone(process_set):
         return
     tensors: list[Tensor] = []
