@@ -98,8 +98,10 @@ def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
 def scale_(tensor: Tensor, factor: float, divisor: int = 1) -> None:
     """Multiply in place by ``factor / divisor``; integers are rounded towards zero, once."""
     if tensor.is_floating_point() or tensor.is_complex():
-        if factor != divisor:
+        if factor != 1.0:
             tensor.mul_(factor / divisor)
+        elif divisor != 1:
+            tensor.div_(divisor)  # exact, where a factor of 1 / 3 is not
     elif factor != 1.0:
         tensor.copy_(tensor.double() * factor / divisor)
     elif divisor != 1:
