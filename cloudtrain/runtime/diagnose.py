@@ -85,18 +85,18 @@ def diagnose(ending: Ending, host: str, *, memory_kills: int = 0) -> FailureRepo
 def diagnose_agent(
     program: str, exit_code: int, begun: bool, log_tail: tuple[str, ...], host: str
 ) -> FailureReport:
-    """The report of an mpirun, or one of its daemons, that ended before its ranks: it blames no rank.
+    """The report of an mpirun, or one of its daemons, that failed: it blames no rank.
 
     Args:
         exit_code: negative for a signal.
         begun: whether any rank had come as far as its script.
         log_tail: the last lines that it said itself.
     """
-    when = "ended before the ranks did" if begun else "did not start the ranks"
+    how = "failed" if begun else "did not start the ranks"
     said = " ".join(line.strip() for line in _last_block(log_tail))
     return FailureReport(
         FailureClass.USER_ERROR if begun else FailureClass.PLATFORM,
-        f"{program} {when}" + (f": {said}" if said else ""),
+        f"{program} {how}" + (f": {said}" if said else ""),
         "" if begun else "Its own words are below; does it take all of custom_mpi_options?",
         host=host,
         exit_code=128 - exit_code if exit_code < 0 else exit_code or 1,

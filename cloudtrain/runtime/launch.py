@@ -199,11 +199,9 @@ class Launch:
         return self.processes[0].poll() if self.plan.agent and self.processes else None
 
     def agent_report(self, host: str) -> FailureReport | None:
-        """Where mpirun (its daemon) has ended, and not because its ranks have done their work: how it ended."""
+        """Where mpirun (its daemon) has ended, and nobody told of all of its ranks: how it ended."""
         code = self.agent_code
-        if self.plan.agent != "mpirun" or code is None:
-            return None
-        if code == 0 and len(self.endings) == len(self.plan.slots):
+        if self.plan.agent != "mpirun" or code is None or len(self.endings) == len(self.plan.slots):
             return None
         program = "mpirun" if self.plan.command else "the daemon of mpirun"
         if self.begun and code >= 0 and not self.plan.command:
@@ -213,9 +211,10 @@ class Launch:
     @property
     def running(self) -> bool:
         """Whether any process that was started here, or will be, still has something to do."""
-        ended = len(self.endings) == len(self.plan.slots)
-        if self.plan.agent == "mpirun" and ended and any(end.exit_code for end in self.endings.values()):
-            return False  # mpirun goes on where a rank has failed: to it, that rank still runs
+        if self.plan.agent == "mpirun" and len(self.endings) == len(self.plan.slots):
+            return (
+                False  # the ranks' own ends count: mpirun may wait for ever for one that did not finalize MPI
+            )
         if not self.processes:
             return not self._killed  # mpirun has not asked for its daemon yet
         return any(process.poll() is None for process in self.processes)

@@ -145,8 +145,10 @@ def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[s
         if interface != "lo":  # PRRTE does not take that one
             values["PRTE_MCA_prte_if_include"] = interface
     if hosts_on_machine > 1:
-        # Open MPI names its shared memory by the number of the rank on its host: two hosts would take the same
+        # Open MPI names its shared memory by the number of the rank on its host: two hosts would take the same.
+        # Its collectives for several hosts tell these apart by the machine's name, and a barrier never ends.
         values["OMPI_MCA_btl"] = "self,tcp"
+        values["OMPI_MCA_coll"] = "^han"
     if slot.local_size * hosts_on_machine > cpu_count():
         values["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return values
