@@ -35,7 +35,8 @@ class Timing:
         return cls(statistics.median(seconds), min(seconds), max(seconds))
 
     def __str__(self) -> str:
-        return f"{self.median:.3f} s ({self.min:.3f} to {self.max:.3f})"
+        scale, unit = (1, "s") if self.median >= 0.01 else (1e3, "ms")
+        return f"{self.median * scale:.3f} {unit} ({self.min * scale:.3f} to {self.max * scale:.3f})"
 
 
 def measure(function: Callable[[], object], runs: int) -> Timing:

@@ -2,28 +2,29 @@
 
     python benchmarks/allreduce.py [--rounds 9] [--quick]
 
-Ours against bare ``torch.distributed`` (Gloo), mpi4py (Open MPI), Horovod where it is built
-(``scripts/build_horovod``), and a copy of the array within memory, which no allreduce can beat. The contestants
-take turns in the same two processes. Prints rows of a Markdown table with the seconds for one allreduce.
+Ours, by name and with ``same_order()`` as the optimizer does it, against bare ``torch.distributed`` (Gloo), mpi4py
+(Open MPI), Horovod, and a copy of the array within memory, which no allreduce of two ranks can beat. mpi4py and
+Horovod take part where they are built (``scripts/build_horovod``). The contestants take turns in the same two
+processes. Prints a Markdown table; GB/s are bytes of the array over the seconds of one allreduce.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
 import sys
-import time
 from collections.abc import Callable
-from importlib.util import find_spec
-from pathlib import Path
 
-import _common
+import torch
+import torch.distributed as dist
+from _common import Timing
+from _ranks import has_horovod, is_rank, run_in_ranks, take_turns
 
-RANKS = 2
+import cloudtrain.distributed.torch as hvd
+
 SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "25 MB": 25 << 20, "100 MB": 100 << 20}
-BYTES_A_TURN = 200 << 20
-MOST_A_TURN = 500
+BYTES_A_TURN = 400 << 20
+MOST_CALLS_A_TURN = 200
+BY_NAME, IN_ORDER = "ours, by name", "ours, same_order"
 
 
 def main() -> None:
@@ -32,67 +33,49 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, to see that it runs")
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else arguments.rounds
-    if "OMPI_COMM_WORLD_RANK" in os.environ:
-        contest(rounds)
-        return
-    command = [*_common.mpirun(RANKS), *_common.horovod_or_this_python(), __file__, "--rounds", str(rounds)]
-    sys.exit(subprocess.run(command, env=_common.mpi_environment()).returncode)
-
-
-def contest(rounds: int) -> None:
-    import torch
-
-    import cloudtrain.distributed.torch as hvd
-
+    if not is_rank():
+        sys.exit(run_in_ranks("--rounds", str(rounds)))
     torch.set_num_threads(1)
     hvd.init()
     if hvd.rank() == 0:
-        print(_common.header(), flush=True)
+        print("| array | who | median (min to max) | GB/s | its time / by name | its time / same_order |")
+        print("| --- | --- | --- | --- | --- | --- |")
     for what, size in SIZES.items():
-        calls = max(3, min(MOST_A_TURN, BYTES_A_TURN // size))
-        array = torch.zeros(size // 4)
-        contestants = contestants_for(array)
-        seconds: dict[str, list[float]] = {name: [] for name in contestants}
-        names = list(contestants)
-        for turn in range(rounds + 1):
-            for name in names[turn % len(names) :] + names[: turn % len(names)]:
-                hvd.barrier()
-                start = time.perf_counter()
-                for _ in range(calls):
-                    contestants[name]()
-                if turn:
-                    seconds[name].append((time.perf_counter() - start) / calls)
+        calls = max(3, min(MOST_CALLS_A_TURN, BYTES_A_TURN // size))
+        seconds = take_turns(contestants(torch.zeros(size // 4)), calls, rounds)
         if hvd.rank() == 0:
-            timings = {name: _common.Timing.of(each) for name, each in seconds.items()}
-            for peer in names[1:]:
-                print(_common.row(f"allreduce of {what}", timings["ours"], peer, timings[peer], unit=1e6), flush=True)
-    hvd.shutdown()
+            print_rows(what, size, {who: Timing.of(took) for who, took in seconds.items()})
 
 
-def contestants_for(array: object) -> dict[str, Callable[[], object]]:
-    import torch
-    import torch.distributed as dist
+def contestants(array: torch.Tensor) -> dict[str, Callable[[], object]]:
+    """What sums ``array`` over the ranks in place, each in its own way. It is all zeros, and stays so."""
 
-    import cloudtrain.distributed.torch as hvd
+    def in_order() -> None:
+        with hvd.same_order():
+            hvd.allreduce_(array, op=hvd.Sum)
 
-    assert isinstance(array, torch.Tensor)
-    other = torch.empty_like(array)
     found: dict[str, Callable[[], object]] = {
-        "ours": lambda: hvd.allreduce_(array, name="array", op=hvd.Sum),
+        BY_NAME: lambda: hvd.allreduce_(array, name="array", op=hvd.Sum),
+        IN_ORDER: in_order,
         "torch.distributed": lambda: dist.all_reduce(array),
     }
-    if find_spec("mpi4py"):
+    if has_horovod():
+        import horovod.torch as horovod
         from mpi4py import MPI
 
         view = array.numpy()
         found["mpi4py"] = lambda: MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, view)
-    if find_spec("horovod"):
-        import horovod.torch as horovod
-
-        horovod.init()
         found["Horovod"] = lambda: horovod.allreduce_(array, name="array", op=horovod.Sum)
+    other = torch.empty_like(array)
     found["memory copy"] = lambda: other.copy_(array)
     return found
+
+
+def print_rows(what: str, size: int, timings: dict[str, Timing]) -> None:
+    for who, timing in timings.items():
+        ratios = [f"{timing.median / timings[ours].median:.2f}" for ours in (BY_NAME, IN_ORDER)]
+        speed = f"{size / timing.median / 1e9:.3g}"
+        print("|", " | ".join([what, who, str(timing), speed, *ratios]), "|", flush=True)
 
 
 if __name__ == "__main__":

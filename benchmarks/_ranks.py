@@ -1,0 +1,111 @@
+"""Two ranks on this machine, and the fair order in which contestants take their turns in them.
+
+The real Horovod was built into an environment of its own (``scripts/build_horovod``), with mpi4py and the same
+PyTorch. Where it is there all contestants run in its Python, started by ``mpirun``; else in this Python, without
+Horovod and mpi4py.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+
+from _common import PEERS
+
+RANKS = 2
+REPOSITORY = Path(__file__).parents[1]
+HOROVOD = PEERS / "horovod" / "bin" / "python"
+MPIRUN = "/usr/bin/mpirun"
+"""Debian's, for which `HOROVOD` was built."""
+
+
+def has_horovod() -> bool:
+    """Whether this is the Python that has the real Horovod."""
+    return "OMPI_COMM_WORLD_RANK" in os.environ and find_spec("horovod") is not None
+
+
+def is_rank() -> bool:
+    return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+
+
+def run_in_ranks(*arguments: str) -> int:
+    """Run this script in all ranks; the first exit code that is not 0, else 0."""
+    script = [str(Path(sys.argv[0]).resolve()), *arguments]
+    if HOROVOD.exists() and os.path.exists(MPIRUN):
+        return subprocess.run([*_mpirun(), str(HOROVOD), *script], env=_environment()).returncode
+    print("Horovod and mpi4py do not take part: scripts/build_horovod builds them", file=sys.stderr)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {
+        "WORLD_SIZE": str(RANKS),
+        "LOCAL_WORLD_SIZE": str(RANKS),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, *script],
+            env={**_environment(), **world, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+        )
+        for rank in range(RANKS)
+    ]
+    codes = [rank.wait() for rank in ranks]
+    return next((code for code in codes if code), 0)
+
+
+def _mpirun() -> list[str]:
+    # Ranks that wait do not keep the core from those that work: without it Horovod's two threads a rank need 20
+    # times as long once the machine does anything else.
+    yields = ["--mca", "mpi_yield_when_idle", "1"]
+    return [MPIRUN, "--allow-run-as-root", "-np", str(RANKS), "--bind-to", "none", *yields]
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+
+
+@contextmanager
+def running_horovod() -> Iterator[None]:
+    """Horovod's threads talk over MPI every millisecond: they may not do that in the others' turns."""
+    import horovod.torch as horovod
+    from mpi4py import MPI
+
+    assert MPI.Is_initialized()  # by mpi4py, which keeps it: Horovod alone would end it for good
+    horovod.init()
+    yield
+    horovod.shutdown()
+
+
+def take_turns(
+    contestants: Mapping[str, Callable[[], object]], calls: int, rounds: int
+) -> dict[str, list[float]]:
+    """Seconds a call of each contestant, by round.
+
+    Who begins changes from round to round. Each turn begins with some calls that are not counted, as does the
+    whole with one round.
+    """
+    import cloudtrain.distributed.torch as hvd
+
+    names = list(contestants)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(rounds + 1):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            with running_horovod() if name == "Horovod" else nullcontext():
+                contestants[name]()
+                contestants[name]()
+                hvd.barrier()
+                start = time.perf_counter()
+                for _ in range(calls):
+                    contestants[name]()
+                took = (time.perf_counter() - start) / calls
+            if turn:
+                seconds[name].append(took)
+    return seconds
