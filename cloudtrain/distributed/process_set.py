@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,14 +13,19 @@ class ProcessSet:
     """Give it as ``process_set`` to collectives, once it is known by ``init`` or ``add_process_set``.
 
     Args:
-        ranks: global ranks.
+        ranks_or_comm: global ranks. The name is Horovod's; a communicator of MPI is not taken.
     """
 
     process_set_id: int | None = None
     """None while the set is not known to all ranks."""
 
-    def __init__(self, ranks: Iterable[int] | None) -> None:
-        self.ranks: list[int] | None = None if ranks is None else sorted(set(map(int, ranks)))
+    def __init__(self, ranks_or_comm: Iterable[int] | None) -> None:
+        self.ranks: list[int] | None = None
+        if ranks_or_comm is not None:
+            try:
+                self.ranks = sorted({operator.index(rank) for rank in ranks_or_comm})
+            except TypeError:
+                raise InvalidArgument(f"ProcessSet({ranks_or_comm!r}) takes a list of ranks") from None
         self._rank: int | None = None
 
     def attach(self, set_id: int, ranks: list[int], rank: int) -> None:

@@ -56,13 +56,14 @@ class World:
                 raise InvalidArgument(f"{what}={value} is not below its world's size, {limit}")
         if size == 1:
             return cls()
-        address, port = environ.get("MASTER_ADDR", ""), _number(environ, "MASTER_PORT", 0)
-        if not address and local_size < size:
+        missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
+        if missing and local_size < size:
             raise InvalidArgument(
-                f"{words.size}={size} on several hosts, but MASTER_ADDR is not set",
+                f"{words.size}={size} on several hosts, but {' and '.join(missing)} is not set",
                 hint="Set MASTER_ADDR and MASTER_PORT to where rank 0 listens (mpirun: -x MASTER_ADDR=HOST "
                 "-x MASTER_PORT=29500), or start by cloudtrain or torchrun.",
             )
+        address, port = environ.get("MASTER_ADDR", ""), _number(environ, "MASTER_PORT", 0)
         return cls(rank, size, local_rank, local_size, cross_rank, cross_size, address, port)
 
 

@@ -21,8 +21,8 @@ from cloudtrain.distributed._control.messages import (
     pack_verdict,
     unpack_request,
 )
+from cloudtrain.distributed._control.pump import TICK_SECONDS, Pump
 
-TICK_SECONDS = 0.5
 ASK_SECONDS = 2.0
 """How long ranks may take to say where they are."""
 BYE, LOST, WHERE, HERE, PLACES = "bye", "lost", "where", "here", "places"
@@ -43,7 +43,7 @@ class _Member:
 
 
 class Coordinator:
-    """Matches requests in a thread of rank 0, whose own requests come by method calls.
+    """Matches the requests of all ranks. Rank 0's own come by method calls.
 
     Args:
         listener: bound and listening; closed by `close`.
@@ -84,8 +84,11 @@ class Coordinator:
         self._answered = threading.Condition(self._lock)
         self._closing = False
         self._wake_reader, self._wake_writer = socket.socketpair()
-        self._thread = threading.Thread(target=self._run, name="cloudtrain-coordinator", daemon=True)
-        self._thread.start()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
+        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._last_tick = time.monotonic()
+        self._pump = Pump(self._turn, "cloudtrain-coordinator")
 
     # -- rank 0's own calls
 
@@ -107,31 +110,33 @@ class Coordinator:
             for member in self._members.values():
                 member.send(pack(BYE, 0))
         self._wake_writer.send(b"x")
-        self._thread.join()
+        self._pump.stop()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
         self._wake_writer.close()
 
-    # -- the thread
+    def drive(self, over: Callable[[], bool], deadline: float) -> bool:
+        """See `Pump.drive`."""
+        return self._pump.drive(over, deadline)
 
-    def _run(self) -> None:
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._wake_reader, selectors.EVENT_READ, None)
-            selector.register(self._listener, selectors.EVENT_READ)
-            last_tick = time.monotonic()
-            while not self._closing:
-                for key, _ in selector.select(TICK_SECONDS):
-                    if key.fileobj is self._listener:
-                        with contextlib.suppress(OSError):
-                            connection, _ = self._listener.accept()
-                            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                            selector.register(connection, selectors.EVENT_READ, _Member(connection))
-                    elif key.data is not None and not self._receive(key.data):
-                        selector.unregister(key.fileobj)
-                        key.data.connection.close()
-                if time.monotonic() - last_tick > TICK_SECONDS:
-                    last_tick = time.monotonic()
-                    self._tick(last_tick)
-            for key in list(selector.get_map().values()):
-                key.fileobj.close()  # type: ignore[union-attr]
+    # -- what comes in
+
+    def _turn(self, timeout: float) -> bool:
+        for key, _ in self._selector.select(timeout):
+            if key.fileobj is self._listener:
+                with contextlib.suppress(OSError):
+                    connection, _ = self._listener.accept()
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._selector.register(connection, selectors.EVENT_READ, _Member(connection))
+            elif key.data is not None and not self._receive(key.data):
+                self._selector.unregister(key.fileobj)
+                key.data.connection.close()
+        now = time.monotonic()
+        if now - self._last_tick > TICK_SECONDS:
+            self._last_tick = now
+            self._tick(now)
+        return not self._closing
 
     def _receive(self, member: _Member) -> bool:
         """Handle what a rank sent; False when there is no more to come."""

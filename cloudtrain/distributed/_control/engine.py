@@ -9,6 +9,7 @@ from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed._control.launches import Launches
 from cloudtrain.distributed._control.messages import JOIN, Request, Verdict
+from cloudtrain.distributed._control.pump import REST_SECONDS
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 
 CYCLE_SECONDS = 0.001
@@ -29,6 +30,8 @@ class Channel(Protocol):
     """What takes requests to the coordinator: itself on rank 0, else a `Link`."""
 
     def announce(self, request: Request) -> None: ...
+
+    def drive(self, over: Callable[[], bool], deadline: float) -> bool: ...
 
     def places(self) -> dict[int, Any]: ...
 
@@ -67,6 +70,11 @@ class Pending:
         self.started = None
         with contextlib.suppress(RuntimeError):
             self._begun.release()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the verdict has come."""
+        return self.started is None
 
     def over(self, timeout: float) -> bool:
         """Whether the verdict has come, or comes within ``timeout`` seconds."""
@@ -149,7 +157,11 @@ class Engine:
     def wait(self, pending: Pending) -> Any:
         """See `Pending.wait`."""
         try:
-            return pending.wait(self._timeout)
+            deadline = time.monotonic() + self._timeout
+            while not pending.settled and time.monotonic() < deadline:
+                if not self.channel.drive(lambda: pending.settled, deadline):
+                    pending.over(REST_SECONDS)
+            return pending.wait(0.0)
         finally:
             self._done.pop((pending.request.set_id, pending.request.key), None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import threading
 from typing import Any, Callable
@@ -16,10 +17,11 @@ from cloudtrain.distributed._control.messages import (
     pack_request,
     unpack_verdict,
 )
+from cloudtrain.distributed._control.pump import Pump
 
 
 class Link:
-    """Announces to the coordinator; a thread takes what it says. Arguments as of `Coordinator`.
+    """Announces to the coordinator, and takes what it says. Arguments as of `Coordinator`.
 
     Raises:
         OSError: the coordinator cannot be reached.
@@ -44,12 +46,19 @@ class Link:
         self._closing = False
         self._places: dict[int, Any] = {}
         self._answered = threading.Event()
+        self._unpacker = Unpacker()
+        self._bye = False
+        self._poll = select.poll()
+        self._poll.register(self._connection, select.POLLIN)
         self._send(pack("hello", [rank, token]))
-        self._thread = threading.Thread(target=self._listen, name="cloudtrain-link", daemon=True)
-        self._thread.start()
+        self._pump = Pump(self._turn, "cloudtrain-link")
 
     def announce(self, request: Request) -> None:
         self._send(pack_request(request))
+
+    def drive(self, over: Callable[[], bool], deadline: float) -> bool:
+        """See `Pump.drive`."""
+        return self._pump.drive(over, deadline)
 
     def places(self) -> dict[int, Any]:
         """Where every rank is that answers in time, by rank."""
@@ -65,34 +74,33 @@ class Link:
         self._send(pack(BYE, None))
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        if threading.current_thread() is not self._thread:
-            self._thread.join()
+        self._pump.stop()
         self._connection.close()
 
     def _send(self, data: bytes) -> None:
-        # the thread hears of it when the coordinator is gone
+        # the end of the stream tells that the coordinator is gone
         with self._lock, contextlib.suppress(OSError):
             self._connection.sendall(data)
 
-    def _listen(self) -> None:
-        unpacker = Unpacker()
-        why = "has died: its connection is closed"
+    def _turn(self, timeout: float) -> bool:
+        """Handle what the coordinator says; False once it says nothing more."""
+        if not self._poll.poll(timeout * 1000):
+            return True
+        data = b""
         with contextlib.suppress(OSError, ValueError):
-            while True:
-                data = self._connection.recv(1 << 18)
-                if not data:
-                    break
-                for kind, content, payload in unpacker.feed(data):
-                    if kind == "verdict":
-                        self._deliver(unpack_verdict(content, payload))
-                    elif kind == LOST:
-                        self._lose(*content)
-                    elif kind == WHERE:
-                        self._send(pack(HERE, self._place()))
-                    elif kind == PLACES:
-                        self._places = dict(content)
-                        self._answered.set()
-                    elif kind == BYE:
-                        why = "has shut down"
-        if not self._closing:
-            self._lose(0, why)
+            data = self._connection.recv(1 << 18)
+            for kind, content, payload in self._unpacker.feed(data):
+                if kind == "verdict":
+                    self._deliver(unpack_verdict(content, payload))
+                elif kind == LOST:
+                    self._lose(*content)
+                elif kind == WHERE:
+                    self._send(pack(HERE, self._place()))
+                elif kind == PLACES:
+                    self._places = dict(content)
+                    self._answered.set()
+                elif kind == BYE:
+                    self._bye = True
+        if not data and not self._closing:
+            self._lose(0, "has shut down" if self._bye else "has died: its connection is closed")
+        return bool(data)

@@ -65,6 +65,7 @@ from cloudtrain.distributed.torch.differentiable import (
     reducescatter,
 )
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
+from cloudtrain.distributed.torch.order import same_order
 from cloudtrain.distributed.torch.process_sets import add_process_set, process_set_by_id, remove_process_set
 from cloudtrain.distributed.torch.queries import (
     ccl_built,
@@ -163,6 +164,7 @@ __all__ = [
     "reducescatter_async",
     "remove_process_set",
     "rocm_built",
+    "same_order",
     "shutdown",
     "size",
     "sparse_allreduce_async",

@@ -10,11 +10,11 @@ from typing import Any, Callable
 
 from torch.distributed import Work
 
-from cloudtrain import observe
 from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed._control import Pending
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.torch import _session
+from cloudtrain.observe.heartbeat import beat
 
 _SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
 _LOSS_SECONDS = 1.0
@@ -31,7 +31,7 @@ class Handle:
         finish: gives the result once the work is done.
     """
 
-    def __init__(self, label: str, work: Work | Pending | None, finish: Callable[[], Any]) -> None:
+    def __init__(self, label: str, work: Work | Works | Pending | None, finish: Callable[[], Any]) -> None:
         self._label = label
         self._work = work
         self._finish: Callable[[], Any] | None = finish
@@ -49,12 +49,18 @@ class Handle:
     def wait(self) -> Any:
         """The result; a second call gives it again. Raises CollectiveError."""
         if self._finish is not None:
-            with reported(self._label):
-                work: Any = self._work
+            work: Any = self._work
+            beat()
+            try:
                 if isinstance(work, Pending):
                     work = _session.current().engine.wait(work)
                 if work is not None:
                     work.wait()
+            except CollectiveError:
+                raise
+            except RuntimeError as error:
+                raise _explained(self._label, error) from error
+            beat()
             self._output = self._finish()
             self._finish = self._work = None
         return self._output
@@ -86,18 +92,20 @@ class Works:
 @contextlib.contextmanager
 def reported(label: str) -> Iterator[None]:
     """A failure of the backend becomes a CollectiveError that names the operation and the ranks."""
-    observe.beat()
     try:
         yield
     except CollectiveError:
         raise
     except RuntimeError as error:
-        reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
-        raise CollectiveError(
-            f"{label} failed on rank {_session.rank()}: {_culprits() or reason}",
-            hint="Look at the log of that rank; another one died, hangs, or called another collective.",
-        ) from error
-    observe.beat()
+        raise _explained(label, error) from error
+
+
+def _explained(label: str, error: RuntimeError) -> CollectiveError:
+    reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
+    return CollectiveError(
+        f"{label} failed on rank {_session.rank()}: {_culprits() or reason}",
+        hint="Look at the log of that rank; another one died, hangs, or called another collective.",
+    )
 
 
 def _culprits() -> str:

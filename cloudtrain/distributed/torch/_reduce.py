@@ -13,16 +13,19 @@ from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._handle import Handle, Works
+from cloudtrain.distributed.torch._handle import Handle, Works, reported
 from cloudtrain.distributed.torch._operation import (
     EAGER_BYTES,
     alone,
     from_payload,
+    group_of,
     submit,
     to_payload,
     type_name,
 )
 from cloudtrain.distributed.torch._reduction import Adasum, Average, ReduceOp, backend_op, scale_, to_wire
+from cloudtrain.distributed.torch._standing_in import launching
+from cloudtrain.distributed.torch.order import promised
 
 
 def reduce_tensors(
@@ -51,10 +54,13 @@ def reduce_tensors(
                 tensor.detach().copy_(wire)
         return list(tensors)
 
-    if op == Adasum and not all(wire.is_floating_point() for wire in wires):
-        raise InvalidArgument("Adasum is for floating-point tensors")
+    if op == Adasum and (promised() or not all(wire.is_floating_point() for wire in wires)):
+        raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
     if alone(process_set):
         return Handle("allreduce", None, finish)
+
+    if promised():
+        return _without_asking(flats.join(), op, name, process_set).then(lambda _: finish())
 
     def launch(group: Any, _: Verdict) -> Any:
         if op == Adasum:
@@ -79,6 +85,14 @@ def reduce_tensors(
         arrived=arrived,
         device=wires[0].device if wires else None,
     )
+
+
+def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process_set: ProcessSet) -> Handle:
+    label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
+    complete = [launching(label, group, op, [flat]) for flat in flats]
+    with reported(label):
+        works = Works([dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats])
+    return Handle(label, works, lambda: [done() for done in complete])
 
 
 def scatter_tensors(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import itertools
 import os
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -40,7 +41,7 @@ def join(world: World, backend: str | None, start_timeout: float, timeout: float
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         server = _server(world, start_timeout)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         hint = "Does rank 0 run, and does MASTER_ADDR name its host?"
         raise CollectiveError(
             f"{where} could not reach the others: {first_line(str(error))}",
@@ -85,6 +86,7 @@ def _server(world: World, timeout: float) -> Any:
 
     def open_store() -> None:
         try:
+            _resolve(world.master_addr, timeout)
             store = dist.TCPStore(  # type: ignore[attr-defined]
                 world.master_addr,
                 world.master_port,
@@ -94,7 +96,7 @@ def _server(world: World, timeout: float) -> Any:
                 wait_for_workers=False,
                 multi_tenant=True,
             )
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, OSError) as error:
             opened.append(error)
         else:
             opened.append(store)
@@ -109,6 +111,22 @@ def _server(world: World, timeout: float) -> Any:
         raise opened[0]
     _servers[world] = opened[0]
     return opened[0]
+
+
+def _resolve(host: str, timeout: float) -> None:
+    """Wait for a name that may not be known yet, as that of a pod is. Raises OSError.
+
+    torch would wait too, but longer than its timeout, and then abort a Python that is about to exit.
+    """
+    end = time.monotonic() + timeout
+    while True:
+        try:
+            socket.getaddrinfo(host, None)
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+        time.sleep(LOOK_SECONDS)
 
 
 # Before the interpreter takes its modules apart: torch joins the store's threads here.

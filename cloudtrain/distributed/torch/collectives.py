@@ -28,6 +28,7 @@ from cloudtrain.distributed.torch._operation import (
     as_bytes,
     eager,
     from_payload,
+    group_of,
     submit,
     to_payload,
     type_name,
@@ -36,6 +37,7 @@ from cloudtrain.distributed.torch._reduce import reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._reduction import Average, ReduceOp, chosen_op
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch._standing_in import take_part
+from cloudtrain.distributed.torch.order import promised
 
 
 def synchronize(handle: Handle) -> Any:
@@ -226,8 +228,13 @@ def broadcast_async_(
     if alone(process_set):
         return Handle("broadcast", None, finish)
 
-    def launch(group: Any, _: Verdict) -> Any:
+    def launch(group: Any, _: Verdict | None = None) -> Any:
         return dist.broadcast(as_bytes(wire), root_rank, group, async_op=True) if wire.numel() else None
+
+    if promised():
+        label = f"broadcast of {name or 'a tensor'}"
+        with reported(label):
+            return Handle(label, launch(group_of(process_set)), finish)
 
     def arrived(verdict: Verdict) -> None:
         if _session.rank() != root_rank and wire.numel():

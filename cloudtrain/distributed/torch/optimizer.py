@@ -13,6 +13,7 @@ from torch import Tensor
 from cloudtrain import observe
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum_optimizer import AdasumOptimizer
 from cloudtrain.distributed.torch._parameters import (
     check_equal_on_all_ranks,
@@ -78,6 +79,7 @@ def DistributedOptimizer(
         InvalidArgument: names are not unique, do not cover the optimizer's parameters, an argument does not fit
             the others, or the ranks' parameters differ. Also a ValueError.
     """
+    _session.current()  # or else it is not initialized
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidArgument("the optimizer is a DistributedOptimizer already")
     if op not in (Average, Sum, Adasum):

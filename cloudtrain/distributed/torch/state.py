@@ -28,15 +28,16 @@ def broadcast_object(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The root's ``obj``, pickled; what other ranks give as ``obj`` does not matter."""
-    if root_rank not in process_set.members():
-        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {process_set.members()}")
+    members = process_set.members() if _session.current() else []
+    if root_rank not in members:
+        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
     if alone(process_set):
         return obj
     is_root = _session.rank() == root_rank
     blob = _Blob(pickle.dumps(obj) if is_root else b"")
 
     def launch(group: Any, verdict: Verdict) -> Any:
-        blob.size = verdict.own[process_set.members().index(root_rank)]
+        blob.size = verdict.own[members.index(root_rank)]
         return dist.broadcast(blob.tensor(), root_rank, group, async_op=True)
 
     return submit(
