@@ -15,6 +15,7 @@ _KEYS = {
 _COUNT = "sagemaker_processes_per_host"
 _MPI_COUNT = "sagemaker_mpi_num_of_processes_per_host"
 _MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"
+_MAX_RESTARTS = "sagemaker_torch_distributed_max_restarts"
 _IMPLEMENTATION = "sagemaker_horovod_implementation"
 
 HOROVOD_IMPLEMENTATIONS = ("auto", "cloudtrain", "horovod")
@@ -34,6 +35,8 @@ class Launcher:
     """More options for mpirun, as in a shell."""
     implementation: str = "auto"
     """Whose ``horovod`` the ranks of a horovod job import."""
+    max_restarts: int = 0
+    """How often torchrun starts the ranks of a host anew."""
 
     def __post_init__(self) -> None:
         if self.implementation not in HOROVOD_IMPLEMENTATIONS:
@@ -48,6 +51,8 @@ class Launcher:
             values[_MPI_COUNT if self.name == "mpirun" else _COUNT] = self.processes_per_host
         if self.custom_mpi_options:
             values[_MPI_OPTIONS] = self.custom_mpi_options
+        if self.max_restarts:
+            values[_MAX_RESTARTS] = self.max_restarts
         if self.name == "horovod":
             values[_IMPLEMENTATION] = self.implementation
         return values
@@ -60,6 +65,7 @@ class Launcher:
             processes_per_host=values.get(_MPI_COUNT, values.get(_COUNT)),
             custom_mpi_options=str(values.get(_MPI_OPTIONS, "")),
             implementation=values.get(_IMPLEMENTATION, "auto"),
+            max_restarts=int(values.get(_MAX_RESTARTS, 0)),
         )
 
     def ranks_on_host(self, gpus: int) -> int:

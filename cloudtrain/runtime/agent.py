@@ -1,26 +1,31 @@
 """``torchrun`` whose ranks' exit codes can be read as they come.
 
-Runs torch's own elastic launcher in this process, and leaves the exit code of every rank that has ended where
-the runtime looks for it (`write_code`).
+Runs torch's own elastic launcher in this process, and leaves the exit code of every rank that has ended, and is
+not to be started again, where the runtime looks for it (`write_code`).
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
 
 from cloudtrain.runtime.rank import die_with_parent
-from cloudtrain.runtime.record import write_code
+from cloudtrain.runtime.record import stopping_path, write_code
 
 
 class _Reported(subprocess.Popen):  # type: ignore[type-arg]
     """Tells how the process ended at the moment in which torch's agent learns it, by `poll` or `wait`."""
 
     def __init__(self, *arguments: Any, env: Any = None, **options: Any) -> None:
+        told = env or {}
+        self._local_rank = told.get("LOCAL_RANK")
+        if self._local_rank is not None and os.path.exists(stopping_path(os.environ["CLOUDTRAIN_RUN_DIR"])):
+            sys.exit(128 + signal.SIGTERM)
         super().__init__(*arguments, env=env, **options)  # type: ignore[call-overload]
-        self._local_rank = (env or {}).get("LOCAL_RANK")
+        self._is_last = told.get("TORCHELASTIC_RESTART_COUNT") == told.get("TORCHELASTIC_MAX_RESTARTS")
         self._told = False
 
     def poll(self) -> int | None:
@@ -35,7 +40,7 @@ class _Reported(subprocess.Popen):  # type: ignore[type-arg]
         return code
 
     def _report(self, code: int) -> None:
-        if self._local_rank is not None and not self._told:
+        if self._local_rank is not None and self._is_last and not self._told:
             self._told = True
             write_code(os.environ["CLOUDTRAIN_RUN_DIR"], int(self._local_rank), code)
 

@@ -31,6 +31,7 @@ from cloudtrain.runtime.record import (
     pipe_path,
     read_code,
     stacks_path,
+    stopping_path,
 )
 
 VANISHED_SECONDS = 0.4
@@ -61,6 +62,8 @@ class LaunchPlan:
     """Scripts that the agent finds on its PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
     """Whether SIGTERM goes to the rank's whole process group: a shell does not pass it on."""
+    restarts: bool = False
+    """Whether the agent may start ranks anew: a rank that is gone has ended only when the agent says so."""
 
     @property
     def programs_folder(self) -> Path:
@@ -79,7 +82,7 @@ class Launch:
     deaths: dict[int, float] = field(default_factory=dict)
     """By global rank: when its process was first seen to be gone."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
-    """Pairs of rank and signal."""
+    """Pairs of process id and signal: a rank that was started anew is asked again."""
     _agent_output: BinaryIO = field(init=False)
     _killed: bool = False
     _session: str = ""
@@ -169,7 +172,12 @@ class Launch:
 
     def _code_by_agent(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
         """The exit code of a rank that is not our child: what was told of it, else what it left."""
-        if record is not None and slot.rank not in self.deaths and not process_lives(record.pid):
+        if (
+            not self.plan.restarts
+            and record
+            and slot.rank not in self.deaths
+            and not process_lives(record.pid)
+        ):
             self.deaths[slot.rank] = time.time()
         told = self._told(slot)
         if told:
@@ -179,6 +187,8 @@ class Launch:
             return _failed_but_lingers(record)  # beside every rank somebody tells of it, whatever mpirun does
         if agent_code is not None:
             return agent_code
+        if self.plan.restarts:
+            return None
         if record is None or slot.rank not in self.deaths:
             return _failed_but_lingers(record)
         if time.time() - self.deaths[slot.rank] < VANISHED_SECONDS:
@@ -226,11 +236,13 @@ class Launch:
 
     def signal_ranks(self, number: int) -> None:
         """Send a signal to every rank that has begun and not ended, once: call again for ranks that begin later."""
+        if number == signal.SIGTERM:
+            Path(stopping_path(str(self.plan.run))).touch()
         for slot in self.plan.slots:
             record = self.record(slot)
-            if record is None or slot.rank in self.endings or (slot.rank, number) in self.signalled:
+            if record is None or slot.rank in self.endings or (record.pid, number) in self.signalled:
                 continue
-            self.signalled.add((slot.rank, number))
+            self.signalled.add((record.pid, number))
             with contextlib.suppress(ProcessLookupError):
                 if self.plan.signals_group and number == signal.SIGTERM:
                     os.killpg(record.pid, number)

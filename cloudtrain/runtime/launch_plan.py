@@ -68,7 +68,7 @@ def launch_plan(
             )
         # the grace is the job's to give: once a rank has ended, torchrun leaves the others 30 s otherwise
         environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(plan.settings.stop_grace)))
-        command = _torchrun(python, slots[0], master, rank_arguments)
+        command = _torchrun(python, slots[0], master, plan.launcher.max_restarts, rank_arguments)
     elif agent == "mpirun":
         told = mpirun.environment(slots[0], network_interface(plan), plan.settings.hosts_on_machine)
         environment = {**told, **environment}
@@ -97,6 +97,7 @@ def launch_plan(
         rank_arguments=tuple(rank_arguments),
         programs=programs,
         signals_group=entry[0] == "--",
+        restarts=agent == "torchrun" and plan.launcher.max_restarts > 0,
     )
 
 
@@ -142,12 +143,12 @@ def _entry(plan: HostPlan) -> list[str]:
 
 
 def _torchrun(
-    python: str, slot: RankSlot, master: tuple[str, int], rank_arguments: Sequence[str]
+    python: str, slot: RankSlot, master: tuple[str, int], max_restarts: int, rank_arguments: Sequence[str]
 ) -> list[str]:
     return [
         python, AGENT_PROGRAM,
         f"--nnodes={slot.host_count}", f"--nproc-per-node={slot.local_size}", f"--node-rank={slot.host_rank}",
-        f"--master-addr={master[0]}", f"--master-port={master[1]}",
+        f"--master-addr={master[0]}", f"--master-port={master[1]}", f"--max-restarts={max_restarts}",
         RANK_PROGRAM, *rank_arguments,
     ]  # fmt: skip
 

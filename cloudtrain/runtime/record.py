@@ -49,6 +49,11 @@ def command_path(folder: str) -> str:
     return f"{folder}/command"
 
 
+def stopping_path(folder: str) -> str:
+    """Is there once the ranks were asked to stop: none is to be started any more."""
+    return f"{folder}/stopping"
+
+
 def spawn_address_path(folder: str) -> str:
     """Where the leader listens for mpirun's remote shell: ``address:port token``."""
     return f"{folder}/spawn"

@@ -18,9 +18,13 @@ class _Kind(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class TorchDistributed(_Kind, frozen=True):
-    """``torchrun`` on every host. ``processes_per_host``: one for each GPU, or 1, unless given."""
+    """``torchrun`` on every host. ``processes_per_host``: one for each GPU, or 1, unless given.
+
+    ``max_restarts``: how often a host starts its ranks anew when one has failed.
+    """
 
     processes_per_host: ProcessesPerHost | None = None
+    max_restarts: Annotated[int, Meta(ge=0)] = 0
 
 
 class Processes(_Kind, frozen=True):
