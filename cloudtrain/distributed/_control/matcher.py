@@ -55,8 +55,9 @@ class Matcher:
         entry = self._entries.setdefault((request.set_id, request.key), _Entry(now))
         entry.requests[rank] = request
         if request.kind == JOIN:
-            # what waited for this rank alone goes on without it
-            return [answer for key in list(self._entries) for answer in self._settled(key)]
+            # What waited for this rank alone goes on without it; only then may the join itself be over.
+            keys = sorted(self._entries, key=lambda key: key[1] == JOIN)
+            return [answer for key in keys for answer in self._settled(key)]
         return self._settled((request.set_id, request.key))
 
     def leave(self, rank: int, why: str) -> list[Answer]:
