@@ -59,7 +59,7 @@ class World:
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
         if missing and local_size < size:
             raise InvalidArgument(
-                f"{words.size}={size} on several hosts, but {' and '.join(missing)} is not set",
+                f"{words.size}={size} on several hosts, with {' and '.join(missing)} not set",
                 hint="Set MASTER_ADDR and MASTER_PORT to where rank 0 listens (mpirun: -x MASTER_ADDR=HOST "
                 "-x MASTER_PORT=29500), or start by cloudtrain or torchrun.",
             )

@@ -18,6 +18,7 @@ from cloudtrain.distributed.torch._operation import alone, as_bytes, submit, typ
 
 def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_set: ProcessSet) -> Handle:
     """Start it; the result is the rows received, and how many from each rank as an int32 tensor."""
+    is_alone = alone(process_set)
     if tensor.dim() == 0:
         raise InvalidArgument("alltoall needs a tensor with a first dimension, which it divides")
     size = process_set.size()
@@ -32,7 +33,7 @@ def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_se
         device = splits.device if splits is not None else None
         return output[0], torch.tensor(received, dtype=torch.int32, device=device)
 
-    if alone(process_set):
+    if is_alone:
         received.append(own.shape[0])
         output.append(own.clone())
         return Handle("alltoall", None, finish)
