@@ -28,15 +28,39 @@ PUBLIC = {
         to_arguments user_hyperparameters
     """,
     "cloudtrain.distributed": """
-        CollectiveError GradientOrderError InvalidArgument NotInitialized World
+        CollectiveError GradientOrderError HostsUpdatedInterrupt InvalidArgument NotInitialized
+        ProcessSet World
+    """,
+    "cloudtrain.distributed.numpy": """
+        Adasum Average CollectiveError Handle HorovodInternalError InvalidArgument Max Min
+        NotInitialized ProcessSet Product ReduceOp Sum add_process_set allgather
+        allgather_async allgather_object allreduce allreduce_ allreduce_async
+        allreduce_async_ alltoall alltoall_async barrier broadcast broadcast_
+        broadcast_async broadcast_async_ broadcast_object cross_rank cross_size
+        global_process_set grouped_allgather grouped_allgather_async grouped_allreduce
+        grouped_allreduce_ grouped_allreduce_async grouped_allreduce_async_
+        grouped_reducescatter grouped_reducescatter_async init is_homogeneous is_initialized
+        join local_rank local_size poll process_set_by_id rank reducescatter
+        reducescatter_async remove_process_set shutdown size synchronize
     """,
     "cloudtrain.distributed.torch": """
-        Average CollectiveError Compression Compressor DistributedOptimizer GradientOrderError
-        Handle InvalidArgument Max Min NotInitialized Product ReduceOp Sum allgather allgather_async
-        allgather_object allreduce allreduce_ allreduce_async allreduce_async_ barrier broadcast
-        broadcast_ broadcast_async broadcast_async_ broadcast_object broadcast_optimizer_state
-        broadcast_parameters cross_rank cross_size init is_initialized local_rank local_size poll
-        rank shutdown size synchronize
+        Adasum Average CollectiveError Compression Compressor DistributedOptimizer
+        GradientOrderError Handle HorovodInternalError InvalidArgument Max Min
+        NotInitialized ProcessSet Product ReduceOp Sum SyncBatchNorm add_process_set
+        allgather allgather_async allgather_object allreduce allreduce_ allreduce_async
+        allreduce_async_ alltoall alltoall_async barrier broadcast broadcast_
+        broadcast_async broadcast_async_ broadcast_object broadcast_object_fn
+        broadcast_optimizer_state broadcast_parameters ccl_built cross_rank cross_size
+        cuda_built ddl_built elastic global_process_set gloo_built gloo_enabled
+        grouped_allgather grouped_allgather_async grouped_allreduce grouped_allreduce_
+        grouped_allreduce_async grouped_allreduce_async_ grouped_reducescatter
+        grouped_reducescatter_async init is_homogeneous is_initialized join local_rank
+        local_size mpi_built mpi_enabled mpi_threads_supported nccl_built poll
+        process_set_by_id rank reducescatter reducescatter_async remove_process_set
+        rocm_built same_order shutdown size sparse_allreduce_async synchronize
+    """,
+    "cloudtrain.distributed.torch.elastic": """
+        ElasticSampler HostsUpdatedInterrupt ObjectState State TorchState run
     """,
     "cloudtrain.environment": """
         channel checkpoint_uri hyperparameters in_job job_name model_dir output_data_dir rank
@@ -62,7 +86,7 @@ PUBLIC = {
         main
     """,
     "cloudtrain.spec": """
-        Distribution FIELDS InstanceGroup Mpi MultiWorkerMirrored ParameterServer Processes
+        Distribution FIELDS Horovod InstanceGroup Mpi MultiWorkerMirrored ParameterServer Processes
         PytorchDdp REDACTED ShuffleConfig Source TorchDistributed TrainingInput TrainingJob
         apply_overrides check_job_name convert is_secret_name new_job_name parse_yaml read_job_file
         redact script_arguments
@@ -95,7 +119,9 @@ def test_names_are_these(name: str) -> None:
 
 def test_every_package_is_in_the_table() -> None:
     packages = {
-        found.name for found in pkgutil.walk_packages(cloudtrain.__path__, "cloudtrain.") if found.ispkg
+        found.name
+        for found in pkgutil.walk_packages(cloudtrain.__path__, "cloudtrain.")
+        if found.ispkg and "._" not in found.name
     }
     assert packages - set(PUBLIC) == set()
 

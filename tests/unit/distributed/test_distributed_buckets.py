@@ -6,91 +6,117 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from cloudtrain.distributed import InvalidArgument
 from cloudtrain.distributed.torch import _buckets
-from cloudtrain.distributed.torch._buckets import Bucket, make_buckets
+from cloudtrain.distributed.torch._buckets import Bucket, Slot, share_out
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16]
+SHAPES = st.lists(st.integers(0, 30), max_size=3)
 PARAMETERS = st.lists(
-    st.tuples(st.lists(st.integers(0, 30), max_size=3), st.sampled_from(TYPES)), min_size=1, max_size=20
+    st.tuples(SHAPES, st.sampled_from(TYPES), st.sampled_from([None, None, 0, 1])), min_size=1, max_size=20
 )
+Spec = tuple[list[int], torch.dtype, "int | None"]
 
 
-def made(specs: list[tuple[list[int], torch.dtype]], bucket_bytes: int) -> list[Bucket]:
-    named = [(str(n), torch.zeros(shape, dtype=dtype)) for n, (shape, dtype) in enumerate(specs)]
+def slot_of(parameter: Tensor, name: str = "p") -> Slot:
+    return Slot(parameter, name, passes_left=1)
+
+
+def made(specs: list[Spec], bucket_bytes: int) -> list[Bucket]:
+    slots = [
+        slot_of(torch.zeros(shape, dtype=dtype, requires_grad=True), str(number))
+        for number, (shape, dtype, _) in enumerate(specs)
+    ]
+    groups = {
+        slot.parameter: group for slot, (*_, group) in zip(slots, specs, strict=True) if group is not None
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_buckets, "BUCKET_BYTES", bucket_bytes)
-        return make_buckets(named, 1, first_bytes=bucket_bytes // 4)
+        return [Bucket(share) for share in share_out(slots, groups, first_bytes=bucket_bytes // 4)]
 
 
-@given(PARAMETERS, st.sampled_from([1, 400, 4000, 100000]))
-def test_every_parameter_has_a_place_of_its_own(
-    specs: list[tuple[list[int], torch.dtype]], bucket_bytes: int
-) -> None:
+@given(PARAMETERS, st.sampled_from([4, 400, 4000, 100000]))
+def test_every_parameter_has_a_place_of_its_own(specs: list[Spec], bucket_bytes: int) -> None:
     buckets = made(specs, bucket_bytes)
     slots = [slot for bucket in buckets for slot in bucket.slots]
     assert sorted(int(slot.name) for slot in slots) == list(range(len(specs)))
+    full_at = [int(bucket.slots[-1].name) for bucket in buckets]
+    assert full_at == sorted(full_at), "a bucket has to wait for one that is full later"
     for bucket in buckets:
         assert bucket.missing == len(bucket.slots)
-        assert len({slot.parameter.dtype for slot in bucket.slots}) == 1
-        assert [int(slot.name) for slot in bucket.slots] == sorted(int(slot.name) for slot in bucket.slots)
+        numbers = [int(slot.name) for slot in bucket.slots]
+        assert numbers == sorted(numbers)
+        assert len({specs[number][1:] for number in numbers}) == 1, "one type and one group"
+        sizes = [slot.parameter.numel() * slot.parameter.element_size() for slot in bucket.slots]
+        if specs[numbers[0]][2] is None:
+            assert sum(sizes[:-1]) < bucket_bytes
         for slot in bucket.slots:
-            assert slot.view.shape == slot.parameter.shape
-            slot.view += 1
-        assert bool((bucket.flat == 1).all()), "a gap, or an overlap"
-        last = bucket.slots[-1].view
-        before_last = (bucket.flat.numel() - last.numel()) * last.element_size()
-        assert before_last <= bucket_bytes
+            slot.take()
+            bucket.fill(slot, 1.0)
+        assert bucket.missing == 0
+        views = [slot.parameter.grad for slot in bucket.slots]
+        for number, view in enumerate(views):
+            assert view is not None
+            view += number + 1
+        for number, (slot, view) in enumerate(zip(bucket.slots, views, strict=True)):
+            assert view is not None
+            assert view.shape == slot.parameter.shape
+            assert bool((view == number + 1).all()), "its place is another's too"
+        memory = {view.untyped_storage().data_ptr() for view in views if view is not None and view.numel()}
+        assert len(memory) <= 1, "one buffer"
+
+
+@given(PARAMETERS)
+def test_the_members_of_a_group_travel_together(specs: list[Spec]) -> None:
+    for bucket in made(specs, 4):
+        _, dtype, group = specs[int(bucket.slots[0].name)]
+        if group is not None:
+            members = [number for number, spec in enumerate(specs) if spec[1:] == (dtype, group)]
+            assert [int(slot.name) for slot in bucket.slots] == members
 
 
 def test_the_first_bucket_is_small() -> None:
-    buckets = made([([100], torch.float32)] * 10, 1600)
+    buckets = made([([100], torch.float32, None)] * 10, 1600)
     assert [len(bucket.slots) for bucket in buckets] == [1, 4, 4, 1]
 
 
-def test_views_have_the_strides_of_their_parameter() -> None:
-    parameters = [
-        torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last),
-        torch.zeros(4, 6).t(),
-        torch.zeros(5, 1).expand(5, 4),
-    ]
-    views = [
-        slot.view
-        for bucket in make_buckets([(str(n), p) for n, p in enumerate(parameters)], 1, first_bytes=1 << 20)
-        for slot in bucket.slots
-    ]
-    assert [view.stride() for view in views[:2]] == [p.stride() for p in parameters[:2]]
-    assert views[2].is_contiguous(), "memory that overlaps cannot be kept"
+@pytest.mark.parametrize(
+    ("parameter", "strides"),
+    [
+        (torch.zeros(2, 3, 4, 5).to(memory_format=torch.channels_last), (60, 1, 15, 3)),
+        (torch.zeros(4, 6).t(), (1, 6)),
+        (torch.zeros(5, 1).expand(5, 4), (4, 1)),
+    ],
+    ids=["channels last", "transposed", "memory that overlaps cannot be kept"],
+)
+def test_strides_of_the_gradient(parameter: Tensor, strides: tuple[int, ...]) -> None:
+    slot = slot_of(parameter)
+    Bucket([slot]).fill(slot, 1.0)
+    assert slot.view is not None
+    assert slot.view.stride() == strides
 
 
 @pytest.mark.parametrize(("factor", "stored"), [(1.0, 3.0), (0.5, 1.5)])
 def test_a_gradient_is_moved_once_and_then_lives_in_its_bucket(factor: float, stored: float) -> None:
     parameter = torch.zeros(4, requires_grad=True)
-    (bucket,) = make_buckets([("p", parameter)], 1, first_bytes=1)
-    (slot,) = bucket.slots
+    slot = slot_of(parameter)
+    bucket = Bucket([slot])
     parameter.grad = torch.full((4,), 3.0)
-    bucket.put(slot, factor)
-    assert parameter.grad is slot.view
-    assert bucket.flat.tolist() == [stored] * 4
-    bucket.put(slot, factor)
-    assert bucket.flat.tolist() == [stored * factor] * 4
+    for times in (1, 2):
+        slot.take()
+        bucket.fill(slot, factor)
+        assert parameter.grad is slot.view
+        assert parameter.grad.tolist() == [stored * factor ** (times - 1)] * 4
 
 
-def test_no_gradient_is_zero_and_a_frozen_parameter_gets_none() -> None:
-    for trained in (True, False):
-        parameter = torch.zeros(4, requires_grad=trained)
-        (bucket,) = make_buckets([("p", parameter)], 1, first_bytes=1)
-        bucket.flat.fill_(9.0)
-        bucket.fill(bucket.slots[0], 1.0)
-        assert bucket.flat.tolist() == [0.0] * 4
-        assert (parameter.grad is bucket.slots[0].view) == trained
-        assert bucket.missing == 0
-
-
-def test_a_sparse_gradient_is_refused_by_name() -> None:
-    parameter = torch.zeros(4, 2, requires_grad=True)
-    (bucket,) = make_buckets([("embedding.weight", parameter)], 1, first_bytes=1)
-    parameter.grad = torch.ones(4, 2).to_sparse()
-    with pytest.raises(InvalidArgument, match=r"embedding\.weight is sparse"):
-        bucket.put(bucket.slots[0], 1.0)
+@pytest.mark.parametrize("trained", [True, False], ids=["trained", "frozen"])
+def test_no_gradient_is_zero_and_a_frozen_parameter_gets_none(trained: bool) -> None:
+    parameter = torch.zeros(4, requires_grad=trained)
+    slot = slot_of(parameter)
+    bucket = Bucket([slot])
+    slot.take()
+    bucket.fill(slot, 1.0)
+    assert slot.view is not None
+    assert slot.view.tolist() == [0.0] * 4
+    assert (parameter.grad is slot.view) == trained

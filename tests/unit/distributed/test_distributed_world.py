@@ -30,6 +30,67 @@ def test_from_environ(environ: dict[str, str], world: World) -> None:
     assert World.from_environ(environ) == world
 
 
+OPEN_MPI = {
+    "OMPI_COMM_WORLD_RANK": "5",
+    "OMPI_COMM_WORLD_SIZE": "8",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "4",
+}
+OPEN_MPI_OF_ONE_HOST = {
+    "OMPI_COMM_WORLD_RANK": "1",
+    "OMPI_COMM_WORLD_SIZE": "2",
+    "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+}
+MPICH = {"PMI_RANK": "5", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "4"}
+HOROVODRUN = {
+    "HOROVOD_RANK": "5",
+    "HOROVOD_SIZE": "8",
+    "HOROVOD_LOCAL_RANK": "1",
+    "HOROVOD_LOCAL_SIZE": "4",
+    "HOROVOD_CROSS_RANK": "1",
+    "HOROVOD_CROSS_SIZE": "2",
+}
+TORCHRUN = {
+    "RANK": "5",
+    "WORLD_SIZE": "8",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
+}
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [OPEN_MPI, MPICH, HOROVODRUN, TORCHRUN, {**TORCHRUN, "OMPI_COMM_WORLD_RANK": "0"}],
+    ids=["Open MPI", "MPICH and Intel MPI", "horovodrun", "torchrun", "torchrun within mpirun"],
+)
+def test_every_launcher_says_the_same_in_its_own_words(environ: dict[str, str]) -> None:
+    assert World.from_environ({**environ, **MASTER}) == World(5, 8, 1, 4, 1, 2, "algo-1", 7777)
+    with pytest.raises(
+        InvalidArgument, match="=8 on several hosts, with MASTER_ADDR and MASTER_PORT not set"
+    ):
+        World.from_environ(environ)
+
+
+def test_hosts_with_unlike_numbers_of_ranks() -> None:
+    told = {"OMPI_COMM_WORLD_CROSS_RANK": "2", "OMPI_COMM_WORLD_CROSS_SIZE": "3"}
+    assert World.from_environ({**OPEN_MPI, **told, **MASTER}).cross_rank == 2
+    world = World.from_environ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "7", **MASTER})
+    assert (world.cross_rank, world.cross_size) == (1, 2)
+
+
+@pytest.mark.parametrize("environ", [{}, {"MASTER_ADDR": "algo-1"}, {"MASTER_PORT": "7777"}])
+def test_ranks_of_one_host_need_not_be_told_where_rank_0_listens(environ: dict[str, str]) -> None:
+    world = World.from_environ({**environ, **OPEN_MPI_OF_ONE_HOST})
+    assert (world.rank, world.size, world.local_size, world.cross_size) == (1, 2, 2, 1)
+    assert (world.master_addr, world.master_port) == (
+        environ.get("MASTER_ADDR", ""),
+        int(environ.get("MASTER_PORT", 0)),
+    )
+
+
 def test_reads_what_the_launchers_write() -> None:
     for host in range(2):
         for slot in RankSlot.on_host(host, 2, 3):
@@ -52,8 +113,9 @@ def test_reads_what_the_launchers_write() -> None:
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}, "LOCAL_RANK=1"),
         ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "0"}, "LOCAL_RANK=0"),
         ({"RANK": "0", "WORLD_SIZE": "2", "GROUP_RANK": "2"}, "GROUP_RANK=2"),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is not set"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "algo-1"}, "MASTER_PORT is not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR and MASTER_PORT"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, "MASTER_ADDR not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "algo-1"}, "MASTER_PORT not set"),
     ],
 )
 def test_contradictions(environ: dict[str, str], words: str) -> None:
@@ -68,6 +130,18 @@ def test_timeouts() -> None:
     for text in ("soon", "0", "-1", "inf", "nan", ""):
         with pytest.raises(InvalidArgument, match="CLOUDTRAIN_COLLECTIVE_TIMEOUT"):
             _timeouts.collective_timeout({"CLOUDTRAIN_COLLECTIVE_TIMEOUT": text})
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({}, 60),
+        ({"HOROVOD_STALL_CHECK_TIME_SECONDS": "7"}, 7),
+        ({"HOROVOD_STALL_CHECK_TIME_SECONDS": "7", "CLOUDTRAIN_STALL_WARNING": "3"}, 3),
+    ],
+)
+def test_stall_warning(environ: dict[str, str], seconds: float) -> None:
+    assert _timeouts.warn_after(environ) == seconds
 
 
 def test_the_world_needs_no_framework() -> None:

@@ -1,0 +1,86 @@
+"""What goes over the wire comes out again, however the stream is cut."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cloudtrain.distributed._control.messages import (
+    Request,
+    Unpacker,
+    Verdict,
+    pack,
+    pack_request,
+    pack_verdict,
+    unpack_request,
+    unpack_verdict,
+)
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+PAYLOADS = st.none() | st.binary(max_size=40)
+REQUESTS = st.builds(
+    Request,
+    kind=st.sampled_from(["allreduce", "allgather", "join"]),
+    key=st.text(max_size=12),
+    set_id=st.integers(0, 9),
+    equal=st.dictionaries(st.text(max_size=6), JSON, max_size=3),
+    own=JSON,
+    payload=PAYLOADS,
+)
+VERDICTS = st.builds(
+    Verdict,
+    set_id=st.integers(0, 9),
+    key=st.text(max_size=12),
+    error=st.text(max_size=12),
+    own=st.lists(JSON, max_size=3),
+    request=st.none() | st.builds(Request, kind=st.just("allreduce"), key=st.just("")),
+    payload=PAYLOADS,
+)
+
+
+@given(st.lists(REQUESTS | VERDICTS, max_size=6), st.lists(st.integers(1, 50), max_size=20))
+def test_any_messages_cut_anywhere(sent: list[Request | Verdict], cuts: list[int]) -> None:
+    stream = b"".join(pack_request(m) if isinstance(m, Request) else pack_verdict(m) for m in sent)
+    unpacker, received = Unpacker(), []
+    for length in [*cuts, len(stream)]:
+        for kind, content, payload in unpacker.feed(stream[:length]):
+            unpack = {"request": unpack_request, "verdict": unpack_verdict}[kind]
+            received.append(unpack(content, payload))
+        stream = stream[length:]
+    assert [_told(message) for message in received] == [_told(message) for message in sent]
+
+
+def _told(message: Request | Verdict) -> object:
+    """A verdict's request has the verdict's key and set, and no data."""
+    if isinstance(message, Verdict) and message.request is not None:
+        asked = (message.request.kind, message.request.equal)
+        return message.set_id, message.key, message.error, message.own, message.payload, asked
+    return message
+
+
+def test_one_byte_at_a_time() -> None:
+    unpacker = Unpacker()
+    stream = pack("here", {"at": "ü"}) + pack("x", None, b"") + pack("y", [1], b"\x00\xff")
+    received = [message for byte in stream for message in unpacker.feed(bytes([byte]))]
+    assert received == [("here", {"at": "ü"}, None), ("x", None, b""), ("y", [1], b"\x00\xff")]
+
+
+def test_what_is_no_message() -> None:
+    assert list(Unpacker().feed(b"GET / HTTP/1.1\r\n\r\n")) == [], "more is waited for"
+    for text in (b"[]", b"{}", b"?!", b"12"):
+        with pytest.raises((ValueError, TypeError)):
+            list(Unpacker().feed(b"\x00\x00\x00\x02\x00\x00\x00\x00" + text))
+
+
+@pytest.mark.parametrize(
+    ("key", "label", "named"),
+    [("allreduce:weights", "allreduce of weights", True), ("noname.3", "allreduce of noname.3", False)],
+)
+def test_labels(key: str, label: str, named: bool) -> None:
+    request = Request("allreduce", key)
+    assert (request.label, request.named) == (label, named)
