@@ -13,8 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from importlib.util import find_spec
+from contextlib import contextmanager
 from pathlib import Path
 
 from _common import PEERS
@@ -27,8 +26,8 @@ MPIRUN = "/usr/bin/mpirun"
 
 
 def has_horovod() -> bool:
-    """Whether this is the Python that has the real Horovod."""
-    return "OMPI_COMM_WORLD_RANK" in os.environ and find_spec("horovod") is not None
+    """Whether the ranks run in the Python that has the real Horovod, and mpi4py."""
+    return HOROVOD.exists() and os.path.exists(MPIRUN)
 
 
 def is_rank() -> bool:
@@ -38,7 +37,7 @@ def is_rank() -> bool:
 def run_in_ranks(*arguments: str) -> int:
     """Run this script in all ranks; the first exit code that is not 0, else 0."""
     script = [str(Path(sys.argv[0]).resolve()), *arguments]
-    if HOROVOD.exists() and os.path.exists(MPIRUN):
+    if has_horovod():
         return subprocess.run([*_mpirun(), str(HOROVOD), *script], env=_environment()).returncode
     print("Horovod and mpi4py do not take part: scripts/build_horovod builds them", file=sys.stderr)
     with socket.socket() as free:
@@ -73,8 +72,11 @@ def _environment() -> dict[str, str]:
 
 
 @contextmanager
-def running_horovod() -> Iterator[None]:
-    """Horovod's threads talk over MPI every millisecond: they may not do that in the others' turns."""
+def running(name: str) -> Iterator[None]:
+    """Horovod's threads talk over MPI every millisecond: only in a turn of the contestant of that name."""
+    if name != "Horovod":
+        yield
+        return
     import horovod.torch as horovod
     from mpi4py import MPI
 
@@ -98,7 +100,7 @@ def take_turns(
     seconds: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds + 1):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            with running_horovod() if name == "Horovod" else nullcontext():
+            with running(name):
                 contestants[name]()
                 contestants[name]()
                 hvd.barrier()
