@@ -79,7 +79,8 @@ def type_name(tensor: Tensor) -> str:
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """A flat view of a contiguous tensor's memory."""
-    return tensor.reshape(-1).view(torch.uint8)
+    # not by reshape: of a single element that keeps any stride
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 def to_payload(tensor: Tensor) -> bytes:
