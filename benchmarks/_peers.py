@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 SAGEMAKER_2 = "sagemaker==2.257.7"
 SAGEMAKER_3 = "sagemaker==3.27.0"
+SAGEMAKER_TRAINING = "sagemaker-training==5.1.4"
 SUBMITIT = "submitit==1.5.4"
 TORCH = "torch==2.13.0"
 TORCHX = "torchx==0.7.0"
@@ -31,6 +32,11 @@ def sagemaker_2() -> Path:
 def sagemaker_3() -> Path:
     """The interpreter that has the SageMaker SDK, version 3 (130 packages, 1 GB)."""
     return peer_python("sagemaker3", [SAGEMAKER_3])
+
+
+def sagemaker_training() -> Path:
+    """The interpreter that has SageMaker's training toolkit, and mpi4py, through which it starts scripts."""
+    return peer_python("sagemaker_training", [SAGEMAKER_TRAINING, "mpi4py==4.1.2"])
 
 
 def submitit() -> Path:
