@@ -60,6 +60,8 @@ def wire_type(dtype: torch.dtype) -> torch.dtype:
 
 def combine_payloads(equal: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
     """Small tensors of all ranks, reduced in order of rank; a rank that gives none counts as zeros."""
+    if not any(payloads):
+        return b""
     first = equal["type"] if isinstance(equal["type"], str) else equal["type"][0]
     dtype = wire_type(getattr(torch, first))
     op = ReduceOp[equal["operation"]]
