@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from _cases import raises, run
 from torch import Tensor
@@ -22,9 +24,13 @@ TYPES = [
 ]
 
 
-def rows(rank: int, dtype: torch.dtype = torch.float32) -> Tensor:
+WIDTHS = [3, 20_000]
+"""Rows of 3 elements travel with the request, rows of 20,000 by the backend."""
+
+
+def rows(rank: int, dtype: torch.dtype = torch.float32, width: int = 3) -> Tensor:
     """``rank + 1`` rows; no rank's are another's."""
-    return (torch.arange((rank + 1) * 3).reshape(rank + 1, 3) % 7 + rank).to(dtype)
+    return (torch.arange((rank + 1) * width).reshape(rank + 1, width) % 7 + rank).to(dtype)
 
 
 def same(a: Tensor, b: Tensor) -> bool:
@@ -33,9 +39,9 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def case_ragged_gather_of_every_type() -> None:
-    for dtype in TYPES:
-        result = hvd.allgather(rows(hvd.rank(), dtype))
-        wanted = torch.cat([rows(rank, dtype) for rank in range(hvd.size())])
+    for dtype, width in itertools.product(TYPES, WIDTHS):
+        result = hvd.allgather(rows(hvd.rank(), dtype, width))
+        wanted = torch.cat([rows(rank, dtype, width) for rank in range(hvd.size())])
         assert same(result, wanted), dtype
 
 
@@ -71,9 +77,9 @@ def case_asynchronous_gathers() -> None:
 def case_gather_of_shapes_that_do_not_fit() -> None:
     if hvd.size() == 1:
         return
-    with raises(RuntimeError, "allgather of odd", "rank 0: (2, 3)", "rank 1: (2, 4)"):
+    with raises(RuntimeError, "allgather of odd", "rank 0: ['rows', 3], rank 1: ['rows', 4]"):
         hvd.allgather(torch.ones(2, 3 + hvd.rank()), name="odd")
-    with raises(RuntimeError, "rank 0: (2,)", "rank 1: (2, 1)"):
+    with raises(RuntimeError, "rank 0: ['rows'], rank 1: ['rows', 1]"):
         hvd.allgather(torch.ones(2).reshape((2,) + (1,) * hvd.rank()))
 
 
@@ -92,13 +98,14 @@ def case_gradient_of_gather() -> None:
 
 def case_broadcast_of_every_type() -> None:
     root = hvd.size() - 1
-    for dtype in TYPES:
-        mine = rows(root, dtype) if hvd.rank() == root else torch.zeros(root + 1, 3).to(dtype)
+    for dtype, width in itertools.product(TYPES, WIDTHS):
+        given = rows(root, dtype, width)
+        mine = given.clone() if hvd.rank() == root else torch.zeros(root + 1, width).to(dtype)
         kept = mine.clone()
-        assert same(hvd.broadcast(mine, root), rows(root, dtype)), dtype
+        assert same(hvd.broadcast(mine, root), given), dtype
         assert same(mine, kept), "the input was changed"
         assert hvd.broadcast_(mine, root) is mine
-        assert same(mine, rows(root, dtype))
+        assert same(mine, given)
 
 
 def case_broadcast_of_odd_shapes() -> None:
@@ -127,9 +134,22 @@ def case_objects() -> None:
     assert hvd.broadcast_object({"rank": hvd.rank(), "text": "ü" * 1000}, root)["rank"] == root
     assert hvd.broadcast_object(None, 0, name="nothing") is None
     mine = {"rank": hvd.rank(), "rows": torch.ones(hvd.rank() + 1)}
+    assert hvd.broadcast_object_fn(root_rank=root, name="later")(hvd.rank()) == root
     everyone = hvd.allgather_object(mine)
     assert [one["rank"] for one in everyone] == list(range(hvd.size()))
     assert [len(one["rows"]) for one in everyone] == list(range(1, hvd.size() + 1))
+
+
+def case_large_objects() -> None:
+    """Beyond what travels with the request: on the root alone, on another rank alone, on all."""
+    last = hvd.size() - 1
+    for large in ({0}, {last}, set(range(hvd.size()))):
+        own = bytes([hvd.rank()]) * (100_000 if hvd.rank() in large else 3)
+        received = hvd.broadcast_object(own, 0)
+        assert received == bytes(100_000 if 0 in large else 3)
+        gathered = hvd.allgather_object(own)
+        assert [set(part) for part in gathered] == [{rank} for rank in range(hvd.size())]
+        assert [len(part) > 3 for part in gathered] == [rank in large for rank in range(hvd.size())]
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from _cases import raises, run, same_on_all_ranks
 from torch import Tensor
@@ -9,6 +11,10 @@ from torch import Tensor
 import cloudtrain.distributed.torch as hvd
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+OPERATIONS = [hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product]
+"""Adasum has a program of its own."""
+SHAPES = [(3, 4), (17_000,)]
+"""The first travels with the request, the second by the backend, whatever the type."""
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
@@ -22,8 +28,8 @@ def of_all(dtype: torch.dtype, shape: tuple[int, ...] = (3, 4)) -> Tensor:
     return torch.stack([given(dtype, rank, shape) for rank in range(hvd.size())])
 
 
-def expected(op: hvd.ReduceOp, dtype: torch.dtype) -> Tensor:
-    parts = of_all(dtype).double()
+def expected(op: hvd.ReduceOp, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    parts = of_all(dtype, shape).double()
     reduced = {
         hvd.Average: lambda: parts.sum(0) / hvd.size(),
         hvd.Sum: lambda: parts.sum(0),
@@ -35,19 +41,32 @@ def expected(op: hvd.ReduceOp, dtype: torch.dtype) -> Tensor:
 
 
 def case_every_type_and_operation() -> None:
-    for dtype in FLOATS + INTEGERS:
-        for op in hvd.ReduceOp:
-            tensor = given(dtype)
-            result = hvd.allreduce(tensor, op=op, name=f"{dtype} {op.name}")
-            assert result.dtype == dtype
-            assert torch.equal(tensor, given(dtype)), "the input was changed"
-            torch.testing.assert_close(result, expected(op, dtype), msg=f"{dtype} {op.name}")
+    for dtype, op, shape in itertools.product(FLOATS + INTEGERS, OPERATIONS, SHAPES):
+        tensor = given(dtype, shape=shape)
+        result = hvd.allreduce(tensor, op=op, name=f"{dtype} {op.name}")
+        assert result.dtype == dtype
+        assert torch.equal(tensor, given(dtype, shape=shape)), "the input was changed"
+        torch.testing.assert_close(result, expected(op, dtype, shape), msg=f"{dtype} {op.name} {shape}")
 
 
 def case_complex_numbers_are_summed() -> None:
-    tensor = torch.complex(given(torch.float32), given(torch.float32))
-    total = of_all(torch.float32).sum(0)
-    torch.testing.assert_close(hvd.allreduce(tensor, op=hvd.Sum), torch.complex(total, total))
+    for shape in SHAPES:
+        part, total = given(torch.float32, shape=shape), of_all(torch.float32, shape).sum(0)
+        result = hvd.allreduce(torch.complex(part, part), op=hvd.Sum)
+        torch.testing.assert_close(result, torch.complex(total, total))
+
+
+def case_truth_values() -> None:
+    """Their sum is whether any is true, their product whether all are."""
+    for shape in SHAPES:
+        for op, wanted in (
+            (hvd.Sum, [True, True, False]),
+            (hvd.Max, [True, True, False]),
+            (hvd.Product, [True, hvd.size() == 1, False]),
+            (hvd.Min, [True, hvd.size() == 1, False]),
+        ):
+            own = torch.tensor([True, hvd.rank() == 0, False]).repeat(*shape)
+            assert torch.equal(hvd.allreduce(own, op=op), torch.tensor(wanted).repeat(*shape)), op
 
 
 def case_average_is_the_default() -> None:
@@ -111,9 +130,17 @@ def case_many_at_once() -> None:
     assert hvd.synchronize(handles[3]) is results[3]
 
 
+def case_large() -> None:
+    """8 MB; in place, too."""
+    tensor = torch.full((1 << 21,), float(hvd.rank()))
+    assert hvd.allreduce(tensor).unique().tolist() == [(hvd.size() - 1) / 2]
+    assert hvd.allreduce_(tensor, op=hvd.Max).unique().tolist() == [hvd.size() - 1]
+
+
 def case_the_same_bits_everywhere() -> None:
     torch.manual_seed(hvd.rank())
-    assert same_on_all_ranks(hvd.allreduce(torch.randn(10007)))
+    for length in (1007, 100_007):
+        assert same_on_all_ranks(hvd.allreduce(torch.randn(length)))
 
 
 def case_compression() -> None:
