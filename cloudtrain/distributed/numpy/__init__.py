@@ -1,0 +1,124 @@
+"""Horovod's collectives on NumPy arrays, and on all that can be read as one, such as JAX arrays.
+
+    import cloudtrain.distributed.numpy as hvd
+
+    hvd.init()
+    total = hvd.allreduce(array, op=hvd.Sum)
+
+Over Gloo, where torch is installed, or over MPI with mpi4py; neither is imported before ``init``.
+"""
+
+from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
+from cloudtrain.distributed.numpy._handle import Handle
+from cloudtrain.distributed.numpy._reduction import Adasum, Average, Max, Min, Product, ReduceOp, Sum
+from cloudtrain.distributed.numpy._session import (
+    add_process_set,
+    cross_rank,
+    cross_size,
+    global_process_set,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    process_set_by_id,
+    rank,
+    remove_process_set,
+    shutdown,
+    size,
+)
+from cloudtrain.distributed.numpy.exchanges import (
+    allgather,
+    allgather_async,
+    alltoall,
+    alltoall_async,
+    broadcast,
+    broadcast_,
+    broadcast_async,
+    broadcast_async_,
+    grouped_allgather,
+    grouped_allgather_async,
+)
+from cloudtrain.distributed.numpy.objects import allgather_object, broadcast_object
+from cloudtrain.distributed.numpy.reductions import (
+    allreduce,
+    allreduce_,
+    allreduce_async,
+    allreduce_async_,
+    grouped_allreduce,
+    grouped_allreduce_,
+    grouped_allreduce_async,
+    grouped_allreduce_async_,
+    grouped_reducescatter,
+    grouped_reducescatter_async,
+    reducescatter,
+    reducescatter_async,
+)
+from cloudtrain.distributed.numpy.waiting import (
+    barrier,
+    join,
+    poll,
+    synchronize,
+)
+from cloudtrain.distributed.process_set import ProcessSet
+
+HorovodInternalError = CollectiveError
+"""Horovod's name for it."""
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "CollectiveError",
+    "Handle",
+    "HorovodInternalError",
+    "InvalidArgument",
+    "Max",
+    "Min",
+    "NotInitialized",
+    "ProcessSet",
+    "Product",
+    "ReduceOp",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_async",
+    "allgather_object",
+    "allreduce",
+    "allreduce_",
+    "allreduce_async",
+    "allreduce_async_",
+    "alltoall",
+    "alltoall_async",
+    "barrier",
+    "broadcast",
+    "broadcast_",
+    "broadcast_async",
+    "broadcast_async_",
+    "broadcast_object",
+    "cross_rank",
+    "cross_size",
+    "global_process_set",
+    "grouped_allgather",
+    "grouped_allgather_async",
+    "grouped_allreduce",
+    "grouped_allreduce_",
+    "grouped_allreduce_async",
+    "grouped_allreduce_async_",
+    "grouped_reducescatter",
+    "grouped_reducescatter_async",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "poll",
+    "process_set_by_id",
+    "rank",
+    "reducescatter",
+    "reducescatter_async",
+    "remove_process_set",
+    "shutdown",
+    "size",
+    "synchronize",
+]

@@ -1,0 +1,166 @@
+"""Arrays over `cloudtrain.distributed.torch`, as tensors on the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.numpy._arrays import Array, back_into, is_extension
+from cloudtrain.distributed.numpy._handle import Handle
+from cloudtrain.distributed.numpy._reduction import ReduceOp
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.world import World
+
+_TYPES = {
+    name: getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    )
+    if hasattr(torch, name)
+}
+_CARRIERS = {1: ("uint8", torch.uint8), 2: ("int16", torch.int16)}
+"""By size in bytes, as what both sides see the memory of a type from outside NumPy."""
+_WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64"}
+"""Types that Gloo does not reduce, and some that hold their values."""
+
+
+class Gloo:
+    """See `Backend`. Joins the ranks by ``hvd.init``, or uses them where the script has called that before."""
+
+    def __init__(self, start_timeout: float | None, timeout: float | None) -> None:
+        self._owns_session = not hvd.is_initialized()
+        hvd.init(backend="gloo", start_timeout=start_timeout, timeout=timeout)
+        self.world = World(
+            hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
+        )
+        self._sets: list[ProcessSet] = []
+
+    def add_process_set(self, process_set: ProcessSet) -> None:
+        self._sets.append(hvd.add_process_set(process_set))
+
+    def remove_process_set(self, process_set: ProcessSet) -> bool:
+        if process_set not in self._sets:
+            return False
+        removed = hvd.remove_process_set(process_set)
+        self._sets.remove(process_set)
+        return removed
+
+    def process_sets(self) -> list[ProcessSet]:
+        return self._sets
+
+    def join(self) -> int:
+        return hvd.join()
+
+    def close(self) -> None:
+        if self._owns_session:
+            hvd.shutdown()
+
+    def barrier(self, process_set: ProcessSet) -> None:
+        hvd.barrier(process_set)
+
+    def allreduce(
+        self,
+        arrays: Sequence[Array],
+        op: ReduceOp,
+        name: str | None,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        *,
+        in_place: bool,
+    ) -> Handle:
+        wires = [_reducible(array) for array in arrays]
+        start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
+        handle = start(
+            _tensors(wires), None, name, hvd.ReduceOp(op), prescale, postscale, process_set=process_set
+        )
+
+        def finish(tensors: list[Tensor]) -> list[Array]:
+            if not in_place:
+                return _back(tensors, arrays)
+            return [back_into(array, wire) for array, wire in zip(arrays, wires)]
+
+        return Handle(handle, finish)
+
+    def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
+        handle = hvd.grouped_allgather_async(_tensors(arrays), name, process_set)
+        return Handle(handle, lambda tensors: _back(tensors, arrays))
+
+    def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
+        return Handle(
+            hvd.broadcast_async_(_tensor(array), root_rank, name, process_set), lambda tensor: array
+        )
+
+    def alltoall(
+        self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
+    ) -> Handle:
+        handle = hvd.alltoall_async(_tensor(array), splits, name, process_set)
+        return Handle(handle, lambda pair: (_array(pair[0], array.dtype), pair[1].tolist()))
+
+    def reducescatter(
+        self,
+        arrays: Sequence[Array],
+        op: ReduceOp,
+        name: str | None,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+    ) -> Handle:
+        tensors = _tensors(map(_reducible, arrays))
+        handle = hvd.grouped_reducescatter_async(
+            tensors, name, hvd.ReduceOp(op), process_set, prescale, postscale
+        )
+        return Handle(handle, lambda results: _back(results, arrays))
+
+
+def _reducible(array: Array) -> Array:
+    """``array`` as a type that Gloo reduces. Raises InvalidArgument where there is none for all values."""
+    if array.dtype == np.uint64:
+        raise InvalidArgument("Gloo does not reduce uint64", hint="Convert to int64, or use backend='mpi'.")
+    return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
+
+
+def _tensors(arrays: Iterable[Array]) -> list[Tensor]:
+    return [_tensor(array) for array in arrays]
+
+
+def _tensor(array: Array) -> Tensor:
+    """On the same memory. Raises InvalidArgument where torch has no such type."""
+    dtype = _TYPES.get(array.dtype.name)
+    if dtype is None:
+        raise InvalidArgument(
+            f"arrays of type {array.dtype} cannot be sent over Gloo",
+            hint="Convert them, or use backend='mpi'.",
+        )
+    if is_extension(array.dtype):
+        array = array.view(_CARRIERS[array.dtype.itemsize][0])
+    # torch warns of read-only memory; it is only read here
+    tensor: Tensor = torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array)))
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
+
+
+class _Unlocked:
+    """A read-only array's memory, as if it were writable (NumPy's array interface, version 3)."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _back(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
+    return [_array(tensor, array.dtype) for tensor, array in zip(tensors, arrays)]
+
+
+def _array(tensor: Tensor, dtype: np.dtype[Any]) -> Array:
+    """The inverse of `_tensor`."""
+    if not is_extension(dtype):
+        return tensor.numpy().astype(dtype, copy=False)
+    return tensor.view(_CARRIERS[dtype.itemsize][1]).numpy().view(dtype)

@@ -1,0 +1,99 @@
+"""Programs run as real ranks: by processes that meet over Gloo, and by a real mpirun, Open MPI 4 and 5."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import RankSlot
+
+PROGRAMS = Path(__file__).parent / "programs"
+MPIRUN_5 = str(Path(sys.executable).with_name("mpirun"))
+LIBMPI_4 = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
+"""mpi4py takes the library of Open MPI 5 that is installed beside it, unless told."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How ranks are started; ``mpirun`` is empty where each is a process with variables of its own."""
+
+    backend: str
+    mpirun: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+WAYS = {
+    "gloo": Way("gloo"),
+    "mpi-4": Way("mpi", "/usr/bin/mpirun", {"MPI4PY_LIBMPI": LIBMPI_4}),
+    "mpi-5": Way("mpi", MPIRUN_5),
+}
+MPI_WAYS = [name for name, way in WAYS.items() if way.mpirun]
+_LOCAL_MPI = {
+    **dict.fromkeys(("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+    **dict.fromkeys(("PRTE_ALLOW_RUN_AS_ROOT", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM"), "1"),
+}
+_MPI_OPTIONS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl_tcp_if_include", "lo"]
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a launch ended: of mpirun, or of all ranks together."""
+
+    returncode: int
+    output: str
+    """stdout and stderr."""
+
+
+def run_ranks(way: str, count: int, program: str, *arguments: str) -> Ended:
+    """Run a program of `PROGRAMS`, with the backend as its first argument, as ``count`` ranks to its end.
+
+    Any other ``way`` than those of `WAYS` starts no mpirun, but MPI on the ranks.
+    """
+    chosen = WAYS.get(way, Way("mpi"))
+    told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in told}
+    base |= {"OMP_NUM_THREADS": "1", **chosen.environment}
+    command = [sys.executable, str(PROGRAMS / program), chosen.backend, *arguments]
+    if chosen.mpirun:
+        _check_mpirun(chosen.mpirun)
+        return _ended([[chosen.mpirun, *_MPI_OPTIONS, "-n", str(count), *command]], [{**base, **_LOCAL_MPI}])
+    port = _free_port()
+    slots = [slot.environment("127.0.0.1", port) for slot in RankSlot.on_host(0, 1, count)]
+    places = slots if count > 1 else [{}]
+    return _ended([command] * count, [{**base, **place} for place in places])
+
+
+def _ended(commands: list[list[str]], environments: list[dict[str, str]]) -> Ended:
+    with tempfile.TemporaryFile("w+") as output:
+        processes = [
+            subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            for command, environment in zip(commands, environments, strict=True)
+        ]
+        try:
+            codes = [process.wait(120) for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+                process.wait()
+        output.seek(0)
+        return Ended(next(filter(None, codes), 0), output.read())
+
+
+def _check_mpirun(mpirun: str) -> None:
+    if not os.path.exists(mpirun):
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {mpirun}"
+        pytest.skip(f"there is no {mpirun}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,40 @@
+"""Runs all cases on the backend that the first argument names; writes what went wrong to a file of this rank."""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+import types
+from importlib import import_module
+from pathlib import Path
+
+import cloudtrain.distributed.numpy as hvd
+
+
+def error_of(function: types.FunctionType) -> str | None:
+    try:
+        function()
+    except Exception:
+        return traceback.format_exc()
+    return None
+
+
+def main(backend: str, folder: str) -> None:
+    """Stops at the first case that fails: the ranks may be at different places then."""
+    assert not {"torch", "mpi4py"} & set(sys.modules), "the import took a backend along"
+    hvd.init(backend=backend, start_timeout=60, timeout=30)
+    assert ("torch" in sys.modules) == (backend == "gloo")
+    assert ("mpi4py" in sys.modules) == (backend == "mpi")
+    report: dict[str, str | None] = {}
+    for program in sorted(Path(__file__).parent.glob("[!_]*.py")):
+        for name, function in vars(import_module(program.stem)).items():
+            if name.startswith("case_"):
+                error = report[f"{program.stem}.{name.removeprefix('case_')}"] = error_of(function)
+                Path(folder, str(hvd.rank())).write_text(json.dumps(report))
+                if error:
+                    raise SystemExit(error)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

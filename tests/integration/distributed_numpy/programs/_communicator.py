@@ -1,0 +1,14 @@
+"""Half of the ranks that mpirun has started are all ranks, by a communicator of their own."""
+
+from __future__ import annotations
+
+import numpy as np
+from mpi4py import MPI
+
+import cloudtrain.distributed.numpy as hvd
+
+if __name__ == "__main__":
+    half = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2)
+    hvd.init(half, start_timeout=60, timeout=30)
+    assert (hvd.rank(), hvd.size()) == (half.rank, half.size)
+    assert hvd.allreduce(np.ones(9000), op=hvd.Sum)[0] == half.size

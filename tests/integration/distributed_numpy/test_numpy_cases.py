@@ -1,0 +1,45 @@
+"""The same cases over Gloo and over MPI, by one, two and three real ranks."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import tempfile
+from pathlib import Path
+
+import pytest
+from numpy_ranks import PROGRAMS, WAYS, run_ranks
+
+CASES = [
+    f"{program.stem}.{name}"
+    for program in sorted(PROGRAMS.glob("[!_]*.py"))
+    for name in re.findall(r"^def case_(\w+)\(", program.read_text(), re.MULTILINE)
+]
+
+
+@functools.cache
+def failures(way: str, count: int) -> dict[str, list[str]]:
+    """What went wrong in each case, one text for each rank."""
+    with tempfile.TemporaryDirectory() as folder:
+        ended = run_ranks(way, count, "_all.py", folder)
+        reports = [Path(folder, str(rank)) for rank in range(count)]
+        errors = [json.loads(path.read_text()) if path.exists() else {} for path in reports]
+    if all(set(found.values()) == {None} for found in errors):
+        assert ended.returncode == 0, ended.output
+    return {
+        case: [
+            f"rank {rank}: {error}"
+            for rank, found in enumerate(errors)
+            if (error := found.get(case, f"was not run\n{ended.output}"))
+        ]
+        for case in CASES
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("case", CASES)
+def test_case(way: str, count: int, case: str) -> None:
+    found = failures(way, count)[case]
+    assert not found, "\n".join(found)
