@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -54,6 +55,19 @@ def test_ranks_that_mpi_does_not_know() -> None:
     assert "the launcher started 2 ranks (WORLD_SIZE), but mpi4py, with Open MPI" in ended.output
     assert "sees a world of 1" in ended.output
     assert "set MPI4PY_LIBMPI" in ended.output
+
+
+def test_no_mpi_library() -> None:
+    program = "import cloudtrain.distributed.numpy as hvd; hvd.init(backend='mpi')"
+    ended = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "MPI4PY_LIBMPI": "/nowhere/libmpi.so"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "InvalidArgument: backend 'mpi' needs mpi4py, which cannot be imported" in ended.stderr
+    assert "set MPI4PY_LIBMPI" in ended.stderr
 
 
 @pytest.mark.parametrize("way", MPI_WAYS)

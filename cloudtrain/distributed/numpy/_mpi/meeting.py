@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 
 import numpy as np
+from mpi4py import MPI
 
 from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine
@@ -16,14 +17,6 @@ from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed._launchers import spoken
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.world import World
-
-try:
-    from mpi4py import MPI
-except (ImportError, RuntimeError) as error:
-    raise InvalidArgument(
-        f"backend 'mpi' needs mpi4py, which cannot be imported: {error}",
-        hint="pip install mpi4py; where it finds no MPI library, set MPI4PY_LIBMPI to your libmpi.so.",
-    ) from error
 
 POLL_SECONDS = 0.002
 WORD_BYTES = 512
