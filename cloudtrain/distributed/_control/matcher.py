@@ -122,10 +122,12 @@ class Matcher:
         elif request.kind == REMOVE_SET:
             self._sets.pop(request.equal["process set"], None)
         payloads = [entry.requests[r].payload if r in entry.requests else None for r in members]
-        result = None
+        verdict = Verdict(*key, own=own)
         if all(entry.requests[r].payload is not None for r in entry.requests):
-            result = self._combine(request, own, payloads)
-        verdict = Verdict(*key, own=own, payload=result)
+            try:
+                verdict = replace(verdict, payload=self._combine(request, own, payloads))
+            except Exception as error:  # whatever it is, no rank may wait for a result that will not come
+                verdict = replace(verdict, error=f"{request.label}: {error!r}")
         return [
             (rank, replace(verdict, request=request) if rank in standing_in else verdict) for rank in members
         ]

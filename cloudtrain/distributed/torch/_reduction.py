@@ -35,7 +35,7 @@ _BACKEND_OPS = {
     Max: dist.ReduceOp.MAX,
     Product: dist.ReduceOp.PRODUCT,
 }
-_WIRE_TYPES = {torch.int16: torch.int32}
+_WIRE_TYPES = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 """Types that no backend reduces, and what they travel as."""
 
 
