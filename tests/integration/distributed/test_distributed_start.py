@@ -22,7 +22,7 @@ def test_no_variables_is_one_rank_without_a_group() -> None:
     assert lines(run_ranks("_starts.py", 1, "together")) == ["0 1 0 1 0 1 0 False False"]
 
 
-@pytest.mark.parametrize("way", ["together", "again"])
+@pytest.mark.parametrize("way", ["together", "again", "comm"])
 def test_two_ranks(way: str) -> None:
     assert lines(run_ranks("_starts.py", 2, way)) == [
         "0 2 0 2 0 1 1 False False",
@@ -47,6 +47,36 @@ def test_a_group_that_the_script_made_is_used_and_kept() -> None:
         "0 2 0 2 0 1 1 False True",
         "1 2 1 2 0 1 1 False True",
     ]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("OMPI_COMM_WORLD_{}", "OMPI_COMM_WORLD_LOCAL_{}"),
+        ("PMI_{}", ""),
+        ("HOROVOD_{}", "HOROVOD_LOCAL_{}"),
+    ],
+    ids=["Open MPI", "MPICH", "horovodrun"],
+)
+def test_ranks_of_one_host_that_are_not_told_where_rank_0_listens(names: tuple[str, str]) -> None:
+    """They have the same parent, this process."""
+    of_all, of_host = names
+    environments = []
+    for rank in range(2):
+        told = {of_all.format("RANK"): f"{rank}", of_all.format("SIZE"): "2"}
+        local = {of_host.format("RANK"): f"{rank}", of_host.format("SIZE"): "2"} if of_host else {}
+        mpich = {"MPI_LOCALRANKID": f"{rank}", "MPI_LOCALNRANKS": "2"}
+        environments.append({**told, **(local or mpich)})
+    assert lines(run_each("_starts.py", environments, "together")) == [
+        "0 2 0 2 0 1 1 False False",
+        "1 2 1 2 0 1 1 False False",
+    ]
+
+
+def test_a_list_of_some_ranks() -> None:
+    for ended in run_ranks("_starts.py", 2, "part of comm"):
+        assert ended.returncode == 3
+        assert ended.stdout.startswith("InvalidArgument: comm=[0]: a job of 2 ranks is joined by all of them")
 
 
 def test_under_torchrun() -> None:

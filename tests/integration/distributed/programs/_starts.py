@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -13,8 +14,9 @@ from cloudtrain.errors import CloudtrainError
 
 def main(way: str) -> None:
     start = 5 if way == "alone" else 60
+    ways = {"again": again, "own group": own_group, "comm": comm, "part of comm": part_of_comm}
     try:
-        {"again": again, "own group": own_group}.get(way, lambda: hvd.init(start_timeout=start))()
+        ways.get(way, lambda: hvd.init(start_timeout=start))()
     except CloudtrainError as error:
         print(f"{type(error).__name__}: {error}")
         sys.exit(3)
@@ -32,14 +34,39 @@ def again() -> None:
     for _ in range(3):
         hvd.init()
         hvd.init()
+        assert hvd.is_homogeneous()
         hvd.barrier()
+        kept = hvd.allreduce_async(torch.ones(1), name="kept")
+        kept.wait()
         hvd.shutdown()
+        hvd.shutdown()
+        try:
+            hvd.allreduce(torch.ones(1))
+        except ValueError as error:
+            assert "has not been initialized" in str(error)
+        else:
+            raise AssertionError("a collective after shutdown")
     hvd.init()
 
 
 def own_group() -> None:
+    """With what the script wants of its group, which goes on meanwhile, and does so after shutdown."""
     dist.init_process_group("gloo")
+    for _ in range(2):
+        hvd.init()
+        tensor = torch.ones(1)
+        dist.all_reduce(tensor)
+        assert tensor.item() == hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
+        hvd.shutdown()
     hvd.init()
+
+
+def comm() -> None:
+    hvd.init(comm=list(range(int(os.environ.get("WORLD_SIZE", 1)))), start_timeout=60)
+
+
+def part_of_comm() -> None:
+    hvd.init(comm=[0], start_timeout=60)
 
 
 if __name__ == "__main__":

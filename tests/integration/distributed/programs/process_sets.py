@@ -126,22 +126,6 @@ def case_sets_that_cannot_be() -> None:
         hvd.remove_process_set(added)
 
 
-def case_the_ranks_add_different_sets() -> None:
-    """Sets are made by all ranks: one that a rank does not make is waited for until it has made it too."""
-    if hvd.size() < 3:
-        return
-    wanted = [[0, 1], [1, 2]]
-    added = {}
-    for ranks in wanted if hvd.rank() else wanted[:1]:
-        added[tuple(ranks)] = hvd.add_process_set(ranks)
-        if hvd.rank() == 0:
-            added[tuple(wanted[1])] = hvd.add_process_set(wanted[1])
-    total = hvd.allgather_object(sorted((ranks, known.process_set_id) for ranks, known in added.items()))
-    assert all(told == total[0] for told in total), total
-    for ranks in wanted:
-        hvd.remove_process_set(added[tuple(ranks)])
-
-
 def case_every_collective_inside() -> None:
     if hvd.size() < 3:
         return
