@@ -16,6 +16,8 @@ PART = 8 << 20
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 10.0
 """Seconds. With the three attempts of botocore, a server that hangs is given up after half a minute."""
+READ_ATTEMPTS = 3
+"""botocore repeats a request, but not the reading of a body that breaks off."""
 CONNECTIONS = 32
 
 
@@ -24,6 +26,11 @@ class Connection:
     """What the threads of a process share to talk to one S3 service."""
 
     client: S3Client
+    writer: S3Client
+    """For bodies whose SHA-256 goes along as ``x-amz-checksum-sha256``.
+
+    That header is signed and the service checks the body against it: signing the body too would hash it twice.
+    """
     transfers: TransferManager
     """Moves large objects, in several parts at a time."""
 
@@ -59,7 +66,9 @@ def _connect(creating: bool) -> Connection:
     config = Config(
         connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, max_pool_connections=CONNECTIONS
     )
-    client = boto3.Session().client("s3", config=config)
+    session = boto3.Session()
+    client = session.client("s3", config=config)
+    writer = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
     if creating:
         # s3transfer refuses the argument IfNoneMatch (0.19), so it is added where botocore takes arguments.
         client.meta.events.register("provide-client-params.s3.CompleteMultipartUpload", _if_none_match)
@@ -72,7 +81,7 @@ def _connect(creating: bool) -> Connection:
         max_concurrency=CONNECTIONS // 2,
         preferred_transfer_client="auto" if native else "classic",
     )
-    return Connection(client, create_transfer_manager(client, transfer))
+    return Connection(client, writer, create_transfer_manager(client, transfer))
 
 
 def _is_aws(client: S3Client) -> bool:

@@ -19,13 +19,22 @@ def is_temporary(name: str) -> bool:
 @contextlib.contextmanager
 def temporary_beside(path: Path) -> Iterator[Path]:
     """A free name in the folder of ``path``, which is made; whatever is left under that name is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     temporary = path.with_name(TEMPORARY + os.urandom(8).hex())
     try:
         yield temporary
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
+
+
+def make_folder(folder: Path) -> None:
+    """Make ``folder`` and those above it that are missing, each on the disk before what goes into it."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync(folder.parent)
 
 
 def write_file(path: Path, data: bytes) -> None:

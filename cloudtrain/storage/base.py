@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Protocol
+from typing import BinaryIO, Callable, Protocol, Union
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just moved, which is negative where a part is moved again.
 
 Calls may come from several threads. An exception ends the transfer.
 """
+
+Data = Union[bytes, Sequence[memoryview]]
+"""What can be written: bytes, or the pieces of one object in their order, which are not copied."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,18 @@ class Store(Protocol):
         """The whole object. Raises NotFound."""
         ...
 
-    def write(self, key: str, data: bytes) -> None:
-        """Put ``data`` at ``key``, over what is there."""
+    def open(self, key: str) -> BinaryIO:
+        """The object as a stream to read from its beginning to its end. Raises NotFound.
+
+        Its methods raise the errors of `cloudtrain.errors` too.
+        """
+        ...
+
+    def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
+        """Put ``data`` at ``key``, over what is there.
+
+        A caller that knows the SHA-256 digest of the data spares a store that sends one its own.
+        """
         ...
 
     def create(self, key: str, data: bytes) -> bool:

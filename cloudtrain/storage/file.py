@@ -11,7 +11,7 @@ from typing import BinaryIO
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import sync, temporary_beside
-from cloudtrain.storage.base import Entry, Progress
+from cloudtrain.storage.base import Data, Entry, Progress
 from cloudtrain.storage.uri import check_key, join_uri
 
 CHUNK = 1 << 20
@@ -32,7 +32,11 @@ class FileStore:
         with file_errors(self._uri(key)):
             return self._path(key).read_bytes()
 
-    def write(self, key: str, data: bytes) -> None:
+    def open(self, key: str) -> BinaryIO:
+        with file_errors(self._uri(key)):
+            return open(self._path(key), "rb")
+
+    def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
         self._put(key, data, only_if_absent=False)
 
     def create(self, key: str, data: bytes) -> bool:
@@ -71,10 +75,11 @@ class FileStore:
             _copy(source, temporary, progress)
             return _publish(temporary, target, if_absent)
 
-    def _put(self, key: str, data: bytes, only_if_absent: bool) -> bool:
+    def _put(self, key: str, data: Data, only_if_absent: bool) -> bool:
         target = self._path(key)
         with file_errors(self._uri(key)), temporary_beside(target) as temporary:
-            temporary.write_bytes(data)
+            with open(temporary, "wb") as file:
+                file.writelines([data] if isinstance(data, bytes) else data)
             return _publish(temporary, target, only_if_absent)
 
     def _path(self, key: str) -> Path:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import io
 import math
 import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloudtrain.errors import Unreachable
-from cloudtrain.storage._client import PART, connection
+from cloudtrain.storage._client import PART, READ_ATTEMPTS, connection
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
 from cloudtrain.storage._errors import from_response, s3_errors
+from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_beside
-from cloudtrain.storage.base import Entry, Progress
+from cloudtrain.storage.base import Data, Entry, Progress
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
 if TYPE_CHECKING:
@@ -23,8 +26,8 @@ if TYPE_CHECKING:
 
 DELETE_BATCH = 1000
 """Keys of one DeleteObjects request, at the most (Amazon S3 API Reference)."""
-READ_ATTEMPTS = 3
-"""botocore repeats a request, but not the reading of a body that breaks off."""
+BUFFER = 1 << 20
+"""Bytes that are read ahead of small reads; larger reads pass it by."""
 
 
 class _Larger(Exception):
@@ -46,9 +49,18 @@ class S3Store:
         with s3_errors(self._uri(key)):
             return self._read(key)
 
-    def write(self, key: str, data: bytes) -> None:
+    def open(self, key: str) -> BinaryIO:
         with s3_errors(self._uri(key)):
-            connection().client.put_object(**self._object(key), Body=data)
+            return io.BufferedReader(ObjectStream(self._uri(key), **self._object(key)), BUFFER)
+
+    def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
+        body: Any = data if isinstance(data, bytes) else Body(data)
+        with s3_errors(self._uri(key)):
+            if sha256 is None:
+                connection().client.put_object(**self._object(key), Body=body)
+            else:
+                checksum = base64.b64encode(sha256).decode()
+                connection().writer.put_object(**self._object(key), Body=body, ChecksumSHA256=checksum)
 
     def create(self, key: str, data: bytes) -> bool:
         from botocore.exceptions import ClientError

@@ -1,0 +1,115 @@
+"""The bodies of S3 requests and answers as streams, without copies of the whole."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+from cloudtrain.storage._client import READ_ATTEMPTS, connection
+from cloudtrain.storage._errors import s3_errors
+
+BLOCK = 1 << 20
+"""Bytes that go to the socket at a time: the HTTP client asks for 16 KiB, which costs a call each."""
+
+
+class Body:
+    """The pieces of one object as the file that botocore sends; a repeated request reads it again."""
+
+    def __init__(self, pieces: Sequence[memoryview]) -> None:
+        self._pieces = pieces
+        self._ends = list(accumulate(piece.nbytes for piece in pieces))
+        self._position = 0
+        self._piece = 0
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self)}[whence]
+        self._position, self._piece = base + offset, 0
+        return self._position
+
+    def read(self, size: int = -1) -> bytes | memoryview:
+        """The next block. Of a large piece it is a view, and as large as is good: ``size`` is only a wish."""
+        while self._piece < len(self._pieces) and self._ends[self._piece] <= self._position:
+            self._piece += 1
+        if self._piece == len(self._pieces):
+            return b""
+        rest = self._rest()
+        if rest.nbytes >= BLOCK:
+            block: bytes | memoryview = rest[:BLOCK]
+        else:
+            block = self._joined()
+        self._position += len(block)
+        return block
+
+    def _rest(self) -> memoryview:
+        piece = self._pieces[self._piece]
+        return piece[piece.nbytes - (self._ends[self._piece] - self._position) :]
+
+    def _joined(self) -> bytes:
+        """Small pieces, up to about one block."""
+        parts = [self._rest()]
+        size = parts[0].nbytes
+        for piece in self._pieces[self._piece + 1 :]:
+            if size + piece.nbytes > BLOCK:
+                break
+            parts.append(piece)
+            size += piece.nbytes
+        return b"".join(parts)
+
+
+class ObjectStream(io.RawIOBase):
+    """An object of S3, read from its beginning to its end.
+
+    Where the connection breaks it goes on at that byte, unless the object has been replaced meanwhile.
+    """
+
+    def __init__(self, uri: str, **where: str) -> None:
+        super().__init__()
+        self._uri = uri
+        self._where = where
+        self._position = 0
+        self._attempt = 1
+        found = connection().client.get_object(**where)  # type: ignore[arg-type]
+        self._body: Any = found["Body"]
+        self._etag = found["ETag"]
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        from botocore.exceptions import HTTPClientError, IncompleteReadError
+
+        with s3_errors(self._uri):
+            while True:
+                try:
+                    data = self._body.read(len(buffer))
+                    break
+                except (HTTPClientError, IncompleteReadError):
+                    if self._attempt == READ_ATTEMPTS:
+                        raise
+                    self._attempt += 1
+                    self._reopen()
+        buffer[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._body.close()
+        super().close()
+
+    def _reopen(self) -> None:
+        self._body.close()
+        found = connection().client.get_object(
+            **self._where,  # type: ignore[arg-type]
+            Range=f"bytes={self._position}-",
+            IfMatch=self._etag,
+        )
+        self._body = found["Body"]
