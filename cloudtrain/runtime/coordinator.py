@@ -92,6 +92,8 @@ class Coordinator:
         self._next_beat = 0.0
         self._said = ""
         self._started = self._finishing = False
+        self._leaving = False
+        """Whether a rank leaves because of a preemption: that others fail without it is no cause."""
         self._leave_by: float | None = None
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
@@ -140,7 +142,7 @@ class Coordinator:
             try:
                 message = json.loads(line)
                 self._handle(member, message)
-            except (ValueError, LookupError, TypeError):
+            except (ValueError, LookupError, TypeError, RecursionError):
                 self._leave(member)  # not one of ours
                 return
 
@@ -163,7 +165,7 @@ class Coordinator:
             member.state = kind
             if kind == "ready" and member.host == self._hosts[0]:
                 self._start["horovod"] = message.get("horovod")  # the leader decides for all
-        elif kind == "failed":
+        elif kind == "failed" and not self._leaving:
             report = FailureReport.from_dict(message["report"])
             if report.failure_class == FailureClass.HANG and not self._failures:
                 self._tell({"type": "dump"})
@@ -171,8 +173,15 @@ class Coordinator:
             self._fail(report)
         elif kind == "stacks":
             self._stacks[member.host] = message["text"]
+        elif kind == "noticed":
+            self._tell({**message, "type": "notice"})
         elif kind == "stopping":
             self._say({"type": "stop"})
+        elif kind == "leaving":
+            self._leaving, self._decide_at = True, None
+            self._say({"type": "stop"})
+        elif kind == "left":
+            self._tell({"type": "leave"})
 
     def _admit(self, member: _Member, message: Message) -> None:
         host = message["host"]

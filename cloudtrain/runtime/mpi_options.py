@@ -54,7 +54,7 @@ def parse(text: str) -> list[str]:
     options: list[str] = []
     rest = iter(words)
     for word in rest:
-        if _plain(word) in JOBS_OWN:
+        if _plain(word.partition("=")[0]) in JOBS_OWN:
             raise InvalidJob(
                 f"custom_mpi_options: {word} is not for it to say",
                 hint="Use instance_count and processes_per_host.",

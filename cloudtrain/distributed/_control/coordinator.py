@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from cloudtrain.distributed._control.forks import close_in_children
 from cloudtrain.distributed._control.matcher import Answer, Combine, Matcher
 from cloudtrain.distributed._control.messages import (
     Request,
@@ -25,6 +26,8 @@ from cloudtrain.distributed._control.pump import TICK_SECONDS, Pump
 
 ASK_SECONDS = 2.0
 """How long ranks may take to say where they are."""
+HELLO_BYTES = 1024
+"""The most that anybody may send before it is known to be a rank."""
 BYE, LOST, WHERE, HERE, PLACES = "bye", "lost", "where", "here", "places"
 
 
@@ -34,7 +37,7 @@ class _Member:
 
     connection: socket.socket
     rank: int | None = None
-    unpacker: Unpacker = field(default_factory=Unpacker)
+    unpacker: Unpacker = field(default_factory=lambda: Unpacker(HELLO_BYTES))
 
     def send(self, data: bytes) -> None:
         # a rank that is gone is noticed by the end of its stream
@@ -88,6 +91,7 @@ class Coordinator:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._last_tick = time.monotonic()
+        close_in_children(self)
         self._pump = Pump(self._turn, "cloudtrain-coordinator")
 
     # -- rank 0's own calls
@@ -115,6 +119,11 @@ class Coordinator:
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
         self._wake_writer.close()
+
+    def forsake(self) -> None:
+        """Close the connections without a word: in a child that was forked, where they are not its own."""
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
 
     def drive(self, over: Callable[[], bool], deadline: float) -> bool:
         """See `Pump.drive`."""
@@ -153,8 +162,10 @@ class Coordinator:
                 for kind, content, payload in member.unpacker.feed(data):
                     if not self._handle(member, kind, content, payload):
                         return False
-            except (ValueError, TypeError, KeyError, IndexError):
-                return False  # not one of ours
+            except Exception as error:  # not one of ours; or else its own fault, and not that of the others
+                if member.rank is not None:
+                    self._lost(member.rank, f"has sent what cannot be understood: {error!r}")
+                return False
         return True
 
     def _handle(self, member: _Member, kind: str, content: Any, payload: bytes | None) -> bool:
@@ -164,6 +175,7 @@ class Coordinator:
                 return False
             member.rank = rank
             self._members[rank] = member
+            member.unpacker.limit = None
         elif kind == "request":
             request = unpack_request(content, payload)
             self._answer(self._matcher.announce(member.rank, request, time.monotonic()))

@@ -8,7 +8,7 @@ import time
 from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed._control.launches import Launches
-from cloudtrain.distributed._control.messages import JOIN, Request, Verdict
+from cloudtrain.distributed._control.messages import GLOBAL, JOIN, Request, Verdict
 from cloudtrain.distributed._control.pump import REST_SECONDS
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 
@@ -17,6 +17,8 @@ CYCLE_SECONDS = 0.001
 HELD_SECONDS = 0.05
 """How long a name is taken by an operation that nobody has waited for yet, even if it is done: whether giving the
 name twice is an error must not depend on how fast the other ranks are."""
+MOST_HELD = 1000
+"""How many such names are kept before old ones are looked for."""
 JOIN_SECONDS = 0.005
 """How often a rank that has joined looks for what the others have launched."""
 GRACE_SECONDS = 15.0
@@ -82,10 +84,8 @@ class Pending:
             self._begun.release()
         return self.started is None
 
-    def wait(self, timeout: float) -> Any:
-        """What ``start`` gave, once it has run. Raises what went wrong before or in it."""
-        if self.started is not None and not self._begun.acquire(timeout=timeout):
-            raise CollectiveError(f"{self.request.label}: no answer from rank 0 within {timeout:g} s")
+    def result(self) -> Any:
+        """What ``start`` gave, once it is `settled`. Raises what went wrong before or in it."""
         if self.error is not None:
             raise self.error
         return self.work
@@ -132,7 +132,7 @@ class Engine:
         pending = self.submit(request, verdicts.append)
         while not pending.over(JOIN_SECONDS):
             take_part()
-        pending.wait(0.0)
+        pending.result()
         last, counts = verdicts[0].own
         # What went on without this rank had numbers for names: go on where that ended.
         for set_id, number in counts:
@@ -151,28 +151,48 @@ class Engine:
                 f"{request.label}: another {request.kind} of that name is under way",
                 hint="Wait for it (synchronize), or give each tensor a name of its own.",
             )
-        self.channel.announce(request)
+        try:
+            self.channel.announce(request)
+        except BaseException:
+            self._pending.pop(key, None)
+            raise
+        if 0 in self.lost:  # since we have asked above
+            self.lose(0, self.lost[0])
         return pending
 
     def wait(self, pending: Pending) -> Any:
-        """See `Pending.wait`."""
-        try:
-            deadline = time.monotonic() + self._timeout
-            while not pending.settled and time.monotonic() < deadline:
-                if not self.channel.drive(lambda: pending.settled, deadline):
-                    pending.over(REST_SECONDS)
-            return pending.wait(0.0)
-        finally:
-            self._done.pop((pending.request.set_id, pending.request.key), None)
+        """What the start of the operation gave, once all ranks have come. Raises what went wrong before or in it."""
+        deadline = time.monotonic() + self._timeout
+        while not pending.settled and time.monotonic() < deadline:
+            if not self.channel.drive(lambda: pending.settled, deadline):
+                pending.over(REST_SECONDS)
+        if not pending.settled:
+            error = f"{pending.request.label}: no answer from rank 0 within {self._timeout:g} s"
+            self.deliver(Verdict(pending.request.set_id, pending.request.key, error))
+        self.release(pending)
+        return pending.result()
+
+    def release(self, pending: Pending) -> None:
+        """The script knows that the operation is over: its name may be used again."""
+        self._done.pop((pending.request.set_id, pending.request.key), None)
 
     def deliver(self, verdict: Verdict) -> None:
         pending = self._pending.pop((verdict.set_id, verdict.key), None)
         if pending is not None:
             if pending.request.named:
-                self._done[verdict.set_id, verdict.key] = pending.asked_at
+                self._hold(verdict, pending.asked_at)
             pending.settle(verdict)
-        elif verdict.request is not None:
-            self._stand_in(verdict)
+        elif verdict.request is not None and not verdict.error:
+            try:
+                self._stand_in(verdict)
+            except Exception as error:  # nobody waits for it but the join
+                self.deliver(Verdict(GLOBAL, JOIN, f"join: {verdict.request.label}: {error}"))
+
+    def _hold(self, verdict: Verdict, asked_at: float) -> None:
+        if len(self._done) > MOST_HELD:
+            over = time.monotonic() - HELD_SECONDS
+            self._done = {key: asked for key, asked in self._done.items() if asked > over}
+        self._done[verdict.set_id, verdict.key] = asked_at
 
     def lose(self, rank: int, why: str) -> None:
         """A rank is gone. If it is rank 0, nothing can be agreed on any more."""

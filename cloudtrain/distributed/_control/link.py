@@ -9,6 +9,7 @@ import threading
 from typing import Any, Callable
 
 from cloudtrain.distributed._control.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, WHERE
+from cloudtrain.distributed._control.forks import close_in_children
 from cloudtrain.distributed._control.messages import (
     Request,
     Unpacker,
@@ -51,10 +52,15 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
         self._send(pack("hello", [rank, token]))
+        close_in_children(self)
         self._pump = Pump(self._turn, "cloudtrain-link")
 
     def announce(self, request: Request) -> None:
         self._send(pack_request(request))
+
+    def forsake(self) -> None:
+        """Close the connection without a word: in a child that was forked, where it is not its own."""
+        self._connection.close()
 
     def drive(self, over: Callable[[], bool], deadline: float) -> bool:
         """See `Pump.drive`."""
@@ -86,8 +92,9 @@ class Link:
         """Handle what the coordinator says; False once it says nothing more."""
         if not self._poll.poll(timeout * 1000):
             return True
+        why = "has shut down" if self._bye else "has died: its connection is closed"
         data = b""
-        with contextlib.suppress(OSError, ValueError):
+        try:
             data = self._connection.recv(1 << 18)
             for kind, content, payload in self._unpacker.feed(data):
                 if kind == "verdict":
@@ -101,6 +108,10 @@ class Link:
                     self._answered.set()
                 elif kind == BYE:
                     self._bye = True
+        except OSError:
+            data = b""
+        except Exception as error:
+            data, why = b"", f"has said what cannot be understood: {error!r}"
         if not data and not self._closing:
-            self._lose(0, "has shut down" if self._bye else "has died: its connection is closed")
+            self._lose(0, why)
         return bool(data)

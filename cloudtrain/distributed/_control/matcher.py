@@ -113,6 +113,7 @@ class Matcher:
     ) -> list[Answer]:
         del self._entries[key]
         request = entry.some
+        ended: list[Answer] = []
         own: list[Any] = [entry.requests[r].own if r in entry.requests else None for r in members]
         if request.kind == JOIN:
             own = [list(self._joined)[-1], [count for counts in own for count in counts]]
@@ -120,7 +121,10 @@ class Matcher:
         elif request.kind == ADD_SET:
             own = [self._add(request.equal["ranks"])]
         elif request.kind == REMOVE_SET:
-            self._sets.pop(request.equal["process set"], None)
+            removed = request.equal["process set"]
+            waiting = [key for key in self._entries if key[0] == removed]
+            ended = [answer for key in waiting for answer in self._end(key, "its process set was removed")]
+            self._sets.pop(removed, None)
         payloads = [entry.requests[r].payload if r in entry.requests else None for r in members]
         verdict = Verdict(*key, own=own)
         if all(entry.requests[r].payload is not None for r in entry.requests):
@@ -128,7 +132,7 @@ class Matcher:
                 verdict = replace(verdict, payload=self._combine(request, own, payloads))
             except Exception as error:  # whatever it is, no rank may wait for a result that will not come
                 verdict = replace(verdict, error=f"{request.label}: {error!r}")
-        return [
+        return ended + [
             (rank, replace(verdict, request=request) if rank in standing_in else verdict) for rank in members
         ]
 
@@ -142,6 +146,9 @@ class Matcher:
 
     def _end(self, key: tuple[int, str], error: str) -> list[Answer]:
         entry = self._entries.pop(key)
+        if entry.some.kind == JOIN:
+            for rank in entry.requests:
+                self._joined.pop(rank, None)
         verdict = Verdict(*key, error=f"{entry.some.label}: {error}")
         return [(rank, verdict) for rank in entry.requests]
 

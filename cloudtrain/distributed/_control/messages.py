@@ -67,9 +67,14 @@ def pack(kind: str, content: Any, payload: bytes | None = None) -> bytes:
 
 
 class Unpacker:
-    """Messages from a stream of bytes."""
+    """Messages from a stream of bytes.
 
-    def __init__(self) -> None:
+    Args:
+        limit: bytes of the longest message that is taken; None for no limit.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
@@ -78,6 +83,8 @@ class Unpacker:
         while len(self._buffer) >= _HEADER.size:
             text_length, payload_length = _HEADER.unpack_from(self._buffer)
             end = _HEADER.size + text_length + payload_length
+            if self.limit is not None and end > self.limit:
+                raise ValueError("the message is too long")
             if len(self._buffer) < end:
                 return
             kind, content, has_payload = json.loads(self._buffer[_HEADER.size : _HEADER.size + text_length])

@@ -33,7 +33,7 @@ class Pump:
 
     def drive(self, over: Callable[[], bool], deadline: float) -> bool:
         """Read in this thread until ``over()`` or until ``deadline``; False at once if another thread does."""
-        if not self._turning.acquire(blocking=False):
+        if not self._going or not self._turning.acquire(blocking=False):
             self._last_driven = (
                 time.monotonic()
             )  # whoever reads now rests after that: next time it is our turn

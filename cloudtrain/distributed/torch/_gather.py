@@ -109,6 +109,8 @@ class _Part:
     def result(self) -> Tensor:
         assert self.total is not None
         if self._chunks:
+            if self.total.is_cuda:
+                self._chunks[0].record_stream(torch.cuda.current_stream(self.total.device))
             arrived = zip(self._chunks, self.rows)
             torch.cat([chunk[: n * self._row_bytes] for chunk, n in arrived], out=as_bytes(self.total))
         if self.total.is_cuda:

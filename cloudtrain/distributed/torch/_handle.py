@@ -43,7 +43,9 @@ class Handle:
         if isinstance(work, Pending):
             if not work.begun:
                 return False
-            work = work.work
+            begun, work = work, work.work
+            if work is None or work.is_completed():
+                _session.current().engine.release(begun)
         return work is None or bool(work.is_completed())
 
     def wait(self) -> Any:

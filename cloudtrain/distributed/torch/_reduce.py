@@ -12,6 +12,7 @@ from torch import Tensor
 from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._handle import Handle, Works, reported
 from cloudtrain.distributed.torch._operation import (
@@ -39,12 +40,15 @@ def reduce_tensors(
     in_place: bool,
 ) -> Handle:
     """Start to reduce ``tensors`` over the ranks of the set as one operation; its result is their list."""
+    _check(tensors, op)
+    prescale, postscale, divisor = float(prescale), float(postscale), 1
+    if op == Average:
+        divisor = process_set.size()
     wires = _wires(tensors, prescale, keep=not in_place)
     flats = _Flats(wires)
 
     def finish() -> list[Tensor]:
         flats.split()
-        divisor = process_set.size() if op == Average else 1
         for wire in wires:
             scale_(wire, postscale, divisor)
         if not in_place:
@@ -58,13 +62,14 @@ def reduce_tensors(
         raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
     if alone(process_set):
         return Handle("allreduce", None, finish)
+    session, members = _session.current(), process_set.members()
 
     if promised():
         return _without_asking(flats.join(), op, name, process_set).then(lambda _: finish())
 
     def launch(group: Any, _: Verdict) -> Any:
         if op == Adasum:
-            return adasum_(wires, group, process_set.members())
+            return session.in_turn(lambda: adasum_(wires, group, members))
         return Works([dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats.join()])
 
     def arrived(verdict: Verdict) -> None:
@@ -108,6 +113,9 @@ def scatter_tensors(
         raise CollectiveError(f"reducescatter takes Average or Sum, not {op.name}")
     if any(tensor.dim() == 0 for tensor in tensors):
         raise InvalidArgument("reducescatter needs tensors with a first dimension, which it divides")
+    _check(tensors, op)
+    prescale, postscale = float(prescale), float(postscale)
+    rank, size = process_set.rank(), process_set.size()
     wires = _wires(tensors, prescale, keep=True)
     flats = _Flats(wires)
 
@@ -115,9 +123,9 @@ def scatter_tensors(
         flats.split()
         shares = []
         for tensor, wire in zip(tensors, wires):
-            start, rows = share(wire.shape[0], process_set.rank(), process_set.size())
+            start, rows = share(wire.shape[0], rank, size)
             own = wire.narrow(0, start, rows).clone()
-            scale_(own, postscale, process_set.size() if op == Average else 1)
+            scale_(own, postscale, size if op == Average else 1)
             shares.append(own.to(tensor.dtype))
         return shares
 
@@ -136,6 +144,22 @@ def share(rows: int, rank: int, size: int) -> tuple[int, int]:
     """The first row and the number of rows that a rank gets; the first ranks get one more if need be."""
     each, rest = divmod(rows, size)
     return rank * each + min(rank, rest), each + (rank < rest)
+
+
+def _check(tensors: Sequence[Any], op: ReduceOp) -> None:
+    """Raises InvalidArgument for what cannot be reduced."""
+    for tensor in tensors:
+        if not isinstance(tensor, Tensor):
+            raise InvalidArgument(f"a {type(tensor).__name__} is no tensor", hint="Use torch.as_tensor.")
+        if tensor.layout != torch.strided:
+            raise InvalidArgument(
+                f"a tensor of layout {tensor.layout} cannot be reduced as it is",
+                hint="Use sparse_allreduce_async, or to_dense().",
+            )
+        if tensor.dtype == torch.bool and op == Average:
+            raise InvalidArgument("booleans have no average", hint="Use op=Sum, Max (any) or Min (all).")
+        if tensor.is_complex() and op not in (Average, ReduceOp.Sum):
+            raise InvalidArgument(f"complex numbers cannot be reduced by {op.name}", hint="Average or Sum.")
 
 
 def _wires(tensors: Sequence[Tensor], prescale: float, *, keep: bool) -> list[Tensor]:
@@ -195,5 +219,7 @@ class _Flats:
         for wire in self._wires:
             flat, offset = self._flats.get(wire.dtype), offsets.get(wire.dtype, 0)
             if flat is not None:
+                if flat.is_cuda:  # made on another stream
+                    flat.record_stream(torch.cuda.current_stream(flat.device))
                 wire.view(-1).copy_(flat[offset : offset + wire.numel()])
                 offsets[wire.dtype] = offset + wire.numel()

@@ -52,6 +52,9 @@ class Reduction:
         return 1.0 / self.predivide, self.predivide / self.process_set.size()
 
 
+_alive: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
+
+
 class GradientReducer:
     """Hooks parameters, fills buckets, launches them in a fixed order, waits for them.
 
@@ -76,6 +79,7 @@ class GradientReducer:
         self._passes = passes
         self._reduction = reduction
         self._slots: dict[Tensor, Slot] = {}
+        _alive.add(self)
         """In the order in which gradients are expected."""
         self._launched = 0
         self._begin()
@@ -146,6 +150,7 @@ class GradientReducer:
             if not slot.taken:
                 self._send_off(slot)
         self._place()
+        self._launch_full()
         for bucket in self._buckets:
             bucket.finish()
         for slot in self._sparse:
@@ -187,7 +192,8 @@ class GradientReducer:
             self._launch_sparse(slot)
         elif slot.bucket is not None:
             slot.bucket.fill(slot, self._prescale)
-            self._launch_full()
+            if self._alone():
+                self._launch_full()
 
     def _place(self) -> None:
         """Find places for the slots that have none, and send off their gradients."""
@@ -218,7 +224,17 @@ class GradientReducer:
             if sparse_dim:
                 self._sparse[slot] = sparse_dim
 
+    def _alone(self) -> bool:
+        """Whether no other optimizer sends gradients among the same ranks.
+
+        Otherwise only the order of steps is sure to be the same on all ranks: which of two models gets its
+        gradients first may depend on the data.
+        """
+        own = self._reduction.process_set
+        return all(other is self or other._reduction.process_set != own for other in _alive)
+
     def _launch_full(self) -> None:
+        """Send off the buckets that are full, in their order."""
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
             bucket = self._buckets[self._launched]
             group = group_of(self._reduction.process_set)

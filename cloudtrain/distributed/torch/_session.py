@@ -6,10 +6,11 @@ import atexit
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -18,6 +19,7 @@ from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed._control.messages import GLOBAL
+from cloudtrain.distributed._launchers import spoken
 from cloudtrain.distributed._master import located
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.process_set import ProcessSet
@@ -47,9 +49,13 @@ class Session:
     engine: Engine
     timeout: float
     """Seconds that one collective may take."""
+    device: torch.device
+    """Where collectives run that no tensor has a say in; torch's current device is another in each thread."""
     groups: dict[int, Groups] = field(default_factory=dict)
     """By process set."""
     sets: list[ProcessSet] = field(default_factory=list)
+    pid: int = field(default_factory=os.getpid)
+    _turns: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-turns"))
 
     @property
     def alone(self) -> bool:
@@ -59,7 +65,7 @@ class Session:
         """Where the group can send small things (shapes, pickles): the CPU if it has a backend for it."""
         if self.alone or "cpu" in dist.get_backend_config():
             return torch.device("cpu")
-        return torch.device("cuda", torch.cuda.current_device())
+        return self.device
 
     def set_id(self, process_set: ProcessSet) -> int:
         """Raises InvalidArgument where this rank is not in the set, or nobody knows the set."""
@@ -73,6 +79,36 @@ class Session:
         """To be called by all ranks of the world, in the same order."""
         limit = timedelta(seconds=self.timeout)
         return Groups(dist.new_group(ranks, timeout=limit), dist.new_group(ranks, timeout=limit))
+
+    def close_groups(self, set_id: int) -> None:
+        """Forget a process set's groups."""
+        groups = self.groups.pop(set_id)
+        for group in (groups.ordered, groups.negotiated):
+            if group is not dist.GroupMember.NON_GROUP_MEMBER:
+                dist.destroy_process_group(group)
+
+    def in_turn(self, work: Callable[[], None]) -> Turn:
+        """Start what waits for other ranks itself, after all that was started so before."""
+
+        def run() -> None:
+            if self.device.type == "cuda":
+                torch.cuda.set_device(self.device)
+            work()
+
+        return Turn(self._turns.submit(run))
+
+
+class Turn:
+    """Work of `Session.in_turn`, with the methods of ``torch.distributed.Work`` that are needed."""
+
+    def __init__(self, future: Future[None]) -> None:
+        self._future = future
+
+    def is_completed(self) -> bool:
+        return self._future.done()
+
+    def wait(self) -> None:
+        self._future.result()
 
 
 _session: Session | None = None
@@ -119,6 +155,7 @@ def init(
     _init_arguments = {"process_sets": process_sets, "backend": backend, "timeout": timeout}
     owns_group = not dist.is_initialized()
     world = World.from_environ() if owns_group else _world_of_group()
+    sets = _checked(process_sets)
     if comm is not None and (not isinstance(comm, list) or sorted(comm) != list(range(world.size))):
         raise InvalidArgument(
             f"comm={comm!r}: a job of {world.size} ranks is joined by all of them",
@@ -126,8 +163,10 @@ def init(
         )
     start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
     timeout = _timeouts.collective_timeout() if timeout is None else timeout
-    if torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
+    device = torch.device("cpu")
+    if backend != "gloo" and torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
+        device = torch.device("cuda", world.local_rank)
     from cloudtrain.distributed.torch._standing_in import stand_in
 
     if world.size > 1:
@@ -137,17 +176,45 @@ def init(
         if owns_group:
             world = located(world, start_timeout)
             join(world, backend, start_timeout, timeout)
-    session = Session(world, owns_group and world.size > 1, Engine(stand_in, timeout), timeout)
+            world = _placed(world, start_timeout)
+    session = Session(world, owns_group and world.size > 1, Engine(stand_in, timeout), timeout, device)
     if world.size > 1:
         _join_control(session, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
     _session = session
-    if process_sets is not None and process_sets != "dynamic":
-        from cloudtrain.distributed.torch.process_sets import add_process_set
+    from cloudtrain.distributed.torch.process_sets import add_process_set
 
-        for process_set in process_sets:
-            assert isinstance(process_set, ProcessSet), process_sets
+    try:
+        for process_set in sets:
             add_process_set(process_set)
+    except BaseException:
+        shutdown()
+        raise
+
+
+def _checked(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
+    if process_sets is None or process_sets == "dynamic":
+        return []
+    sets: list[Any] = list(process_sets)
+    for process_set in sets:
+        if not isinstance(process_set, ProcessSet):
+            raise InvalidArgument(
+                f"process_sets: {process_set!r} is no ProcessSet",
+                hint="Use init(process_sets=[ProcessSet([0, 1])]).",
+            )
+    return sets
+
+
+def _placed(world: World, start_timeout: float) -> World:
+    """``world`` with this rank's host among the hosts, where the launcher does not tell it (mpirun)."""
+    if spoken(os.environ).cross_rank in os.environ or world.local_size == world.size:
+        return world
+    store = shared_store(world, start_timeout)
+    store.set(f"host/{world.rank}", f"{socket.gethostname()} {world.local_rank}")
+    told = [store.get(f"host/{rank}").decode().split(" ") for rank in range(world.size)]
+    # as in Horovod: among the ranks that are at the same place of their hosts
+    hosts = [host for host, local_rank in told if int(local_rank) == world.local_rank]
+    return replace(world, cross_rank=hosts.index(socket.gethostname()), cross_size=len(hosts))
 
 
 def _join_control(session: Session, start_timeout: float) -> None:
@@ -185,12 +252,13 @@ def shutdown() -> None:
     """Leave the group; ``init`` may follow. A group that the script itself made is left alone."""
     global _session
     session, _session = _session, None
-    if session is None:
-        return
+    if session is None or session.pid != os.getpid():
+        return  # a child that was forked leaves its parent's group alone
     for process_set in [global_process_set, *session.sets]:
         process_set.detach()
     if not session.alone:
         session.engine.close()
+    session._turns.shutdown(wait=False)
     if session.owns_group and dist.is_initialized():
         dist.destroy_process_group()
 

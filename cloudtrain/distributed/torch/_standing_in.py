@@ -48,7 +48,7 @@ def stand_in(verdict: Verdict) -> None:
     if request.kind == ADD_SET:
         session.groups[verdict.own[0]] = session.open_groups(request.equal["ranks"])
     elif request.kind == REMOVE_SET:
-        session.groups.pop(request.equal["process set"])
+        session.close_groups(request.equal["process set"])
     elif request.kind == "allreduce" and verdict.payload is None:
         equal, group = request.equal, session.groups[verdict.set_id].negotiated
         one = isinstance(equal["type"], str)
@@ -63,10 +63,11 @@ def stand_in(verdict: Verdict) -> None:
 def _give_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
     """Adasum looks at each tensor; the others at the whole of a type."""
     op, dtype = ReduceOp[op_name], wire_type(getattr(torch, type_name))
-    device = torch.device(device_type)
+    session = _session.current()
+    device = session.device if device_type == "cuda" else torch.device(device_type)
     if op == Adasum:
         zeros = [torch.zeros(numel, dtype=dtype, device=device) for numel in numels]
-        adasum_(zeros, group, dist.get_process_group_ranks(group))
+        session.in_turn(lambda: adasum_(zeros, group, dist.get_process_group_ranks(group)))
     else:
         dist.all_reduce(
             torch.zeros(sum(numels), dtype=dtype, device=device), backend_op(op), group, async_op=True

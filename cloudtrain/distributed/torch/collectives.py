@@ -216,6 +216,7 @@ def broadcast_async_(
 ) -> Handle:
     """`broadcast_async` in place; ``tensor`` may not be touched before `synchronize`."""
     members = process_set.members() if _session.current() else []
+    root_rank = int(root_rank)
     if root_rank not in members:
         raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
     wire = tensor.detach().contiguous()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch.distributed as dist
-
 from cloudtrain.distributed._control import Request, Verdict
 from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
 from cloudtrain.distributed.errors import InvalidArgument
@@ -47,13 +45,11 @@ def remove_process_set(process_set: ProcessSet) -> bool:
         key = session.engine.key(GLOBAL, REMOVE_SET, str(set_id))
         request = Request(REMOVE_SET, key, equal={"process set": set_id})
 
-        def close(_: Verdict) -> None:
-            groups = session.groups.pop(set_id)
-            for group in (groups.ordered, groups.negotiated):
-                if process_set.included():
-                    dist.destroy_process_group(group)
-
-        Handle(request.label, session.engine.submit(request, close), lambda: None).wait()
+        Handle(
+            request.label,
+            session.engine.submit(request, lambda _: session.close_groups(set_id)),
+            lambda: None,
+        ).wait()
     session.sets.remove(process_set)
     process_set.detach()
     return True

@@ -32,13 +32,14 @@ def sparse_allreduce_async(
         raise InvalidArgument("sparse_allreduce_async needs a sparse COO tensor", hint="Use allreduce.")
     if op not in (Average, Sum):
         raise InvalidArgument(f"op={op!r} is not supported for sparse tensors", hint="Average or Sum.")
+    size = process_set.size()
     compact = tensor.detach().coalesce()
     handle, _ = gather_tensors([compact.indices().t(), compact.values()], name, process_set)
 
     def add_up(gathered: list[Tensor]) -> Tensor:
         indices, values = gathered
         if op == Average:
-            values = values / process_set.size()
+            values = values / size
         return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False).coalesce()
 
     return handle.then(add_up)

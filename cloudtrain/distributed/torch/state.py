@@ -29,6 +29,7 @@ def broadcast_object(
 ) -> Any:
     """The root's ``obj``, pickled; what other ranks give as ``obj`` does not matter."""
     members = process_set.members() if _session.current() else []
+    root_rank = int(root_rank)
     if root_rank not in members:
         raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
     if alone(process_set):
