@@ -38,7 +38,8 @@ class Request:
     @property
     def label(self) -> str:
         """What to call the operation in an error."""
-        return f"{self.kind} of {self.key.partition(':')[2] or self.key}"
+        name = self.key.partition(":")[2] or self.key
+        return self.kind if name == self.kind else f"{self.kind} of {name}"
 
 
 @dataclass(frozen=True)

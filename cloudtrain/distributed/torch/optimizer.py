@@ -43,9 +43,10 @@ def DistributedOptimizer(
 ) -> Any:
     """``optimizer`` with its class, state and parameters, whose ``step`` averages gradients over ranks first.
 
-    Gradients travel while the backward pass still runs; ``step`` waits for them. Until then the gradients that
-    travel are None. A parameter that got no gradient counts as zero, on the ranks where that is so. To work on
-    the averaged gradients::
+    Gradients travel while the backward pass still runs; ``step`` waits for them. Until then
+    nobody may change them. With several optimizers gradients travel at ``step`` only, and all ranks call the
+    steps in the same order. A parameter that got no gradient counts as zero, on the ranks where that is so. To
+    work on the averaged gradients::
 
         optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
