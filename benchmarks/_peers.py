@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 SAGEMAKER_2 = "sagemaker==2.257.7"
 SAGEMAKER_3 = "sagemaker==3.27.0"
+S3TORCHCONNECTOR = "s3torchconnector==1.5.0"
 SAGEMAKER_TRAINING = "sagemaker-training==5.1.4"
 SUBMITIT = "submitit==1.5.4"
 TORCH = "torch==2.13.0"
@@ -47,6 +48,12 @@ def submitit() -> Path:
 def torchx() -> Path:
     """The interpreter that has torchx, and torch, which its ``dist.ddp`` starts by ``torchrun``."""
     return peer_python("torchx", [TORCHX, TORCH])
+
+
+def checkpoints() -> Path:
+    """The interpreter that has what brings a state to S3: Amazon's writer for DCP, safetensors and boto3."""
+    extra = S3TORCHCONNECTOR.replace("==", "[dcp]==")
+    return peer_python("checkpoint", [TORCH, extra, "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"])
 
 
 @cache

@@ -15,6 +15,7 @@ import argparse
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,7 +25,7 @@ from pathlib import Path
 import _peers
 import _sagemaker_hosts
 from _common import PEERS, header, in_turns, row
-from host_network import Machine, Network
+from host_network import Machine, Network, NetworkError
 from hosts_job import LAUNCHES, HostsJob
 
 SCRIPT = 'import os, time; print("rank", os.environ["OMPI_COMM_WORLD_RANK"], flush=True); time.sleep(2)\n'
@@ -42,7 +43,10 @@ def main() -> None:
         what: partial(in_scratch, contestant)
         for what, contestant in {**ours, _peers.SAGEMAKER_TRAINING: toolkit}.items()
     }
-    seconds = in_turns(turns, runs)
+    try:
+        seconds = in_turns(turns, runs)
+    except NetworkError as error:
+        sys.exit(f"no linked hosts: {error}")
     print(header())
     for what in ours:
         print(row(what, seconds[what], _peers.SAGEMAKER_TRAINING, seconds[_peers.SAGEMAKER_TRAINING]))
