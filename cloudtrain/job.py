@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.errors import JobNotFound, NotFound, StorageError, TrainingFailed
+from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
 from cloudtrain.index import find_job
-from cloudtrain.platforms import JobDescription, Platform, get_platform
+from cloudtrain.platforms import JobDescription, Platform, Preemption, get_platform
 from cloudtrain.storage import Progress, open_store, split_uri
 
 POLL_SECONDS = 0.1
@@ -100,6 +100,16 @@ class Job:
     def stop(self) -> None:
         """Ask the job to end: ranks get SIGTERM, and their grace to write a checkpoint."""
         self.platform.stop(self.name)
+
+    def preempt(self) -> None:
+        """Play a preemption: ranks get SIGTERM and their grace, and the job is started again.
+
+        Raises:
+            PlatformError: the job does not run, or its platform cannot do it.
+        """
+        if not isinstance(self.platform, Preemption):
+            raise PlatformError(f"the platform {self.platform.name} cannot play a preemption")
+        self.platform.preempt(self.name)
 
     def download(self, folder: str | Path = ".", progress: Progress | None = None) -> list[Path]:
         """Copy the model and the other outputs into ``folder``, and name what was copied.

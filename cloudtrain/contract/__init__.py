@@ -15,16 +15,20 @@ from cloudtrain.contract.hyperparameters import (
 )
 from cloudtrain.contract.launch import Launcher
 from cloudtrain.contract.paths import Paths
+from cloudtrain.contract.preemption import PREEMPTED, SPOT_VARIABLE, Notice
 from cloudtrain.contract.rank import RankSlot
 from cloudtrain.contract.settings import Settings
 from cloudtrain.contract.status import JobStatus
 
 __all__ = [
+    "PREEMPTED",
+    "SPOT_VARIABLE",
     "FailureClass",
     "FailureReport",
     "Host",
     "JobStatus",
     "Launcher",
+    "Notice",
     "Paths",
     "RankSlot",
     "Settings",

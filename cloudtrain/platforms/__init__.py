@@ -6,7 +6,7 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.base import Events, JobDescription, Platform, Request
+    from cloudtrain.platforms.base import Events, JobDescription, Platform, Preemption, Request
     from cloudtrain.platforms.registry import get_platform, platform_names
 
 # lazy: the supervisor of a local job imports its own module below this package, and nothing of the rest
@@ -16,10 +16,11 @@ __getattr__, __dir__ = lazy(
         "Events": "cloudtrain.platforms.base",
         "JobDescription": "cloudtrain.platforms.base",
         "Platform": "cloudtrain.platforms.base",
+        "Preemption": "cloudtrain.platforms.base",
         "Request": "cloudtrain.platforms.base",
         "get_platform": "cloudtrain.platforms.registry",
         "platform_names": "cloudtrain.platforms.registry",
     },
 )
 
-__all__ = ["Events", "JobDescription", "Platform", "Request", "get_platform", "platform_names"]
+__all__ = ["Events", "JobDescription", "Platform", "Preemption", "Request", "get_platform", "platform_names"]

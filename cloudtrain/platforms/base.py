@@ -103,6 +103,18 @@ class Platform(Protocol):
 
 
 @runtime_checkable
+class Preemption(Protocol):
+    """The ability to play what a cloud or a scheduler does when it takes its machines back."""
+
+    def preempt(self, job_name: str) -> None:
+        """Have the job's hosts taken away, with the usual grace; the job is started again elsewhere.
+
+        Raises JobNotFound, or PlatformError for a job that does not run.
+        """
+        ...
+
+
+@runtime_checkable
 class Events(Protocol):
     """The ability to tell of phases, progress and metrics as they come."""
 

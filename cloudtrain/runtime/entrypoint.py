@@ -9,9 +9,10 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from cloudtrain.contract import JobStatus, Paths
+from cloudtrain.contract import SPOT_VARIABLE, JobStatus, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Coordinator
 from cloudtrain.runtime.descendants import adopt_orphans
@@ -31,6 +32,9 @@ from cloudtrain.runtime.rank import die_with_parent
 from cloudtrain.runtime.record import spawn_address_path
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+NOTICE_SIGNAL = signal.SIGUSR1
+"""What Slurm sends ahead of SIGTERM where a job asks for it: ``--signal=USR1@120``."""
+
 DEFAULT_PORT = 7778
 """Where the leader listens, in a cluster that says nothing else."""
 
@@ -40,6 +44,9 @@ def main() -> int:
     inbox: Inbox = queue.SimpleQueue()
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
+    signal.signal(
+        NOTICE_SIGNAL, lambda _number, _frame: inbox.put({"type": "noticed", "reason": "signal SIGUSR1"})
+    )
     if os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT"):
         # a signal that can be caught: what the ranks have started has to end too
         signal.signal(signal.SIGHUP, lambda _number, _frame: inbox.put({"type": "orphaned"}))
@@ -92,6 +99,10 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
         leader = Member.join(host.current, rendezvous, inbox)
     except JoinInterrupted:
         return Outcome(JobStatus.INTERRUPTED)
+    if environ.get(SPOT_VARIABLE):
+        from cloudtrain.environment.spot import watch_spot
+
+        watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
     outcome = HostRun(plan, environ, inbox, leader, events).run()
     if coordinator:
         coordinator.join()

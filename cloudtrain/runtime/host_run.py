@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Callable
 
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.coordinator import Message
 from cloudtrain.runtime.descendants import end_descendants
@@ -35,6 +35,9 @@ from cloudtrain.runtime.sync import CheckpointSync
 from cloudtrain.storage import Progress
 
 POLL_SECONDS = 0.03
+
+LEAVE_SECONDS = 2.0
+"""How long other ranks may take to end after one that has left because of a preemption: its state is saved."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class HostRun:
         self._kill_at: float | None = None
         """When ranks that were asked to stop are killed."""
         self._stopping = False
+        self._leaving = self._left = False
+        """Whether the leader was told that a rank leaves because of a preemption, and that it has left."""
         self._hang_reported = False
         self._broken = False
         """Whether something unforeseen happened here: the ranks are not watched any more."""
@@ -133,6 +138,13 @@ class HostRun:
             self._leader.send({"type": "stopping"})
         elif kind == "stop":
             return self._stop()
+        elif kind == "noticed":
+            deadline = time.time() + self._plan.settings.stop_grace
+            self._leader.send({"deadline": deadline, **message})
+        elif kind == "notice":
+            self._tell_ranks(Notice(message["deadline"], message["reason"]))
+        elif kind == "leave":
+            self._kill_at = time.monotonic() + LEAVE_SECONDS
         elif kind == "dump":
             self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
         elif kind == "abort":
@@ -243,9 +255,11 @@ class HostRun:
     def _watch(self, launch: Launch) -> None:
         """Look at the ranks; tell the leader of those that ended badly, and of the end of all."""
         running = launch.running  # asked first: of ranks that are not running, poll() has the endings
-        for ending in launch.poll():
+        endings = launch.poll()
+        self._look_for_leavers(launch)
+        for ending in endings:
             self._events.emit("rank-ended", rank=ending.rank, exit_code=ending.exit_code)
-            if ending.exit_code and not self._stopping:
+            if ending.exit_code and not self._ends_early:
                 kills = memory_kill_count() - self._memory_kills
                 report = diagnose(ending, self._plan.host.current, memory_kills=kills)
                 self._fail(report)
@@ -254,18 +268,32 @@ class HostRun:
         if not running and not self._done:
             self._done = True
             agent_report = launch.agent_report(self._plan.host.current)
-            if agent_report and not self._stopping:
+            if agent_report and not self._ends_early:
                 self._fail(agent_report)
-            elif self._stopping or not any(ending.exit_code for ending in launch.endings.values()):
+            elif self._ends_early or not any(ending.exit_code for ending in launch.endings.values()):
                 self._leader.send({"type": "done"})
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             launch.kill()
         self._look_for_hang(launch)
 
+    @property
+    def _ends_early(self) -> bool:
+        """Whether it does not count any more how ranks end."""
+        return self._stopping or self._leaving
+
+    def _look_for_leavers(self, launch: Launch) -> None:
+        """Tell the leader when a rank leaves because of a preemption, before others fail without it."""
+        if not self._leaving and launch.preempted(gone=False):
+            self._leaving = True
+            self._leader.send({"type": "leaving"})
+        if self._leaving and not self._left and launch.preempted(gone=True):
+            self._left = True
+            self._leader.send({"type": "left"})
+
     def _look_for_hang(self, launch: Launch) -> None:
         limit = self._plan.settings.hang_timeout
-        if not limit or self._hang_reported or self._stopping or not launch.running:
+        if not limit or self._hang_reported or self._ends_early or not launch.running:
             return
         rank, silence = launch.most_silent()
         if silence > limit:
@@ -285,13 +313,21 @@ class HostRun:
     def _stop(self) -> Outcome | None:
         """Pass the stop on to the ranks, which get their grace; before the launch there is nothing to wait for."""
         self._stopping = True
-        self._events.emit("stopping", grace=self._plan.settings.stop_grace)
+        grace = self._plan.settings.stop_grace
+        self._events.emit("stopping", grace=grace)
+        self._tell_ranks(Notice(time.time() + grace, "the job is stopped"))
         if self._launch is None:
             return Outcome(JobStatus.INTERRUPTED)
         if not self._launch.begun:
             self._launch.kill()  # no script has anything to save yet
-        self._kill_at = time.monotonic() + self._plan.settings.stop_grace
+        self._kill_at = time.monotonic() + grace
         return None
+
+    def _tell_ranks(self, notice: Notice) -> None:
+        """Leave the notice where ranks that want to know look for it."""
+        with contextlib.suppress(OSError):  # a full disk: SIGTERM comes all the same
+            self._events.emit("notice", deadline=notice.deadline, reason=notice.reason)
+            notice.write(self._plan.paths.run)
 
     # -- the end
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from cloudtrain.contract import FailureReport, RankSlot
+from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.runtime.diagnose import Ending, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.record import (
@@ -234,6 +234,14 @@ class Launch:
         """Whether any rank has come as far as its script."""
         return any(self.record(slot) for slot in self.plan.slots)
 
+    def preempted(self, *, gone: bool) -> bool:
+        """Whether a script has ended because of a preemption; with ``gone`` its process too, which may still save."""
+        records = [record for slot in self.plan.slots if (record := self.record(slot))]
+        left = [record for record in records if record.exit_code == PREEMPTED]
+        if gone:
+            left = [record for record in left if not process_lives(record.pid)]
+        return bool(left) or any(ending.exit_code == PREEMPTED for ending in self.endings.values())
+
     def signal_ranks(self, number: int) -> None:
         """Send a signal to every rank that has begun and not ended, once: call again for ranks that begin later."""
         if number == signal.SIGTERM:
@@ -314,7 +322,14 @@ def _kill_group(pid: int) -> None:
 
 
 def _failed_but_lingers(record: RankRecord | None) -> int | None:
-    """The exit code of a rank whose script has failed but whose process does not end (a thread, a library)."""
-    if record is None or not record.exit_code or time.time() - record.time < LINGER_SECONDS:
+    """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
+
+    One that leaves because of a preemption may take as long as it is given: it is saving.
+    """
+    if (
+        record is None
+        or record.exit_code in (None, 0, PREEMPTED)
+        or time.time() - record.time < LINGER_SECONDS
+    ):
         return None
     return record.exit_code

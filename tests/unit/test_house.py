@@ -13,7 +13,7 @@ LONGEST = 600
 MEDIAN = 200
 
 TRAVELS = (
-    "checkpoint", "contract", "distributed", "environment.py", "errors.py", "observe", "runtime", "storage",
+    "checkpoint", "contract", "distributed", "environment", "errors.py", "observe", "runtime", "storage",
 )  # fmt: skip
 """What runs inside the job, where Python may be 3.9."""
 

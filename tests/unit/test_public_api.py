@@ -23,9 +23,9 @@ PUBLIC = {
         cli main
     """,
     "cloudtrain.contract": """
-        FailureClass FailureReport Host JobStatus Launcher Paths RankSlot Settings cpu_count
-        decode_hyperparameters encode_hyperparameters gpu_count read_document script_environment
-        to_arguments user_hyperparameters
+        FailureClass FailureReport Host JobStatus Launcher Notice PREEMPTED Paths RankSlot
+        SPOT_VARIABLE Settings cpu_count decode_hyperparameters encode_hyperparameters gpu_count
+        read_document script_environment to_arguments user_hyperparameters
     """,
     "cloudtrain.distributed": """
         CollectiveError GradientOrderError HostsUpdatedInterrupt InvalidArgument NotInitialized
@@ -63,8 +63,8 @@ PUBLIC = {
         ElasticSampler HostsUpdatedInterrupt ObjectState State TorchState run
     """,
     "cloudtrain.environment": """
-        channel checkpoint_uri hyperparameters in_job job_name model_dir output_data_dir rank
-        world_size
+        Notice channel checkpoint_uri exit_if_preempted hyperparameters in_job job_name model_dir
+        output_data_dir preemption rank world_size
     """,
     "cloudtrain.errors": """
         AccessDenied CheckpointError CloudtrainError InvalidJob InvalidSource JobExists JobNotFound
@@ -77,7 +77,7 @@ PUBLIC = {
         GitState SourceArchive check_entry_point pack
     """,
     "cloudtrain.platforms": """
-        Events JobDescription Platform Request get_platform platform_names
+        Events JobDescription Platform Preemption Request get_platform platform_names
     """,
     "cloudtrain.platforms.local": """
         LocalPlatform

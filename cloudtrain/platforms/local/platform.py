@@ -104,6 +104,14 @@ class LocalPlatform:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGTERM)
 
+    def preempt(self, job_name: str) -> None:
+        folder = _existing(job_name)
+        state = _settled(folder)
+        if state.status.is_final or state.pid is None:
+            raise PlatformError(f"job {job_name} is {state.status}: there is nothing to take away from it")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(state.pid, signal.SIGUSR1)
+
     def list(self) -> Iterator[JobDescription]:
         home = jobs_home()
         folders = [JobFolder(path) for path in home.iterdir()] if home.is_dir() else []

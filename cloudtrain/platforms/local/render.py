@@ -38,11 +38,13 @@ class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """``platform_options`` of the local platform.
 
     ``python`` is the interpreter that runs the job, else this one; ``master_port`` the port on which rank 0
-    listens, 0 for a free one.
+    listens, 0 for a free one; ``max_preemptions`` how often a preempted job is started again, which does not
+    count as a retry.
     """
 
     python: str | None = None
     master_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    max_preemptions: Annotated[int, Meta(ge=0)] = 10
 
 
 def render(job: TrainingJob) -> Request:
@@ -66,6 +68,7 @@ def render(job: TrainingJob) -> Request:
         "environment": redact(environment),
         "max_run": job.max_run,
         "max_retry_attempts": job.max_retry_attempts,
+        "max_preemptions": options.max_preemptions,
         "stop_grace": job.stop_grace,
     }
     if job.instance_groups:

@@ -1,7 +1,8 @@
 """The process that carries out one local job: ``python -m cloudtrain.platforms.local.supervisor FOLDER LOCK``.
 
-Starts one runtime for each host, waits, starts them again after a failure where the job allows it, and writes
-the outcome. It holds the lock of the job's folder: when it is gone, however it ended, everybody can see that.
+Starts one runtime for each host, waits, starts them again after a failure or a preemption where the job allows
+it, and writes the outcome. It holds the lock of the job's folder: when it is gone, however it ended, everybody
+can see that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ END_SECONDS = 60.0
 
 INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
+PREEMPTED = "preempted"
 
 CRASH_SECONDS = 3.0
 """How long the other hosts may take to notice that a host has crashed, if they ever met it."""
@@ -52,6 +55,8 @@ class Supervisor:
         self._state: State = folder.read_state()
         self._runtimes: dict[str, HostProcess] = {}
         self._signalled = False
+        self._preempted = False
+        """Whether somebody plays a preemption of this attempt."""
         self._ended_by = ""
         """Why the job is to end before its time."""
         self._kill_at: float | None = None
@@ -62,25 +67,34 @@ class Supervisor:
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_preemption)
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
-        attempts = self._request["max_retry_attempts"] + 1
-        for attempt in range(attempts):
+        budgets = {
+            "retry": self._request["max_retry_attempts"],
+            "preemption": self._request["max_preemptions"],
+        }
+        used = dict.fromkeys(budgets, 0)
+        for attempt in count():
             self._crashed = self._kill_at = None
+            self._preempted = False
             self._update(attempt=attempt)
             self._events.emit("attempt", attempt=attempt)
             failure = self._attempt(attempt)
-            to_end = self._ended_by or self._signalled or self._folder.stop_mark.exists()
-            if failure is None or to_end or failure.failure_class in NOT_WORTH_A_RETRY:
+            if self._completed or self._ended_by or self._signalled or self._folder.stop_mark.exists():
                 break
-            if attempt + 1 < attempts:
-                self._events.emit("retry", attempt=attempt + 1, failure=failure.summary())
-                self._say(
-                    f"[cloudtrain] {failure.summary()}; starting again, retry {attempt + 1} of {attempts - 1}"
-                )
+            kind, why = ("retry", failure.summary()) if failure else ("preemption", PREEMPTED)
+            if used[kind] == budgets[kind] or (failure and failure.failure_class in NOT_WORTH_A_RETRY):
+                break
+            used[kind] += 1
+            self._events.emit("retry", attempt=attempt + 1, failure=why)
+            self._say(f"[cloudtrain] {why}; starting again, {kind} {used[kind]} of {budgets[kind]}")
         self._finish(failure)
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signalled = True
+
+    def _on_preemption(self, _number: int, _frame: object) -> None:
+        self._preempted = True
 
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once; None when none of them failed."""
@@ -98,6 +112,8 @@ class Supervisor:
             time.sleep(POLL_SECONDS)
             if self._signalled:
                 self._end_early(SIGNAL)
+            elif self._preempted and self._kill_at is None:
+                self._stop_runtimes()
             if time.time() > deadline and not self._ended_by:
                 self._end_early(f"max_run of {self._request['max_run']} s is over")
             if not self._folder.path.exists() and not self._ended_by:
@@ -186,17 +202,21 @@ class Supervisor:
                 return FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
         return self._crashed
 
+    @property
+    def _completed(self) -> bool:
+        codes = [process.returncode for process in self._runtimes.values()]
+        return bool(codes) and not any(codes)
+
     def _finish(self, failure: FailureReport | None) -> None:
         stopped = self._folder.stop_mark.exists()
-        codes = [process.returncode for process in self._runtimes.values()]
         reason = ""
         if failure is not None:
             status, code = JobStatus.FAILED, failure.exit_code or 1
-        elif self._runtimes and not any(codes):
+        elif self._completed:
             status, code = JobStatus.COMPLETED, 0
         else:
-            reason = "stopped by the user" if stopped else self._ended_by or SIGNAL
-            status = JobStatus.INTERRUPTED if reason == SIGNAL else JobStatus.STOPPED
+            reason = "stopped by the user" if stopped else self._ended_by or PREEMPTED
+            status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
             code = INTERRUPTED
         self._events.emit("job", status=str(status), exit_code=code)
         self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())

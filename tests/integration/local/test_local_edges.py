@@ -148,7 +148,9 @@ def test_what_a_script_started_ends_with_its_supervisor(run: Run) -> None:
 
 
 def test_a_runtime_that_is_told_to_end_by_the_machine_is_interrupted(run: Run) -> None:
-    job = run("import time; print('on', flush=True); time.sleep(60)", wait=False)
+    never_again = {"max_preemptions": 0}
+    script = "import time; print('on', flush=True); time.sleep(60)"
+    job = run(script, wait=False, platform_options=never_again)
     wait_until(lambda: "on" in job.logs(), "the rank")
     [host] = events(job, "host")
     os.kill(host["pid"], signal.SIGTERM)

@@ -1,12 +1,4 @@
-"""What a training script may ask about the job it runs in.
-
-    from cloudtrain import environment
-
-    data = environment.channel("train", default="data/train")
-    torch.save(model.state_dict(), environment.model_dir() / "model.pt")
-
-Everything has an answer outside a job too, so that ``python train.py`` runs unchanged.
-"""
+"""The job's name, ranks, hyperparameters, folders."""
 
 from __future__ import annotations
 

@@ -1,0 +1,40 @@
+"""What a training script may ask about the job it runs in.
+
+    from cloudtrain import environment
+
+    data = environment.channel("train", default="data/train")
+    torch.save(model.state_dict(), environment.model_dir() / "model.pt")
+
+Everything has an answer outside a job too, so that ``python train.py`` runs unchanged.
+"""
+
+from __future__ import annotations
+
+from cloudtrain.contract import Notice
+from cloudtrain.environment._job import (
+    channel,
+    checkpoint_uri,
+    hyperparameters,
+    in_job,
+    job_name,
+    model_dir,
+    output_data_dir,
+    rank,
+    world_size,
+)
+from cloudtrain.environment._preemption import exit_if_preempted, preemption
+
+__all__ = [
+    "Notice",
+    "channel",
+    "checkpoint_uri",
+    "exit_if_preempted",
+    "hyperparameters",
+    "in_job",
+    "job_name",
+    "model_dir",
+    "output_data_dir",
+    "preemption",
+    "rank",
+    "world_size",
+]

@@ -1,0 +1,81 @@
+"""The notice of an EC2 spot interruption, two minutes ahead, from the instance's metadata service.
+
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (``spot/instance-action``),
+by version 2 of the service: a token first, then the question with it. Amazon asks to look every 5 seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Callable
+
+from cloudtrain.contract import Notice
+
+POLL_SECONDS = 5.0
+TIMEOUT_SECONDS = 2.0
+TOKEN_SECONDS = 21600
+ENDPOINT = "http://169.254.169.254"
+
+
+def watch_spot(tell: Callable[[Notice], None]) -> None:
+    """Ask for the notice in a thread, and ``tell`` it once."""
+    threading.Thread(target=_watch, args=(tell,), name="spot notice", daemon=True).start()
+
+
+def spot_notice(endpoint: str | None = None) -> Notice | None:
+    """The notice as it is now; None where there is none.
+
+    Args:
+        endpoint: of the service; ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and Amazon's own address otherwise.
+
+    Raises:
+        OSError: the service does not answer, or not as it should.
+    """
+    base = endpoint or os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
+    base = base.rstrip("/") + "/latest"
+    lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
+    token = _ask("PUT", f"{base}/api/token", lifetime)
+    text = token and _ask(
+        "GET", f"{base}/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token}
+    )
+    if not text:
+        return None
+    try:
+        action = json.loads(text)
+        deadline = datetime.fromisoformat(action["time"].replace("Z", "+00:00")).timestamp()
+        return Notice(deadline, f"EC2 spot interruption: {action['action']}")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise OSError(f"{base} answers with what is no spot notice: {text!r}") from None
+
+
+def _watch(tell: Callable[[Notice], None]) -> None:
+    while True:
+        try:
+            notice = spot_notice()
+        except OSError:
+            notice = None  # it may answer the next time, and training has no need of it
+        if notice:
+            tell(notice)
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def _ask(method: str, url: str, headers: Mapping[str, str]) -> str | None:
+    """The answer; None for 404. Never through a proxy: the service is the machine's own."""
+    from urllib.error import HTTPError
+    from urllib.request import ProxyHandler, Request, build_opener
+
+    request = Request(url, method=method, headers=dict(headers))
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=TIMEOUT_SECONDS) as answer:
+            text: str = answer.read().decode("utf-8", "replace")
+            return text
+    except HTTPError as error:
+        if error.code == 404:
+            return None
+        raise

@@ -1,0 +1,25 @@
+"""What the tests of preemptions wait for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from cloudtrain import Job
+
+
+def wait_until(condition: Callable[[], object], job: Job, timeout: float = 60) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"{job.describe()}\n{job.logs()}"
+        time.sleep(0.05)
+
+
+def wait_for_line(job: Job, text: str) -> None:
+    wait_until(lambda: text in job.logs(), job)
+
+
+def wait_for_end(job: Job, timeout: float = 60) -> str:
+    """All that the job has printed."""
+    wait_until(lambda: job.status.is_final, job, timeout)
+    return job.logs()
