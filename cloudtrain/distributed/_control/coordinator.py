@@ -54,7 +54,7 @@ class Coordinator:
         size: the number of ranks.
         combine: see `Matcher`.
         deliver: takes the verdicts for rank 0 itself, in order.
-        lose: is told of a rank that has ended, and why.
+        lose: is told of a rank that has ended, why, and whether it died (see `Engine.lose`).
         place: says where rank 0 is (see `Launches.place`).
         timeout: seconds that an operation may wait for ranks.
         warn_after: seconds after which a line on stderr tells of one that waits.
@@ -68,7 +68,7 @@ class Coordinator:
         combine: Combine,
         *,
         deliver: Callable[[Verdict], None],
-        lose: Callable[[int, str], None],
+        lose: Callable[..., None],
         place: Callable[[], Any],
         timeout: float,
         warn_after: float,
@@ -111,6 +111,7 @@ class Coordinator:
         """Tell the others that rank 0 is done, and stop."""
         with self._lock:
             self._closing = True
+            self._tell_places(float("inf"))
             for member in self._members.values():
                 member.send(pack(BYE, 0))
         self._wake_writer.send(b"x")
@@ -189,8 +190,7 @@ class Coordinator:
                 self._asked_at = float("-inf")
                 self._tell_places(time.monotonic() + ASK_SECONDS)
         elif kind == BYE:
-            del self._members[member.rank]
-            self._answer(self._matcher.leave(member.rank, "has shut down"))
+            self._lost(member.rank, "has shut down", died=False)
             return False
         return True
 
@@ -203,11 +203,11 @@ class Coordinator:
             if rank == 0:
                 self._deliver(verdict)
 
-    def _lost(self, rank: int, why: str) -> None:
+    def _lost(self, rank: int, why: str, died: bool = True) -> None:
         self._members.pop(rank, None)
-        self._lose(rank, why)
+        self._lose(rank, why, died)
         for member in self._members.values():
-            member.send(pack(LOST, [rank, why]))
+            member.send(pack(LOST, [rank, why, died]))
         self._answer(self._matcher.leave(rank, why))
 
     def _all_told(self) -> bool:

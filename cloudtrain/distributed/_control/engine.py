@@ -109,7 +109,9 @@ class Engine:
         """When those were asked for that are done, but that nobody has waited for."""
         self._unnamed: dict[int, int] = {}
         self.lost: dict[int, str] = {}
-        """Ranks that have ended before this one, and how."""
+        """Ranks that have died, and how; and rank 0 where it has ended."""
+        self.left: dict[int, str] = {}
+        """All ranks that have ended before this one, and how; the first to go is the first."""
         self.launches = Launches()
         """The operations that need no agreement."""
 
@@ -194,9 +196,11 @@ class Engine:
             self._done = {key: asked for key, asked in self._done.items() if asked > over}
         self._done[verdict.set_id, verdict.key] = asked_at
 
-    def lose(self, rank: int, why: str) -> None:
+    def lose(self, rank: int, why: str, died: bool = True) -> None:
         """A rank is gone. If it is rank 0, nothing can be agreed on any more."""
-        self.lost[rank] = why
+        self.left[rank] = why
+        if died:
+            self.lost[rank] = why
         if rank == 0:
             for pending in list(self._pending.values()):
                 error = f"{pending.request.label}: rank 0 {why}"

@@ -35,7 +35,7 @@ class Link:
         rank: int,
         *,
         deliver: Callable[[Verdict], None],
-        lose: Callable[[int, str], None],
+        lose: Callable[..., None],
         place: Callable[[], Any],
         timeout: float,
     ) -> None:

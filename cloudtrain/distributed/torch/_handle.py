@@ -111,18 +111,20 @@ def _explained(label: str, error: RuntimeError) -> CollectiveError:
 
 
 def _culprits() -> str:
-    """Which ranks have died, or else where the others are; empty if nothing is known."""
+    """Which ranks have ended, or else which of them are behind or ahead."""
     engine = _session.current().engine
+    # At once: ranks that have failed for the same reason as this one are about to leave, and they are not to blame.
+    places = {} if engine.left else engine.places()
     deadline = time.monotonic() + _LOSS_SECONDS
-    while not engine.lost and time.monotonic() < deadline:
+    while engine.left.keys() <= places.keys() and time.monotonic() < deadline:
         time.sleep(0.02)
-    if engine.lost:
-        return "; ".join(f"rank {rank} {why}" for rank, why in sorted(engine.lost.items()))
-    places = engine.places()
+    ended = [f"rank {rank} {why}" for rank, why in list(engine.left.items()) if rank not in places]
+    if ended or not places:
+        return "; ".join(ended) or "rank 0 does not answer"
     silent = [rank for rank in range(_session.size()) if rank not in places]
-    behind = {
+    elsewhere = {
         rank: place["at"] for rank, place in places.items() if place["launched"] != engine.launches.count
     }
     parts = [f"ranks {silent} do not answer"] if silent else []
-    parts += [f"rank {rank} is at {at or 'no collective'}" for rank, at in sorted(behind.items())]
+    parts += [f"rank {rank} is at {at or 'no collective'}" for rank, at in sorted(elsewhere.items())]
     return "; ".join(parts)
