@@ -37,18 +37,28 @@ def free_port() -> int:
         return port
 
 
-def run_ranks(program: str, count: int, *arguments: str, timeout: float = 120) -> list[Ended]:
+def run_ranks(
+    program: str, count: int, *arguments: str, timeout: float = 120, left: int | None = None
+) -> list[Ended]:
     """Run a program of `PROGRAMS` as ``count`` ranks, to its end; one rank gets no variables at all."""
     slots = RankSlot.on_host(0, 1, count)
     port = free_port()
     environments = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
-    return run_each(program, environments, *arguments, timeout=timeout)
+    return run_each(program, environments, *arguments, timeout=timeout, left=left)
 
 
 def run_each(
-    program: str, environments: list[dict[str, str]], *arguments: str, timeout: float = 120
+    program: str,
+    environments: list[dict[str, str]],
+    *arguments: str,
+    timeout: float = 120,
+    left: int | None = None,
 ) -> list[Ended]:
-    """Run a program once in each environment, all at the same time. Kills what outlives ``timeout`` seconds."""
+    """Run a program once in each environment, all at the same time. Kills what outlives ``timeout`` seconds.
+
+    Args:
+        left: which one is not waited for.
+    """
     told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
     base = {name: value for name, value in os.environ.items() if name not in told}
     command = [sys.executable, str(PROGRAMS / program), *arguments]
@@ -62,7 +72,7 @@ def run_each(
             for environment, (out, err) in zip(environments, outputs, strict=True)
         ]
         end = time.monotonic() + timeout
-        for process in processes:
+        for process in (process for number, process in enumerate(processes) if number != left):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(max(end - time.monotonic(), 0))
         for process in processes:

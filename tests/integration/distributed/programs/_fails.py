@@ -1,0 +1,64 @@
+"""One of the ranks fails in the way and at the place that the arguments name; the others go on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import torch
+from torch import nn
+
+import cloudtrain.distributed.torch as hvd
+
+WAYS = {
+    "is killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "exits": lambda: sys.exit(3),
+    "raises": lambda: [].pop(),
+    "stalls": lambda: time.sleep(600),
+    "is stopped": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "disagrees": lambda: None,
+}
+
+
+def main(way: str, place: str, rank: str) -> None:
+    torch.set_num_threads(1)
+    hvd.init(start_timeout=60)
+    fails = hvd.rank() == int(rank)
+    hvd.allreduce(torch.ones(3), name="warm-up")
+    {"small": small, "large": large, "training": training}[place](way, fails)
+
+
+def small(way: str, fails: bool) -> None:
+    if fails:
+        WAYS[way]()
+    hvd.allreduce(torch.ones(3 + fails), name="wanted")
+
+
+def large(way: str, fails: bool) -> None:
+    """The rank takes part in the agreement, and perhaps begins to send."""
+    tensor = torch.ones(1 << 22)
+    if fails:
+        hvd.allreduce_async(tensor if way != "disagrees" else tensor[1:], name="wanted")
+        WAYS[way]()
+    hvd.allreduce(tensor if not fails else tensor[1:], name="wanted")
+
+
+def training(way: str, fails: bool) -> None:
+    model = nn.Sequential(nn.Linear(10, 10), nn.Linear(10, 10))
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.1), model.named_parameters()
+    )
+    for step in range(4):
+        if fails and step == 2:
+            WAYS[way]()
+            if way == "disagrees":
+                hvd.allreduce(torch.ones(1), name="something else")
+        optimizer.zero_grad()
+        model(torch.ones(2, 10)).sum().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
