@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
@@ -46,12 +47,31 @@ class Framework(Protocol):
         """Equal for two tensors that are the same elements of the same memory; None for an empty one."""
         ...
 
-    def dump(self, value: Any) -> memoryview:
-        """The elements in row-major order, little-endian. No copy is made where none is needed."""
+    def on_device(self, value: Any) -> bool:
+        """Whether it lies in the memory of an accelerator, so that `pinned` memory makes copies of it faster."""
         ...
 
-    def load(self, spec: TensorSpec, data: memoryview) -> Any:
-        """A new tensor, in the host's memory. Raises CheckpointError for a dtype it does not have."""
+    def pinned(self, nbytes: int) -> memoryview:
+        """Host memory that accelerators copy to by themselves."""
+        ...
+
+    def empty(self, spec: TensorSpec) -> Any:
+        """A new tensor in the host's memory. Raises CheckpointError for a dtype that the framework lacks."""
+        ...
+
+    def within(self, spec: TensorSpec, memory: memoryview) -> Any:
+        """A tensor that lies in ``memory``: its elements in row-major order, little-endian."""
+        ...
+
+    def memory(self, value: Any) -> memoryview | None:
+        """The tensor's own memory, if its elements lie there in row-major order, little-endian."""
+        ...
+
+    def copy(self, sources: Sequence[Any], targets: Sequence[Any]) -> Callable[[], None]:
+        """Copy each tensor into one of its dtype and shape. Later work on the sources waits for it.
+
+        The targets are complete after the function that this returns, which any thread may call.
+        """
         ...
 
 

@@ -5,34 +5,54 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from cloudtrain.checkpoint._errors import Damaged
+from cloudtrain.checkpoint.layout import save_prefix
 from cloudtrain.errors import CheckpointError
 
 VERSION = 1
 """Raised when an older cloudtrain could not read what this one writes."""
 
 
+class Piece(NamedTuple):
+    """Bytes of a tensor, from ``begin`` to ``end``; a large tensor is stored in several."""
+
+    tensor: str
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True)
 class StoredObject:
-    """One object of a checkpoint. ``key`` is relative to the checkpointer's URI, ``size`` in bytes."""
+    """One object of a checkpoint."""
 
     key: str
+    """Relative to the checkpointer's URI."""
     size: int
+    """Bytes."""
     sha256: str
-
-    @classmethod
-    def of(cls, key: str, data: bytes) -> StoredObject:
-        return cls(key, len(data), hashlib.sha256(data).hexdigest())
+    pieces: tuple[Piece, ...] = ()
+    """The tensors whose bytes end the object, in their order."""
 
     def verify(self, data: bytes) -> None:
         """Raises Damaged unless ``data`` is what was saved."""
-        if len(data) != self.size:
-            raise Damaged(f"{self.key} has {len(data)} bytes, not {self.size}")
-        if hashlib.sha256(data).hexdigest() != self.sha256:
+        self.verify_digest(len(data), hashlib.sha256(data).hexdigest())
+
+    def verify_digest(self, size: int, sha256: str) -> None:
+        if size != self.size:
+            raise Damaged(f"{self.key} has {size} bytes, not {self.size}")
+        if sha256 != self.sha256:
             raise Damaged(f"{self.key} has not the bytes that were saved")
+
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> StoredObject:
+        pieces = tuple(Piece(*piece) for piece in entry["pieces"])
+        return cls(entry["key"], entry["size"], entry["sha256"], pieces)
 
 
 @dataclass(frozen=True)
@@ -46,19 +66,32 @@ class Manifest:
     """Seconds since the epoch."""
     tree: StoredObject
     tensors: tuple[StoredObject, ...]
+    """Some may lie in the folders of earlier steps."""
     metrics: Mapping[str, Any]
     """Encoded as a tree."""
     world_size: int
     job: str | None
+    git_commit: str | None
     versions: Mapping[str, str]
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
         return (self.tree, *self.tensors)
 
+    @property
+    def own_prefix(self) -> str:
+        """Of the keys of what this save has written itself."""
+        return save_prefix(self.step, self.save)
+
     def to_bytes(self) -> bytes:
-        document = {"format": "cloudtrain-checkpoint", "version": VERSION, **asdict(self)}
-        return json.dumps({**document, "sha256": _digest(document)}, indent=1).encode()
+        document = {
+            "format": "cloudtrain-checkpoint",
+            "version": VERSION,
+            **vars(self),
+            "tree": self.tree.to_json(),
+            "tensors": [entry.to_json() for entry in self.tensors],
+        }
+        return json.dumps({**document, "sha256": _digest(document)}).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes, step: int) -> Manifest:
@@ -80,8 +113,8 @@ class Manifest:
                     hint="Upgrade cloudtrain to restore it.",
                 )
             fields = {name: document[name] for name in cls.__dataclass_fields__}
-            fields["tree"] = StoredObject(**fields["tree"])
-            fields["tensors"] = tuple(StoredObject(**entry) for entry in fields["tensors"])
+            fields["tree"] = StoredObject.from_json(fields["tree"])
+            fields["tensors"] = tuple(map(StoredObject.from_json, fields["tensors"]))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise Damaged(f"its manifest is not readable: {error!r}") from error
         if fields["step"] != step:
@@ -91,3 +124,7 @@ class Manifest:
 
 def _digest(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+GIVEN_UP = b'{"format": "cloudtrain-checkpoint", "given_up": true}'
+"""Stands in place of a manifest, and is told from one by its size: the step can never be committed any more."""

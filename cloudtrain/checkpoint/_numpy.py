@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,16 +36,35 @@ def identity(value: np.ndarray[Any, Any]) -> object:
     return (pointer, value.dtype, value.shape, value.strides) if value.size else None
 
 
-def dump(value: np.ndarray[Any, Any]) -> memoryview:
-    return _bytes_of(np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("<")))
+def on_device(value: np.ndarray[Any, Any]) -> bool:
+    return False
 
 
-def load(spec: TensorSpec, data: memoryview) -> np.ndarray[Any, Any]:
-    if spec.dtype not in _DTYPES:
-        raise CheckpointError(f"the checkpoint holds an array of dtype {spec.dtype}, unknown here")
-    array = np.empty(spec.shape, dtype=spec.dtype)
-    _bytes_of(array)[:] = data
-    return array
+def pinned(nbytes: int) -> memoryview:
+    raise NotImplementedError("NumPy knows no accelerator")
+
+
+def empty(spec: TensorSpec) -> np.ndarray[Any, Any]:
+    return np.empty(spec.shape, dtype=_little_endian(spec))
+
+
+def within(spec: TensorSpec, memory: memoryview) -> np.ndarray[Any, Any]:
+    return np.frombuffer(memory, dtype=_little_endian(spec)).reshape(spec.shape)
+
+
+def memory(value: np.ndarray[Any, Any]) -> memoryview | None:
+    plain = value.flags.c_contiguous and value.flags.writeable
+    if not plain or value.dtype != value.dtype.newbyteorder("<"):
+        return None
+    return value.reshape(-1).view(np.uint8).data
+
+
+def copy(
+    sources: Sequence[np.ndarray[Any, Any]], targets: Sequence[np.ndarray[Any, Any]]
+) -> Callable[[], None]:
+    for source, target in zip(sources, targets):
+        np.copyto(target, source)
+    return lambda: None
 
 
 def plain(value: Any) -> Any:
@@ -52,5 +72,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _bytes_of(array: np.ndarray[Any, Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+def _little_endian(spec: TensorSpec) -> np.dtype[Any]:
+    if spec.dtype not in _DTYPES:
+        raise CheckpointError(f"the checkpoint holds an array of dtype {spec.dtype}, unknown here")
+    return np.dtype(spec.dtype).newbyteorder("<")

@@ -1,94 +1,115 @@
-"""A state as verified objects of a store, written and read in parallel parts."""
+"""How the tensors of a snapshot are grouped into objects, each a safetensors file."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
 
-from cloudtrain.checkpoint import _safetensors, _tree
-from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._framework import TensorSpec, framework_named
-from cloudtrain.checkpoint._manifest import Manifest, StoredObject
-from cloudtrain.checkpoint.layout import tensors_key, tree_key
-from cloudtrain.errors import NotFound
-from cloudtrain.observe import beat
-from cloudtrain.storage.base import Store
+from cloudtrain.checkpoint import _safetensors
+from cloudtrain.checkpoint._framework import TensorSpec
+from cloudtrain.checkpoint._manifest import Manifest, Piece
+from cloudtrain.checkpoint._snapshot import Snapshot
 
-PART_SIZE = 64 * 2**20
-"""Bytes of tensors in one object, about; a larger tensor has an object of its own."""
+PART_SIZE = 32 * 2**20
+"""Bytes of tensors in one object, at the most. A multiple of any element's size."""
 
-WORKERS = 4
-"""Parts in memory at the same time, beside the state itself."""
+SAMPLE = 4096
+STRIDE = 2**20
 
 
-def write(
-    store: Store, step: int, save: str, document: Mapping[str, Any], leaves: Mapping[str, _tree.Leaf]
-) -> tuple[StoredObject, list[StoredObject]]:
-    """Put the tree and the tensors of one save; returns what the manifest must say of them."""
+@dataclass(frozen=True)
+class TensorFile:
+    """A safetensors file, not yet put together: its pieces lie in the snapshot."""
 
-    def put(key: str, data: bytes) -> StoredObject:
-        store.write(key, data)
-        return StoredObject.of(key, data)
+    pieces: tuple[Piece, ...]
+    data: tuple[memoryview, ...]
+    """The header, and the bytes of each piece."""
 
-    def put_part(item: tuple[int, list[str]]) -> StoredObject:
-        part, names = item
-        tensors = {name: (leaves[name].spec, leaves[name].dump()) for name in names}
-        return put(tensors_key(step, save, part), _safetensors.encode(tensors))
+    @cached_property
+    def sha256(self) -> bytes:
+        digest = hashlib.sha256()
+        for part in self.data:
+            digest.update(part)
+        return digest.digest()
 
-    parts = []
-    with ThreadPoolExecutor(WORKERS, "cloudtrain-checkpoint") as pool:
-        for part in pool.map(put_part, enumerate(_plan(leaves))):
-            parts.append(part)
-            beat()
-    return put(tree_key(step, save), json.dumps(document).encode()), parts
+    @property
+    def size(self) -> int:
+        return sum(part.nbytes for part in self.data)
 
 
-def read(store: Store, manifest: Manifest) -> Any:
-    """The state that the manifest names, every byte of it verified.
+class Grouping:
+    """Groups tensors in the same way at every save, and those that change apart from those that do not.
 
-    Raises:
-        Damaged: an object is missing, or is not what was saved.
+    So the file of tensors that are never trained has the same bytes in every save, and is stored once.
     """
 
-    def get(entry: StoredObject) -> bytes:
-        try:
-            data = store.read(entry.key)
-        except NotFound as error:
-            raise Damaged(f"{entry.key} is missing") from error
-        entry.verify(data)
-        return data
+    def __init__(self) -> None:
+        self._changing: set[str] = set()
+        self._samples: dict[str, int] = {}
 
-    document = json.loads(get(manifest.tree))
-    specs = _tree.decode_specs(document)
-    tensors: dict[str, Any] = {}
-    with ThreadPoolExecutor(WORKERS, "cloudtrain-checkpoint") as pool:
-        for part in pool.map(lambda entry: _load(get(entry), specs), manifest.tensors):
-            tensors.update(part)
-            beat()
-    return _tree.decode(document, tensors)
+    def adopt(self, manifest: Manifest) -> None:
+        """Go on with the grouping of an earlier run."""
+        own = [entry for entry in manifest.tensors if entry.key.startswith(manifest.own_prefix)]
+        if len(own) < len(manifest.tensors):
+            self._changing |= {piece.tensor for entry in own for piece in entry.pieces}
+
+    def files(self, snapshot: Snapshot) -> list[TensorFile]:
+        """The files of all tensors in ``snapshot``."""
+        samples = {name: _sample(data) for name, data in snapshot.memory.items()}
+        self._changing |= {
+            name for name, sample in samples.items() if self._samples.get(name, sample) != sample
+        }
+        self._samples = samples
+        resting = [name for name in snapshot.specs if name not in self._changing]
+        changing = [name for name in snapshot.specs if name in self._changing]
+        return [
+            _file(pieces, snapshot)
+            for names in (resting, changing)
+            for pieces in _plan(names, snapshot.specs)
+        ]
 
 
-def _plan(leaves: Mapping[str, _tree.Leaf]) -> Iterator[list[str]]:
-    """The names of the tensors of each part, in the order of the tree."""
-    names: list[str] = []
+def _sample(data: memoryview) -> int:
+    """Differs for most tensors that differ. Only the grouping hangs on it: what is stored is compared whole."""
+    checksum = zlib.crc32(data[-SAMPLE:])
+    for begin in range(0, data.nbytes, STRIDE):
+        checksum = zlib.crc32(data[begin : begin + SAMPLE], checksum)
+    return checksum
+
+
+def _plan(names: Iterable[str], specs: Mapping[str, TensorSpec]) -> Iterator[list[Piece]]:
+    """The pieces of each file. A tensor that is larger than a file has several of its own."""
+    group: list[Piece] = []
     size = 0
-    for name, leaf in leaves.items():
-        if names and size + leaf.spec.nbytes > PART_SIZE:
-            yield names
-            names, size = [], 0
-        names.append(name)
-        size += leaf.spec.nbytes
-    if names:
-        yield names
+    for name in names:
+        nbytes = specs[name].nbytes
+        if nbytes > PART_SIZE:
+            for begin in range(0, nbytes, PART_SIZE):
+                yield [Piece(name, begin, min(begin + PART_SIZE, nbytes))]
+            continue
+        if size + nbytes > PART_SIZE:
+            yield group
+            group, size = [], 0
+        group.append(Piece(name, 0, nbytes))
+        size += nbytes
+    if group:
+        yield group
 
 
-def _load(data: bytes, specs: Mapping[str, TensorSpec]) -> dict[str, Any]:
-    tensors = {}
-    for name, view in _safetensors.decode(data).items():
-        spec = specs.get(name)
-        if spec is None or spec.nbytes != view.nbytes:
-            raise Damaged(f"tensor {name!r} is not the one that its tree names")
-        tensors[name] = framework_named(spec.framework).load(spec, view)
-    return tensors
+def _file(group: list[Piece], snapshot: Snapshot) -> TensorFile:
+    # The largest elements first, so that all are aligned in the file.
+    pieces = sorted(group, key=lambda piece: -snapshot.specs[piece.tensor].itemsize)
+    header = _safetensors.header(_entry(piece, snapshot.specs[piece.tensor]) for piece in pieces)
+    data = (snapshot.memory[name][begin:end] for name, begin, end in pieces)
+    return TensorFile(tuple(pieces), (memoryview(header), *data))
+
+
+def _entry(piece: Piece, spec: TensorSpec) -> tuple[str, TensorSpec]:
+    """The name and shape in the file: a part of a tensor is flat."""
+    if piece.end - piece.begin == spec.nbytes:
+        return piece.tensor, spec
+    begin, end = piece.begin // spec.itemsize, piece.end // spec.itemsize
+    return f"{piece.tensor}[{begin}:{end}]", replace(spec, shape=(end - begin,))

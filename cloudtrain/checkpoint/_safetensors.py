@@ -5,15 +5,15 @@ little-endian; N bytes of JSON, ``name -> {dtype, shape, data_offsets}``, padded
 tensors without holes. A dtype that the format lacks goes as raw bytes, with one more dimension.
 
 Own code because it is short, the containers of training jobs often lack the library, and the library needs
-one more copy of the tensors. The tests read our files with the library, and the library's with this.
+one more copy of the tensors. Only the header is made here, and none is read: the manifest tells what lies
+where. The tests read our files with the library.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from cloudtrain.checkpoint._errors import Damaged
 from cloudtrain.checkpoint._framework import TensorSpec
 
 METADATA = "__metadata__"
@@ -30,41 +30,18 @@ _DTYPES = {
 }  # fmt: skip
 
 
-def encode(tensors: Mapping[str, tuple[TensorSpec, memoryview]]) -> bytes:
-    """One file with all ``tensors``, by name."""
-    header = {}
+def header(tensors: Iterable[tuple[str, TensorSpec]]) -> bytes:
+    """What stands before the bytes of ``tensors``, which follow in this order."""
+    entries = {}
     offset = 0
-    for name, (spec, data) in tensors.items():
+    for name, spec in tensors:
         dtype = _DTYPES.get(spec.dtype)
-        header[name] = {
+        entries[name] = {
             "dtype": dtype or "U8",
             "shape": spec.shape if dtype else (*spec.shape, spec.itemsize),
-            "data_offsets": (offset, offset + data.nbytes),
+            "data_offsets": (offset, offset + spec.nbytes),
         }
-        offset += data.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
+        offset += spec.nbytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _LENGTH)
-    return b"".join([len(text).to_bytes(_LENGTH, "little"), text, *(data for _, data in tensors.values())])
-
-
-def decode(data: bytes) -> dict[str, memoryview]:
-    """The bytes of each tensor by name, as views of ``data``.
-
-    Raises:
-        Damaged: this is no such file, or one cut short.
-    """
-    view = memoryview(data)
-    try:
-        start = _LENGTH + int.from_bytes(view[:_LENGTH], "little")
-        header = json.loads(data[_LENGTH:start])
-        header.pop(METADATA, None)
-        body = view[start:]
-        tensors = {}
-        for name, entry in header.items():
-            begin, end = entry["data_offsets"]
-            if not 0 <= begin <= end <= body.nbytes:
-                raise Damaged(f"tensor {name!r} ends at byte {end} of {body.nbytes}")
-            tensors[name] = body[begin:end]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"this is no safetensors file: {error}") from error
-    return tensors
+    return len(text).to_bytes(_LENGTH, "little") + text

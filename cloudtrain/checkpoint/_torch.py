@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -31,26 +34,66 @@ def identity(value: torch.Tensor) -> object:
     return (value.device, value.data_ptr(), *layout)
 
 
-def dump(value: torch.Tensor) -> memoryview:
-    return _bytes_of(value.detach().resolve_conj().resolve_neg().cpu().contiguous())
+def on_device(value: torch.Tensor) -> bool:
+    return value.is_cuda
 
 
-def load(spec: TensorSpec, data: memoryview) -> torch.Tensor:
+def pinned(nbytes: int) -> memoryview:
+    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True).numpy().data
+
+
+def empty(spec: TensorSpec) -> torch.Tensor:
+    return torch.empty(spec.shape, dtype=_dtype(spec))
+
+
+def within(spec: TensorSpec, memory: memoryview) -> torch.Tensor:
+    if not memory.nbytes:
+        return empty(spec)
+    return torch.frombuffer(memory, dtype=_dtype(spec)).view(spec.shape)
+
+
+def memory(value: torch.Tensor) -> memoryview | None:
+    value = value.detach()
+    if value.device.type != "cpu" or not value.is_contiguous() or value.is_conj() or value.is_neg():
+        return None
+    # Not reshape: it leaves the stride of a single element, which view refuses.
+    return value.as_strided((value.numel(),), (1,)).view(torch.uint8).numpy().data
+
+
+@torch.no_grad()
+def copy(sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Callable[[], None]:
+    devices = {source.device for source in sources if source.is_cuda}
+    streams = {device: _side_stream(device) for device in devices}
+    with contextlib.ExitStack() as stack:
+        for device, stream in streams.items():
+            stream.wait_stream(torch.cuda.current_stream(device))
+            stack.enter_context(torch.cuda.stream(stream))
+        for source, target in zip(sources, targets):
+            target.copy_(source, non_blocking=source.is_cuda)
+    events = [stream.record_event() for stream in streams.values()]
+    for device, stream in streams.items():
+        torch.cuda.current_stream(device).wait_stream(stream)
+
+    def wait() -> None:
+        for event in events:
+            event.synchronize()
+
+    return wait
+
+
+@functools.cache
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+
+
+def _dtype(spec: TensorSpec) -> torch.dtype:
     dtype = getattr(torch, spec.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise CheckpointError(
             f"the checkpoint holds a tensor of dtype {spec.dtype}, which torch {torch.__version__} lacks",
             hint="Upgrade torch to restore it.",
         )
-    tensor = torch.empty(spec.shape, dtype=dtype)
-    _bytes_of(tensor)[:] = data
-    return tensor
-
-
-def _bytes_of(tensor: torch.Tensor) -> memoryview:
-    # Not reshape: it leaves the stride of a single element, which view refuses.
-    flat = tensor.as_strided((tensor.numel(),), (1,))
-    return flat.view(torch.uint8).numpy().data
+    return dtype
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -40,9 +40,6 @@ class Leaf:
     framework: Framework
     value: Any
 
-    def dump(self) -> memoryview:
-        return self.framework.dump(self.value)
-
 
 def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, Leaf]]:
     """The document of ``state``, and its tensors by name; ``root`` is what errors call the state.
@@ -83,6 +80,19 @@ def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
         return _decode(document["tree"], tensors)
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged(f"its tree is not readable: {error!r}") from error
+
+
+def children(node: Any) -> dict[Any, Any]:
+    """The nodes right below a node of the document's tree, by their keys or indices."""
+    if isinstance(node, list):
+        return dict(enumerate(node))
+    if not isinstance(node, dict):
+        return {}
+    if "$tuple" in node:
+        return dict(enumerate(node["$tuple"]))
+    if "$dict" in node:
+        return {_decode(key, {}): value for key, value in node["$dict"]}
+    return node
 
 
 class _Encoder:

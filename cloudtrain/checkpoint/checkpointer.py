@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import operator
 import os
 import platform
 import time
-import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from cloudtrain import environment
 from cloudtrain._version import __version__
-from cloudtrain.checkpoint import _framework, _objects, _tree
+from cloudtrain.checkpoint import _framework, _tree
+from cloudtrain.checkpoint._background import Background
+from cloudtrain.checkpoint._crew import Crew
 from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._manifest import Manifest
-from cloudtrain.checkpoint.layout import MAX_STEP, committed_step, manifest_key, save_prefix
-from cloudtrain.errors import CheckpointError, CloudtrainError, NotFound
+from cloudtrain.checkpoint._keep import Best, BestArgument, Keep
+from cloudtrain.checkpoint._objects import Grouping
+from cloudtrain.checkpoint._place import Place, Save
+from cloudtrain.checkpoint._schedule import Every, schedule
+from cloudtrain.checkpoint._snapshot import Buffer, Snapshot
+from cloudtrain.checkpoint.layout import MAX_STEP
+from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
 from cloudtrain.storage import open_store
 
 DEFAULT_FOLDER = "checkpoints"
 """Where checkpoints go outside a job, below the working directory."""
 
-_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore takes "latest" too.'
+BUSY = ("wait", "skip", "queue")
+
+_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore takes "latest" and "best" too.'
+_log = logging.getLogger("cloudtrain.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -49,31 +58,77 @@ class Checkpointer:
     are no mixture: a step that this object saved or restored is kept as it is, and one that it found damaged
     is replaced.
 
+    A save copies the state into memory of its own, which is kept for the next one, and goes on beside the
+    training. It needs no more memory than that copy, and a few megabytes. Python waits for it before it ends.
+    For one thread at a time.
+
     Args:
         uri: ``s3://bucket/prefix``, ``file:///folder`` or a path. The default is the job's, and
             ``./checkpoints`` outside a job.
-        keep: how many checkpoints to keep; None keeps all.
+        keep: how many checkpoints to keep, the newest ones; None keeps all.
+        every: when `maybe_save` saves: a number of steps, or a time as ``"10m"`` or a timedelta.
+        best: the metric whose best checkpoint is kept too, and is restored as ``"best"``: ``"loss"`` is best
+            where it is smallest, ``("accuracy", "max")`` where it is largest.
+        local: a folder, on a fast disk, where every checkpoint is committed first, and then in ``uri``.
+        when_busy: what a save does while the one before it goes on. ``"wait"`` waits for its end, ``"skip"``
+            saves nothing, and ``"queue"`` copies the state, for which it needs the memory a second time, and
+            lets it wait, in the place of one that waits already.
+        asynchronous: False makes `save` return when the checkpoint is durable.
     """
 
-    def __init__(self, uri: str | os.PathLike[str] | None = None, *, keep: int | None = 3) -> None:
+    def __init__(
+        self,
+        uri: str | os.PathLike[str] | None = None,
+        *,
+        keep: int | None = 3,
+        every: Every = None,
+        best: BestArgument = None,
+        local: str | os.PathLike[str] | None = None,
+        when_busy: str = "wait",
+        asynchronous: bool = True,
+    ) -> None:
         if keep is not None and keep < 1:
             raise CheckpointError(f"keep={keep} would keep no checkpoint", hint="Give at least 1.")
-        self._store = open_store(_full_uri(uri or environment.checkpoint_uri() or DEFAULT_FOLDER))
-        self._keep = keep
-        self._own: set[int] = set()
-        self._damaged: set[int] = set()
+        if when_busy not in BUSY:
+            raise CheckpointError(f"when_busy={when_busy!r} is unknown", hint=f"Known: {', '.join(BUSY)}.")
+        self._best = Best.of(best)
+        self._schedule = schedule(every)
+        uris = [uri or environment.checkpoint_uri() or DEFAULT_FOLDER]
+        if local is not None:
+            uris.insert(0, local)
+        kept = Keep(keep, self._best)
+        self._places = [Place(open_store(_full_uri(place)), kept) for place in uris]
+        self._when_busy = when_busy
+        self._asynchronous = asynchronous
+        self._background: Background[_Task] = Background(self._commit)
+        self._grouping = Grouping()
+        self._buffers: list[Buffer] = []
+        self._error: CheckpointError | None = None
+        self._process = os.getpid()
+        self._closed = False
+
+    def __enter__(self) -> Checkpointer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:  # whose cause must not be hidden by ours, which is logged
+            self._wait()
 
     @property
     def uri(self) -> str:
-        return self._store.uri
+        """The durable place."""
+        return self._places[-1].uri
 
     def steps(self) -> list[int]:
-        """The committed steps, ascending."""
-        steps = (committed_step(entry.key) for entry in self._store.list("step-"))
-        return sorted(step for step in steps if step is not None)
+        """The committed steps, ascending; with ``local``, those in either place."""
+        return sorted({step for place in self._places for step in place.steps()})
 
-    def save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> None:
-        """Commit ``state`` as ``step``; it is durable when this returns.
+    def save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
+        """Save ``state`` as ``step``: copy it, and commit the copy beside the training.
 
         Call it on every rank: rank 0 writes, on the others it returns at once.
 
@@ -82,52 +137,70 @@ class Checkpointer:
                 booleans and None. A tensor is saved without its device and its gradient.
             metrics: numbers that belong to this step, such as the validation loss.
 
+        Returns:
+            Whether the state was taken. It was not on another rank, for a step that this object has saved or
+            restored, and where ``when_busy`` is "skip" and the save before goes on.
+
         Raises:
-            CheckpointError: the state holds something else, or the URI holds this or a later step already.
-            StorageError: the storage failed; the checkpoints before are as they were.
+            CheckpointError: the state holds something else; or the save before this one failed, by an error
+                of the storage, or because the URI held this or a later step already.
+        """
+        return self._save(step, state, metrics, self._when_busy)
+
+    def maybe_save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
+        """As `save`, if it is time to: as ``every`` says, and at once when the job is about to be stopped.
+
+        Args:
+            state: the state, or a function that makes it, which is called only when it is needed.
         """
         beat()
         step = _checked_step(step)
-        if environment.rank() != 0:
-            return
-        committed = self.steps()
-        if step in self._own and step in committed:
-            return
-        self._refuse_to_go_back(step, committed)
-        self._commit(step, state, metrics or {})
-        self._own.add(step)
-        self._damaged.discard(step)
-        self._retain({*committed, step})
-        beat()
+        if environment.rank() != 0 or not self._schedule.is_due(step):
+            return False
+        return self._save(step, state() if callable(state) else state, metrics, self._when_busy)
 
-    def restore(self, step: int | str = "latest") -> Checkpoint | None:
-        """The checkpoint of ``step``, verified; tensors are in the host's memory.
+    def restore(self, step: int | str = "latest", *, into: Any = None) -> Checkpoint | None:
+        """The checkpoint of ``step``, verified; new tensors are in the host's memory.
 
         Every rank may call it: each reads for itself. For a large state let rank 0 restore, and broadcast.
-        A latest checkpoint that is damaged is reported by a warning, and the one before it is taken.
+        A latest or best checkpoint that is damaged is reported by a warning, and the one before is taken.
+
+        Args:
+            step: a step, ``"latest"``, or ``"best"`` as the Checkpointer's ``best`` says.
+            into: a state like the one that was saved. Its tensors are filled, on any device, and stand in the
+                state that is returned; what it lacks is made anew. After an error they may hold anything.
 
         Returns:
-            None where there is no checkpoint yet, and the latest is asked for.
+            None where there is no checkpoint yet, and the latest or best is asked for.
 
         Raises:
-            CheckpointError: there is no such step; it is damaged, or all are; a newer cloudtrain wrote it.
+            CheckpointError: there is no such step; it is damaged, or all are; a newer cloudtrain wrote it; a
+                tensor of ``into`` does not fit.
             StorageError: the storage failed.
         """
         beat()
-        steps = self.steps()
-        if step != "latest":
-            step = _checked_step(step)
-            if step not in steps:
+        self._wait()
+        places = {place: place.steps() for place in self._places}
+        steps = sorted({step for committed in places.values() for step in committed})
+        if isinstance(step, str):
+            candidates = self._ranked(step, places, steps)
+        else:
+            candidates = [_checked_step(step)]
+            if candidates[0] not in steps:
                 known = ", ".join(map(str, steps)) or "none"
                 raise CheckpointError(f"{self.uri} has no checkpoint of step {step}", hint=f"Steps: {known}.")
-            return self._load(step)
-        for candidate in reversed(steps):
-            try:
-                return self._load(candidate)
-            except Damaged as error:
-                warnings.warn(
-                    f"{error.message}; going back to the step before it", RuntimeWarning, stacklevel=2
-                )
+        sources = [
+            (place, candidate) for candidate in candidates for place in places if candidate in places[place]
+        ]
+        with Crew("cloudtrain-restore") as crew:
+            for number, (place, candidate) in enumerate(sources, 1):
+                try:
+                    return self._load(place, candidate, into, crew)
+                except Damaged as error:
+                    if number == len(sources) and not isinstance(step, str):
+                        raise
+                    message = f"{error.message}; going back to the one before it"
+                    warnings.warn(message, RuntimeWarning, stacklevel=2)
         if steps:
             raise CheckpointError(
                 f"every checkpoint in {self.uri} is damaged: steps {', '.join(map(str, steps))}",
@@ -135,93 +208,134 @@ class Checkpointer:
             )
         return None
 
-    def _load(self, step: int) -> Checkpoint:
-        try:
-            manifest = self._manifest(step)
-            state = _objects.read(self._store, manifest)
-            metrics = _tree.decode({"tree": manifest.metrics}, {})
-        except Damaged as error:
-            self._damaged.add(step)
-            raise Damaged(f"checkpoint {step} in {self.uri} is damaged: {error.message}") from error
-        self._own.add(step)
+    def wait(self) -> None:
+        """Until every save is durable. Raises CheckpointError where one failed that has not been told yet."""
+        self._wait()
+        self._raise_error()
+
+    def close(self) -> None:
+        """As `wait`; gives the memory back. There are no saves after it."""
+        self._closed = True
+        self._wait()
+        self._buffers.clear()
+        self._raise_error()
+
+    def _save(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         beat()
-        return Checkpoint(step, state, metrics)
-
-    def _manifest(self, step: int) -> Manifest:
-        try:
-            return Manifest.from_bytes(self._store.read(manifest_key(step)), step)
-        except NotFound as error:
-            raise Damaged("its manifest is gone") from error
-
-    def _refuse_to_go_back(self, step: int, committed: list[int]) -> None:
-        later = [other for other in committed if other >= step and other not in self._damaged]
-        if later:
-            raise CheckpointError(
-                f"step {step} cannot be saved in {self.uri}: step {later[-1]} is there already",
-                hint="Call restore() first to go on from there. A run that starts again, goes on from an "
-                "earlier step, or runs beside another needs a uri of its own.",
-            )
-
-    def _commit(self, step: int, state: Any, metrics: Mapping[str, float]) -> None:
+        step = _checked_step(step)
+        if environment.rank() != 0:
+            return False
+        self._check_usable()
+        self._raise_error()
         document, leaves = _tree.encode(state)
-        numbers = {name: _number(name, value) for name, value in metrics.items()}
-        save = uuid.uuid4().hex[:16]
+        about = _about(metrics or {})
+        if self._background.busy and when_busy != "queue":
+            if when_busy == "skip":
+                return False
+            self.wait()
+        if all(place.has(step) for place in self._places):
+            return False
+        waiting = self._background.take_back()
+        if waiting is not None:
+            self._buffers.append(waiting.buffer)
+        buffer = self._buffers.pop() if self._buffers else Buffer()
+        self._background.submit(_Task(step, document, about, buffer.snapshot(leaves), buffer))
+        self._schedule.saved(step)
+        if not self._asynchronous:
+            self.wait()
+        return True
+
+    def _commit(self, task: _Task, crew: Crew) -> None:
         try:
-            tree, tensors = _objects.write(self._store, step, save, document, leaves)
-        except BaseException:
-            self._discard(step, save)
-            raise
-        manifest = Manifest(
-            step=step,
-            save=save,
-            time=time.time(),
-            tree=tree,
-            tensors=tuple(tensors),
-            metrics=_tree.encode(numbers, "metrics")[0]["tree"],
-            world_size=environment.world_size(),
-            job=environment.job_name(),
-            versions={
-                "cloudtrain": __version__,
-                "python": platform.python_version(),
-                **_framework.versions(),
-            },
-        )
-        if step in self._damaged:
-            self._remove(step)
-        # If this raises, the manifest may be there or not: the data must stay.
-        created = self._store.create(manifest_key(step), manifest.to_bytes())
-        # A request that was sent twice, its first answer lost, finds its own manifest.
-        if not created and self._manifest(step).save != save:
-            self._discard(step, save)
+            task.snapshot.wait()
+            save = Save(task.step, task.document, self._grouping.files(task.snapshot), task.about)
+            for place in self._places:
+                place.commit(save, crew)
+        except BaseException as error:
+            reason, hint = (
+                (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
+            )
+            self._error = CheckpointError(f"checkpoint {task.step} was not saved: {reason}", hint=hint)
+            self._error.__cause__ = error
+            _log.error("%s", self._error)
+        finally:
+            self._buffers.append(task.buffer)
+            beat()
+
+    def _load(self, place: Place, step: int, into: Any, crew: Crew) -> Checkpoint:
+        state = place.load(step, into, crew)
+        for other in self._places:
+            other.adopt(step)
+        self._grouping.adopt(place.manifest(step))
+        self._schedule.saved(step)
+        beat()
+        return Checkpoint(step, state, place.metrics(step))
+
+    def _ranked(self, wanted: str, places: Mapping[Place, Sequence[int]], steps: list[int]) -> list[int]:
+        """``steps`` in the order in which they are tried."""
+        if wanted == "latest":
+            return steps[::-1]
+        if wanted != "best":
+            return [_checked_step(wanted)]  # raises
+        if self._best is None:
             raise CheckpointError(
-                f"another writer committed step {step} in {self.uri} at the same time",
-                hint="Two runs save to one place: give each a uri of its own.",
+                'restore("best") has no metric to go by', hint='Give one: Checkpointer(best="loss").'
+            )
+        metrics = {step: place.metrics(step) for place, there in places.items() for step in there}
+        ranked = self._best.ranked(metrics)
+        if steps and not ranked:
+            raise CheckpointError(
+                f"no checkpoint in {self.uri} has the metric {self._best.metric!r}",
+                hint="Give it to save: metrics={...}.",
+            )
+        return ranked
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise CheckpointError("the Checkpointer is closed", hint="Make another to save again.")
+        if self._process != os.getpid():
+            raise CheckpointError(
+                "the Checkpointer belongs to the process that this one was forked from",
+                hint="Make one in the process that saves.",
             )
 
-    def _discard(self, step: int, save: str) -> None:
-        """Remove what a failed save has written, as far as the storage still answers."""
-        with contextlib.suppress(CloudtrainError):
-            self._store.delete([entry.key for entry in self._store.list(save_prefix(step, save))])
+    def _wait(self) -> None:
+        if self._process == os.getpid():  # a forked child has none of the threads
+            self._background.wait()
 
-    def _retain(self, steps: set[int]) -> None:
-        """Delete what is older than the ``keep`` newest whole ones: the manifest first, the objects after."""
-        whole = sorted(steps - self._damaged)
-        if self._keep is None or len(whole) <= self._keep:
-            return
-        for step in sorted(step for step in steps if step < whole[-self._keep]):
-            try:
-                self._remove(step)
-            except CloudtrainError as error:  # the new checkpoint is safe: no reason to end the training
-                message = f"checkpoint {step} in {self.uri} is kept, it cannot be removed: {error.message}"
-                warnings.warn(message, RuntimeWarning, stacklevel=3)
+    def _raise_error(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
-    def _remove(self, step: int) -> None:
-        try:
-            keys = [entry.key for entry in self._manifest(step).objects]
-        except Damaged:
-            keys = []
-        self._store.delete([manifest_key(step)])
-        self._store.delete(keys)
+
+@dataclass(frozen=True)
+class _Task:
+    """A save that is to be committed."""
+
+    step: int
+    document: Mapping[str, Any]
+    about: Mapping[str, Any]
+    snapshot: Snapshot
+    buffer: Buffer
+    """Holds the snapshot; free for the next one afterwards."""
+
+
+def _about(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What the manifest tells of the run."""
+    numbers = {name: _number(name, value) for name, value in metrics.items()}
+    return {
+        "time": time.time(),
+        "metrics": _tree.encode(numbers, "metrics")[0]["tree"],
+        "world_size": environment.world_size(),
+        "job": environment.job_name(),
+        "git_commit": os.environ.get("CLOUDTRAIN_GIT_COMMIT"),
+        "versions": {
+            "cloudtrain": __version__,
+            "python": platform.python_version(),
+            **_framework.versions(),
+        },
+    }
 
 
 def _full_uri(uri: str | os.PathLike[str]) -> str:

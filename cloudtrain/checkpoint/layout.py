@@ -2,9 +2,10 @@
 
     step-000000000010/manifest.json                            written last: makes step 10 exist
     step-000000000010/<save>/tree.json                         what is no tensor
-    step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors, in parts
+    step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in parts
 
 ``<save>`` is unique to one call of ``save``, so that two writers, or a crash and the run after it, never mix.
+The manifest also names objects of earlier steps: tensors that have not changed since.
 """
 
 from __future__ import annotations
@@ -27,16 +28,22 @@ def committed_step(key: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def step_of(key: str) -> int | None:
+    """The step in whose folder ``key`` lies."""
+    match = _STEP.match(key)
+    return int(match[1]) if match else None
+
+
 def save_prefix(step: int, save: str) -> str:
-    return f"step-{step:012d}/{save}"
+    return f"step-{step:012d}/{save}/"
 
 
 def tree_key(step: int, save: str) -> str:
-    return f"{save_prefix(step, save)}/tree.json"
+    return f"{save_prefix(step, save)}tree.json"
 
 
 def tensors_key(step: int, save: str, part: int) -> str:
-    return f"{save_prefix(step, save)}/tensors-{part:05d}.safetensors"
+    return f"{save_prefix(step, save)}tensors-{part:05d}.safetensors"
 
 
 def is_checkpoint_key(key: str) -> bool:

@@ -36,8 +36,8 @@ def same(left: Any, right: Any) -> bool:
 
 
 def main() -> None:
-    _objects.PART_SIZE = 1  # every array an object of its own: many instants to be killed at
-    checkpointer = Checkpointer(sys.argv[1])
+    _objects.PART_SIZE = 4000  # every array in objects of its own: many instants to be killed at
+    checkpointer = Checkpointer(sys.argv[1], asynchronous=False)
     checkpoint = checkpointer.restore()
     step = checkpoint.step if checkpoint else 0
     while True:

@@ -20,17 +20,18 @@ NO_SPACE = """
     import sys
     import numpy as np
     from cloudtrain.checkpoint import Checkpointer
-    from cloudtrain.errors import StorageError
+    from cloudtrain.errors import CheckpointError
+    from cloudtrain.storage import open_store
 
-    checkpointer = Checkpointer(sys.argv[1])
+    checkpointer = Checkpointer(sys.argv[1], asynchronous=False)
     checkpointer.save(1, {"weights": np.arange(100_000)})
-    before = [entry.key for entry in checkpointer._store.list()]
+    before = list(open_store(checkpointer.uri).list())
     for _ in range(2):
         try:
             checkpointer.save(2, {"weights": np.zeros(10_000_000)})
-        except StorageError as error:
+        except CheckpointError as error:
             print(error)
-        assert [entry.key for entry in checkpointer._store.list()] == before
+        assert list(open_store(checkpointer.uri).list()) == before
     checkpointer.save(3, {"weights": np.arange(10)})
     assert checkpointer.steps() == [1, 3]
     assert np.array_equal(checkpointer.restore(1).state["weights"], np.arange(100_000))
@@ -56,7 +57,7 @@ def test_no_space_left(tmp_path: Path) -> None:
 
 
 def test_a_damaged_object_in_any_storage(uri: str) -> None:
-    checkpointer = Checkpointer(uri)
+    checkpointer = Checkpointer(uri, asynchronous=False)
     for step in (1, 2):
         checkpointer.save(step, state_of(step))
     store = open_store(uri)
@@ -75,7 +76,7 @@ def test_a_refused_state_leaves_nothing(uri: str) -> None:
 
 
 def test_old_checkpoints_leave_no_object(uri: str) -> None:
-    checkpointer = Checkpointer(uri, keep=1)
+    checkpointer = Checkpointer(uri, keep=1, asynchronous=False)
     for step in (1, 2, 3):
         checkpointer.save(step, state_of(step))
     assert {entry.key.split("/")[0] for entry in open_store(uri).list()} == {"step-000000000003"}
@@ -85,8 +86,9 @@ def test_a_bucket_that_does_not_exist(s3: str) -> None:
     checkpointer = Checkpointer(f"s3://{s3}-gone/checkpoints")
     with pytest.raises(NotFound, match=f"{s3}-gone"):
         checkpointer.restore()
-    with pytest.raises(NotFound, match=f"{s3}-gone"):
-        checkpointer.save(1, {})
+    checkpointer.save(1, {})
+    with pytest.raises(CheckpointError, match=f"checkpoint 1 was not saved: .*{s3}-gone"):
+        checkpointer.wait()
 
 
 WITHOUT_TORCH = """
@@ -95,7 +97,7 @@ WITHOUT_TORCH = """
     import numpy as np
     from cloudtrain.checkpoint import Checkpointer
 
-    Checkpointer(sys.argv[1]).save(2, {"weights": np.arange(6).reshape(2, 3)})
+    Checkpointer(sys.argv[1], asynchronous=False).save(2, {"weights": np.arange(6).reshape(2, 3)})
     assert Checkpointer(sys.argv[1]).restore(2).state["weights"].tolist() == [[0, 1, 2], [3, 4, 5]]
     try:
         Checkpointer(sys.argv[1]).restore(1)
@@ -107,7 +109,7 @@ WITHOUT_TORCH = """
 def test_numpy_without_torch(tmp_path: Path) -> None:
     import torch
 
-    Checkpointer(tmp_path).save(1, {"weights": torch.ones(2)})
+    Checkpointer(tmp_path, asynchronous=False).save(1, {"weights": torch.ones(2)})
     command = [sys.executable, "-c", textwrap.dedent(WITHOUT_TORCH), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -120,7 +122,7 @@ def test_plain_values_without_numpy(tmp_path: Path) -> None:
         sys.modules["numpy"] = sys.modules["torch"] = None
         from cloudtrain.checkpoint import Checkpointer
 
-        Checkpointer(sys.argv[1]).save(1, {"epoch": 1, "lr": (0.1, None)}, {"loss": 0.5})
+        Checkpointer(sys.argv[1], asynchronous=False).save(1, {"epoch": 1, "lr": (0.1, None)}, {"loss": 0.5})
         assert Checkpointer(sys.argv[1]).restore().state == {"epoch": 1, "lr": (0.1, None)}
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]

@@ -17,7 +17,7 @@ ROUNDS = 8
 
 
 def test_one_of_two_wins_and_the_other_is_told(uri: str) -> None:
-    writers = [Checkpointer(uri, keep=None), Checkpointer(uri, keep=None)]
+    writers = [Checkpointer(uri, keep=None, asynchronous=False) for _ in (0, 1)]
     start = Barrier(2)
 
     def attempt(writer: int, step: int) -> CheckpointError | None:
@@ -48,8 +48,8 @@ def test_one_of_two_wins_and_the_other_is_told(uri: str) -> None:
 
 
 def test_a_second_run_that_does_not_resume_is_told_before_it_writes(uri: str) -> None:
-    Checkpointer(uri).save(5, state_of(5))
+    Checkpointer(uri, asynchronous=False).save(5, state_of(5))
     before = list(open_store(uri).list())
     with pytest.raises(CheckpointError, match="step 5 is there already"):
-        Checkpointer(uri).save(4, state_of(4))
+        Checkpointer(uri, asynchronous=False).save(4, state_of(4))
     assert list(open_store(uri).list()) == before

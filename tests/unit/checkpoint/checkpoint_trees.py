@@ -1,11 +1,16 @@
-"""Comparing states, bit for bit."""
+"""Comparing states, bit for bit, and a Checkpointer that has saved when it returns."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+
+from cloudtrain.checkpoint import Checkpointer
+
+saver = partial(Checkpointer, asynchronous=False)
 
 
 def same(left: Any, right: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Our safetensors files are the library's, and the other way round."""
+"""Our safetensors files are the library's; tensors of all kinds come back bit for bit."""
 
 from __future__ import annotations
 
@@ -28,14 +28,25 @@ def tensor_of(dtype: torch.dtype) -> torch.Tensor:
     return (BITS % 2).bool() if dtype is torch.bool else BITS.view(dtype)
 
 
+def bytes_of(framework: Any, value: Any) -> memoryview:
+    """The elements, as a snapshot holds them."""
+    spec = framework.spec(value)
+    memory = memoryview(bytearray(spec.nbytes))
+    framework.copy([value], [framework.within(spec, memory)])()
+    return memory
+
+
 def file_of(tensors: dict[str, torch.Tensor]) -> bytes:
-    return _safetensors.encode({name: (_torch.spec(t), _torch.dump(t)) for name, t in tensors.items()})
+    header = _safetensors.header((name, _torch.spec(tensor)) for name, tensor in tensors.items())
+    return b"".join([header, *(bytes_of(_torch, tensor) for tensor in tensors.values())])
 
 
 def through_bytes(framework: Any, value: Any) -> Any:
-    spec = framework.spec(value)
-    data = _safetensors.encode({"x": (spec, framework.dump(value))})
-    return framework.load(spec, _safetensors.decode(data)["x"])
+    target = framework.empty(framework.spec(value))
+    memory = framework.memory(target)
+    assert memory is not None
+    memory[:] = bytes_of(framework, value)
+    return target
 
 
 def test_the_library_reads_what_we_write() -> None:
@@ -46,14 +57,6 @@ def test_the_library_reads_what_we_write() -> None:
     assert sorted(read) == sorted(tensors)
     for name, tensor in tensors.items():
         assert same(read[name], tensor), name
-
-
-def test_we_read_what_the_library_writes() -> None:
-    tensors = {str(dtype): tensor_of(dtype).clone() for dtype in TORCH_DTYPES}  # it refuses shared memory
-    views = _safetensors.decode(safetensors.torch.save(tensors, metadata={"format": "pt"}))
-    assert sorted(views) == sorted(tensors)
-    for name, tensor in tensors.items():
-        assert same(_torch.load(_torch.spec(tensor), views[name]), tensor), name
 
 
 @pytest.mark.parametrize("dtype", TORCH_DTYPES + RAW_DTYPES, ids=str)
@@ -123,20 +126,8 @@ def test_big_endian_arrays_come_back_native() -> None:
     assert same(through_bytes(_numpy, np.arange(5, dtype=">i4")), np.arange(5, dtype="<i4"))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"", b"\x01", b"\xff" * 8, b"\x02" + bytes(7) + b"[]", b"\x07" + bytes(7) + b'{"x":1}',
-        file_of({"x": torch.ones(8)})[:-1],
-    ],
-)  # fmt: skip
-def test_a_strange_file_is_reported_as_damaged(data: bytes) -> None:
-    with pytest.raises(CheckpointError):
-        _safetensors.decode(data)
-
-
 def test_a_dtype_that_torch_lacks() -> None:
     spec = _torch.spec(torch.ones(1))
     later = type(spec)(spec.framework, "float7_later", 4, (1,))
     with pytest.raises(CheckpointError, match="float7_later, which torch"):
-        _torch.load(later, memoryview(bytes(4)))
+        _torch.empty(later)

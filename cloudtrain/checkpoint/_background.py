@@ -1,0 +1,62 @@
+"""The saves that go on beside the training: one at a time, and at most one waiting."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from cloudtrain.checkpoint._crew import Crew
+
+Task = TypeVar("Task")
+
+
+class Background(Generic[Task]):
+    """Calls ``run``, which must not raise, with one task after the other.
+
+    Its threads live only while there is a task, and are no daemons: Python waits for them before it ends, so
+    a script that ends without `wait` has its last save committed.
+    """
+
+    def __init__(self, run: Callable[[Task, Crew], None]) -> None:
+        self._run = run
+        self._changed = threading.Condition()
+        self._busy = False
+        self._waiting: Task | None = None
+
+    @property
+    def busy(self) -> bool:
+        return self._busy
+
+    def submit(self, task: Task) -> None:
+        """Run ``task`` now, or after the one that runs. None may be waiting."""
+        with self._changed:
+            self._waiting = task
+            start, self._busy = not self._busy, True
+        if start:
+            crew = Crew("cloudtrain-checkpoint-part")
+            threading.Thread(target=self._work, args=(crew,), name="cloudtrain-checkpoint").start()
+
+    def take_back(self) -> Task | None:
+        """The task that waits; it waits no more."""
+        with self._changed:
+            task, self._waiting = self._waiting, None
+            return task
+
+    def wait(self) -> None:
+        """Until nothing runs and nothing waits."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy)
+
+    def _work(self, crew: Crew) -> None:
+        with crew:
+            while (task := self._next()) is not None:
+                self._run(task, crew)
+                del task  # and what it holds, while the next one runs
+
+    def _next(self) -> Task | None:
+        with self._changed:
+            task, self._waiting = self._waiting, None
+            self._busy = task is not None
+            self._changed.notify_all()
+            return task
