@@ -45,6 +45,7 @@ class Cloudtrain:
         from cloudtrain.checkpoint import Checkpointer
 
         self._checkpointer = Checkpointer(uri, keep=None)
+        self._checkpointer.steps()  # makes its client now, as the others do
 
     def save(self, step: int, state: State) -> Callable[[], object]:
         self._checkpointer.save(step, state)
