@@ -143,7 +143,9 @@ def download(store: Store, info: CheckpointInfo, folder: Path, progress: Progres
     from cloudtrain.storage import FileStore
 
     manifest = _readable(store, info)
-    target = FileStore(folder.absolute().as_uri())
+    if info.problem:
+        raise _damaged(store, info.step, info.problem)
+    target = FileStore(folder)
     if target.stat(manifest_key(info.step)) is not None:
         raise CheckpointError(f"{folder} has step {info.step} already", hint="Choose another folder.")
     data = store.read(manifest_key(info.step))
@@ -158,7 +160,7 @@ def download(store: Store, info: CheckpointInfo, folder: Path, progress: Progres
             crew.map(copy, missing)
         damage = verify(target, [info])
         if damage:
-            raise Damaged(f"step {info.step} in {store.uri} is damaged: {damage[0].key} {damage[0].problem}")
+            raise _damaged(store, info.step, f"{damage[0].key} {damage[0].problem}")
         target.create(manifest_key(info.step), data)
     except BaseException:
         target.delete([entry.key for entry in missing])
@@ -198,6 +200,13 @@ def _readable(store: Store, info: CheckpointInfo) -> Manifest:
     if info.manifest is None:
         raise CheckpointError(f"step {info.step} in {store.uri} cannot be read: {info.problem}")
     return info.manifest
+
+
+def _damaged(store: Store, step: int, problem: str) -> Damaged:
+    return Damaged(
+        f"step {step} in {store.uri} is damaged: {problem}",
+        hint="See all of it with: cloudtrain checkpoints verify",
+    )
 
 
 def _problem(store: Store, entry: StoredObject, progress: Progress | None) -> str:

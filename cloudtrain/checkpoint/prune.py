@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from cloudtrain.checkpoint._keep import Keep
 from cloudtrain.checkpoint._manifest import GIVEN_UP
@@ -23,6 +24,15 @@ class Pruning:
     """Objects that no checkpoint names, left by saves that were interrupted."""
     freed: int
     """Bytes of all objects that go, the leftovers included."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.steps and not self.leftovers
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        keys = [entry.key for entry in self.leftovers]
+        return {"steps": list(self.steps), "leftovers": keys, "freed": self.freed}
 
 
 def plan_pruning(store: Store, *, keep: int | None = None, leftovers: bool = False) -> Pruning:

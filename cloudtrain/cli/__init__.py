@@ -8,7 +8,19 @@ import click
 
 from cloudtrain.cli._errors import reported
 
-COMMANDS = ("submit", "list", "describe", "logs", "wait", "stop", "preempt", "download", "s3", "completion")
+COMMANDS = (
+    "submit",
+    "list",
+    "describe",
+    "logs",
+    "wait",
+    "stop",
+    "preempt",
+    "download",
+    "checkpoints",
+    "s3",
+    "completion",
+)
 """Each stands in the module of its name, as ``command``; it is imported when it is called."""
 
 

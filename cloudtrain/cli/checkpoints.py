@@ -1,0 +1,182 @@
+"""``cloudtrain checkpoints``: look at the checkpoints of a run, and look after them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cloudtrain.cli._options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from cloudtrain.storage import Store
+
+place_argument = click.argument("place")
+step_option = click.option("--step", type=click.IntRange(min=0), help="Which one.  [default: the latest]")
+
+
+@click.group("checkpoints")
+def command() -> None:
+    """Look at the checkpoints of a run, and look after them.
+
+    PLACE is the name of a job, an s3:// or file:// URI, or a folder.
+
+    \b
+    cloudtrain checkpoints list s3://bucket/run
+    cloudtrain checkpoints verify JOB
+    """
+
+
+@command.command("list")
+@place_argument
+@json_option
+def list_(place: str, as_json: bool) -> None:
+    """Show the checkpoints in PLACE. Nothing but their manifests is read."""
+    from cloudtrain.checkpoint.inspect import list_checkpoints
+
+    store = _open(place)
+    infos = list_checkpoints(store)
+    if as_json:
+        echo_json([info.to_dict() for info in infos])
+        return
+    from cloudtrain.cli._checkpoints_view import show_list
+
+    show_list(store.uri, infos)
+
+
+@command.command()
+@place_argument
+@step_option
+@json_option
+def show(place: str, step: int | None, as_json: bool) -> None:
+    """Show one checkpoint in PLACE, with its tensors."""
+    from cloudtrain.checkpoint.inspect import find, tensors
+
+    store = _open(place)
+    info = find(store, "latest" if step is None else step)
+    specs = tensors(store, info)
+    if as_json:
+        echo_json({**info.to_dict(), "tensors": {name: spec._asdict() for name, spec in specs.items()}})
+        return
+    from cloudtrain.cli._checkpoints_view import show_one
+
+    show_one(store.uri, info, specs)
+
+
+@command.command()
+@place_argument
+@click.option("--step", type=click.IntRange(min=0), help="Only this one.  [default: all]")
+@json_option
+def verify(place: str, step: int | None, as_json: bool) -> None:
+    """Read all of the checkpoints in PLACE and compare every hash; exit status 1 if anything is damaged."""
+    from cloudtrain.checkpoint import inspect
+    from cloudtrain.cli._progress import bytes_bar
+    from cloudtrain.errors import CheckpointError
+
+    store = _open(place)
+    infos = inspect.list_checkpoints(store) if step is None else [inspect.find(store, step)]
+    if not infos:
+        raise CheckpointError(f"{store.uri} has no checkpoints")
+    total = sum({entry: entry.size for info in infos for entry in info.objects}.values())
+    with bytes_bar("verify", total, quiet=as_json) as on_bytes:
+        damage = inspect.verify(store, infos, on_bytes)
+    if as_json:
+        echo_json(
+            {"uri": store.uri, "steps": [info.step for info in infos], "damage": list(map(vars, damage))}
+        )
+    else:
+        from cloudtrain.cli._checkpoints_view import show_damage
+
+        show_damage(store.uri, infos, damage)
+    if damage:
+        raise SystemExit(1)
+
+
+@command.command()
+@place_argument
+@step_option
+@click.option(
+    "--to",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="A folder, from which a Checkpointer restores it.",
+)
+@json_option
+def download(place: str, step: int | None, folder: Path, as_json: bool) -> None:
+    """Copy one checkpoint in PLACE to this machine; every byte is verified."""
+    from cloudtrain.checkpoint import inspect
+    from cloudtrain.cli._progress import bytes_bar
+
+    store = _open(place)
+    info = inspect.find(store, "latest" if step is None else step)
+    with bytes_bar("download", info.size, quiet=as_json) as on_bytes:
+        inspect.download(store, info, folder, on_bytes)
+    if as_json:
+        echo_json({"step": info.step, "folder": str(folder), "size": info.size})
+    else:
+        click.echo(f"step {info.step} is in {folder}")
+
+
+@command.command()
+@place_argument
+@click.option(
+    "--keep", type=click.IntRange(min=1), metavar="N", help="Delete all but the N newest whole ones."
+)
+@click.option("--leftovers", is_flag=True, help="Delete what interrupted saves have left.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+def prune(place: str, keep: int | None, leftovers: bool, yes: bool, as_json: bool) -> None:
+    """Delete checkpoints in PLACE that are not needed any more. What will go is shown first.
+
+    What another checkpoint still refers to stays. With --json nothing is deleted unless --yes is given.
+    """
+    from cloudtrain.checkpoint.prune import plan_pruning
+    from cloudtrain.checkpoint.prune import prune as carry_out
+
+    if keep is None and not leftovers:
+        raise click.UsageError("say what to delete: --keep N, --leftovers, or both")
+    store = _open(place)
+    pruning = plan_pruning(store, keep=keep, leftovers=leftovers)
+    if as_json:
+        echo_json({"uri": store.uri, "deleted": yes, **pruning.to_dict()})
+    else:
+        from cloudtrain.cli._checkpoints_view import show_pruning
+
+        show_pruning(store.uri, pruning)
+    if not pruning.is_empty and (yes or (not as_json and click.confirm("Delete them?", default=False))):
+        carry_out(store, pruning)
+
+
+def _open(place: str) -> Store:
+    """The store of a URI, of a job of that name, else of a folder.
+
+    Raises InvalidJob for a job that keeps no checkpoints, and NotFound for no folder.
+    """
+    from cloudtrain.errors import NotFound
+    from cloudtrain.storage import open_store
+
+    if "://" in place:
+        return open_store(place)
+    if "/" not in place:
+        from cloudtrain.index import find_job
+
+        if find_job(place):
+            return open_store(_checkpoints_of(place))
+    folder = Path(place)
+    if not folder.is_dir():
+        raise NotFound(
+            f"there is no job and no folder {place}", hint="Give a job's name, a folder, or an s3:// URI."
+        )
+    return open_store(folder.absolute().as_uri())
+
+
+def _checkpoints_of(job: str) -> str:
+    from cloudtrain.errors import NotFound
+    from cloudtrain.job import Job
+
+    uri = Job.attach(job).describe().checkpoint_uri
+    if uri is None:
+        raise NotFound(f"job {job} keeps no checkpoints", hint="Give it a checkpoint_s3_uri.")
+    return uri
