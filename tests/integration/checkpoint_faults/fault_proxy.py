@@ -62,7 +62,7 @@ class FaultProxy:
         self.met: Counter[Fault] = Counter()
         """How often each fault has happened."""
         self._loop = asyncio.new_event_loop()
-        self._under_way = 0
+        self._under_way: set[asyncio.Task[None] | None] = set()
 
     def __enter__(self) -> FaultProxy:
         start = asyncio.start_server(self._serve, "127.0.0.1", 0, limit=CHUNK)
@@ -91,7 +91,7 @@ class FaultProxy:
             probe.recv(1)  # connections are accepted in order: those before this one are counted now
         deadline = time.monotonic() + timeout
         while self._under_way:
-            assert time.monotonic() < deadline, f"{self._under_way} requests have not ended"
+            assert time.monotonic() < deadline, f"{len(self._under_way)} requests have not ended"
             time.sleep(0.005)
 
     async def _stop(self) -> None:
@@ -103,12 +103,13 @@ class FaultProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, which is one request: the server is told to close it afterwards."""
-        self._under_way += 1
+        task = asyncio.current_task()
+        self._under_way.add(task)  # asyncio itself does not keep tasks alive
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 await self._answer(await reader.readuntil(b"\r\n\r\n"), reader, writer)
         finally:
-            self._under_way -= 1
+            self._under_way.discard(task)
             writer.close()
 
     async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,0 +1,80 @@
+"""Where checkpoints go, and the machine on which the trainings run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fault_proxy import FaultProxy
+
+from cloudtrain.testing import S3Server
+
+PLACES = ("s3", "file", "local and s3")
+BUCKET = "faults"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where checkpoints go; the server and its proxy are there where that is S3."""
+
+    uri: str
+    local: str | None = None
+    env: dict[str, str] = field(default_factory=dict)
+    """The settings that lead to the server through the proxy."""
+    server: S3Server | None = None
+    proxy: FaultProxy | None = None
+
+
+class Host:
+    """The process of `fault_host`, from here."""
+
+    def __init__(self, framework: str, env: dict[str, str]) -> None:
+        self.framework = framework
+        self._process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("fault_host.py")), framework],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **env},
+        )
+
+    def call(self, do: str, **arguments: Any) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+@contextlib.contextmanager
+def open_place(name: str, folder: Path) -> Iterator[Place]:
+    """One of `PLACES`, empty: a server of its own, since it is killed, and all below ``folder``."""
+    local = str(folder / "local")
+    if name == "file":
+        yield Place(local)
+        return
+    with S3Server(folder / "s3") as server, FaultProxy(server.env["AWS_ENDPOINT_URL_S3"]) as proxy:
+        server.create_bucket(BUCKET)
+        env = {**server.env, "AWS_ENDPOINT_URL_S3": proxy.endpoint}
+        yield Place(f"s3://{BUCKET}/run", local if name != "s3" else None, env, server, proxy)
+
+
+@contextlib.contextmanager
+def open_hosts(place: Place) -> Iterator[dict[str, Host]]:
+    """A host for each framework."""
+    hosts = {framework: Host(framework, place.env) for framework in ("numpy", "torch")}
+    try:
+        yield hosts
+    finally:
+        for host in hosts.values():
+            host.close()

@@ -1,0 +1,168 @@
+"""Rounds of a training that is killed: how they are chosen, played and judged."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from fault_figures import Figures, Judge
+from fault_places import Host, Place, open_hosts
+from fault_proxy import ERRORS, Fault, no_fault
+from fault_training import Training
+
+VICTIMS = ("rank 0", "rank 1", "supervisor", "group")
+STORAGE = {"sound": 3, "flaky": 4, "stalls": 1, "paused": 1, "killed": 1}
+"""What happens to the storage in a round, and how often that is."""
+FLAKY = [Fault.DELAY, Fault.SLOW_BODY, Fault.CUT_REQUEST, Fault.CUT_ANSWER, Fault.LOST_ANSWER, *ERRORS]
+FLAKY_SHARE = 0.2
+"""Of the requests of a flaky round."""
+
+START_TIMEOUT = 60.0
+PATIENCE = 2.0
+"""Seconds from the start."""
+GRACE = 2.0
+"""Seconds that what is left after a kill has to end by itself."""
+
+
+@dataclass(frozen=True)
+class Round:
+    victim: str
+    storage: str
+    commits: int
+    """How many saves become durable before, unless that takes more than `PATIENCE`."""
+    seconds: float
+    """From then to the kill."""
+    fault_seconds: float
+    """From then to what happens to the server."""
+    when_busy: str
+    asynchronous: bool
+    every: int
+    step_seconds: float
+    waits: int
+
+    @classmethod
+    def drawn(cls, draw: random.Random) -> Round:
+        seconds = draw.uniform(0, 0.3)
+        [storage] = draw.choices(list(STORAGE), list(STORAGE.values()))
+        return cls(
+            victim=draw.choice(VICTIMS),
+            storage=storage,
+            commits=draw.randrange(4),
+            seconds=seconds,
+            fault_seconds=draw.uniform(0, seconds),
+            when_busy=draw.choice(("wait", "skip", "queue")),
+            asynchronous=draw.random() < 0.8,
+            every=draw.choice((1, 1, 2, 3)),
+            step_seconds=draw.uniform(0.005, 0.02),
+            waits=draw.choice((1, 3)),
+        )
+
+    def training(self, place: Place, framework: str, journal: Path) -> Training:
+        return Training(
+            uri=place.uri,
+            local=place.local,
+            journal=str(journal),
+            framework=framework,
+            when_busy=self.when_busy,
+            asynchronous=self.asynchronous,
+            every=self.every,
+            step_seconds=self.step_seconds,
+            waits=self.waits,
+        )
+
+
+def play(place: Place, folder: Path, kills: int, seed: int) -> Figures:
+    """Kill trainings in ``place`` until there have been ``kills``; every tenth uses torch."""
+    judge = Judge()
+    with open_hosts(place) as hosts:
+        number = 0
+        while judge.figures.kills.total() < kills:
+            number += 1
+            _play(place, hosts["torch" if number % 10 == 0 else "numpy"], folder, number, seed, judge)
+    return judge.figures
+
+
+def _play(place: Place, host: Host, folder: Path, number: int, seed: int, judge: Judge) -> None:
+    """One round. It is the same for a number and a seed, as far as the machine lets it."""
+    draw = random.Random(f"{seed} {number}")
+    round = Round.drawn(draw)
+    if place.server is None:
+        round = replace(round, storage="sound")
+    where = f"round {number} ({round.victim}, {round.storage}, {host.framework})"
+    journal = folder / f"{number}.journal"
+    training = round.training(place, host.framework, journal)
+    if _killed(place, host, training, round, draw):
+        judge.figures.kills[round.victim] += 1
+        judge.figures.storage[round.storage] += 1
+    judge.read(journal.read_text(), where)
+    for local in {place.local, None}:  # another machine has the remote ones only
+        found = host.call("look", uri=place.uri, local=local, everything=number % 3 == 0)
+        judge.found(found, where if local else f"{where}, in {place.uri}")
+
+
+def _killed(place: Place, host: Host, training: Training, round: Round, draw: random.Random) -> bool:
+    """Play one round; afterwards the storage is sound again. False if the training ended by itself."""
+    with _flaky(place, round, draw):
+        host.call("train", **asdict(training))
+        _wait_for_saves(Path(training.journal), round.commits)
+        time.sleep(round.fault_seconds)
+        with _broken(place, round):
+            time.sleep(round.seconds - round.fault_seconds)
+            killed: bool = host.call("kill", victim=round.victim, grace=GRACE)
+    if place.proxy:
+        place.proxy.settle()
+    return killed
+
+
+def _wait_for_saves(journal: Path, commits: int) -> None:
+    """Until the first save has begun, and then, for a while, for commits."""
+    start = time.monotonic()
+    while True:
+        text = journal.read_text() if journal.exists() else ""
+        waited = time.monotonic() - start
+        if "refused" in text or ("begun" in text and (text.count("durable") >= commits or waited > PATIENCE)):
+            return
+        assert waited < START_TIMEOUT, "the training does not begin to save"
+        time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def _flaky(place: Place, round: Round, draw: random.Random) -> Iterator[None]:
+    """A share of the requests meets faults, from the restore on that the training begins with."""
+    if place.proxy is None or round.storage != "flaky":
+        yield
+        return
+
+    def choose(method: str) -> Fault:
+        return draw.choice(FLAKY) if draw.random() < FLAKY_SHARE else Fault.PASS
+
+    place.proxy.choose = choose
+    yield
+    place.proxy.choose = no_fault
+
+
+@contextlib.contextmanager
+def _broken(place: Place, round: Round) -> Iterator[None]:
+    """From now on the server does not answer; it does again when the training is dead."""
+    if place.server is None or place.proxy is None or round.storage in ("sound", "flaky"):
+        yield
+    elif round.storage == "stalls":
+        place.proxy.choose = lambda method: Fault.STALL
+        yield
+        place.proxy.choose = no_fault
+    elif round.storage == "paused":
+        os.kill(place.server.pid, signal.SIGSTOP)
+        yield
+        os.kill(place.server.pid, signal.SIGCONT)
+    else:
+        os.kill(place.server.pid, signal.SIGKILL)
+        yield
+        place.server.stop()
+        place.server.start()
+        place.proxy.upstream = place.server.env["AWS_ENDPOINT_URL_S3"]

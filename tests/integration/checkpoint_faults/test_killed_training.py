@@ -1,0 +1,50 @@
+"""A training of two ranks is killed -9 again and again: what was durable is restored, bit for bit.
+
+`CLOUDTRAIN_KILLS` kills on S3, 200 where `CI` is set and else 30, and a quarter of that in the other places.
+`CLOUDTRAIN_SEED` chooses the rounds.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fault_places import PLACES, open_place
+from fault_rounds import STORAGE, VICTIMS, play
+
+from cloudtrain.errors import StorageError
+from cloudtrain.testing._weed_options import find_weed
+
+KILLS = int(os.environ.get("CLOUDTRAIN_KILLS") or (200 if os.environ.get("CI") else 30))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", PLACES)
+def test_nothing_durable_is_lost(
+    name: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    if name != "file":
+        _need_server()
+    seed = int(os.environ.get("CLOUDTRAIN_SEED") or random.SystemRandom().randrange(10**6))
+    print(f"CLOUDTRAIN_SEED={seed}")
+    kills = KILLS if name == "s3" else max(1, KILLS // 4)
+    with open_place(name, tmp_path) as place:
+        figures = play(place, tmp_path, kills, seed)
+    record_property("figures", f"{name}, CLOUDTRAIN_SEED={seed}: {figures}")
+    assert not (figures.lost or figures.torn or figures.wrong), f"CLOUDTRAIN_SEED={seed}: {figures}"
+    assert figures.durable, "nothing was durable: the kills prove nothing"
+    if kills >= 100:
+        assert set(figures.kills) == set(VICTIMS)
+        assert name == "file" or set(figures.storage) == set(STORAGE)
+
+
+def _need_server() -> None:
+    try:
+        find_weed()
+    except StorageError as error:
+        if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
+            raise
+        pytest.skip(str(error))
