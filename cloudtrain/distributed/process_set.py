@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable
 from typing import Any
 
-from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 
 
 class ProcessSet:
@@ -26,6 +26,7 @@ class ProcessSet:
                 self.ranks = sorted({operator.index(rank) for rank in ranks_or_comm})
             except TypeError:
                 raise InvalidArgument(f"ProcessSet({ranks_or_comm!r}) takes a list of ranks") from None
+        self._all = ranks is None
         self._rank: int | None = None
 
     def attach(self, set_id: int, ranks: list[int], rank: int) -> None:
@@ -34,9 +35,13 @@ class ProcessSet:
 
     def detach(self) -> None:
         self.process_set_id = self._rank = None
+        if self._all:
+            self.ranks = None
 
     def members(self) -> list[int]:
-        """The global ranks. Raises InvalidArgument where the set is not known to all ranks."""
+        """The global ranks. Raises NotInitialized, or InvalidArgument where the set is not known to all ranks."""
+        if self._all and self.ranks is None:
+            raise NotInitialized
         if self.process_set_id is None or self.ranks is None:
             raise InvalidArgument(
                 f"{self!r} is not known to all ranks",

@@ -14,7 +14,7 @@ from cloudtrain.distributed._control import Request, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._reduction import combine_payloads
+from cloudtrain.distributed.torch._reduction import combine_payloads, dtype_name
 
 EAGER_BYTES = 16 << 10
 """Data of up to this size goes along with the request, over rank 0."""
@@ -74,7 +74,7 @@ def eager(tensor: Tensor) -> bool:
 
 
 def type_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).replace("torch.", "")
+    return dtype_name(tensor.dtype)
 
 
 def as_bytes(tensor: Tensor) -> Tensor:

@@ -96,8 +96,9 @@ def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process
     label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
     complete = [launching(label, group, op, [flat]) for flat in flats]
     with reported(label):
-        works = Works([dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats])
-    return Handle(label, works, lambda: [done() for done in complete])
+        works = [dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats]
+    work = works[0] if len(works) == 1 else Works(works)
+    return Handle(label, work, lambda: [done() for done in complete])
 
 
 def scatter_tensors(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Sequence
 from enum import IntEnum
@@ -53,6 +54,12 @@ def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
         raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
 
 
+@functools.cache
+def dtype_name(dtype: torch.dtype) -> str:
+    """``float32`` for ``torch.float32``."""
+    return str(dtype).replace("torch.", "")
+
+
 def wire_type(dtype: torch.dtype) -> torch.dtype:
     """What a tensor travels as."""
     return _WIRE_TYPES.get(dtype, dtype)
@@ -93,7 +100,10 @@ def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
     Args:
         keep: never share memory with ``tensor``.
     """
-    wire = tensor.detach().to(wire_type(tensor.dtype)).contiguous()
+    wire = tensor.detach()
+    if tensor.dtype in _WIRE_TYPES:
+        wire = wire.to(_WIRE_TYPES[tensor.dtype])
+    wire = wire.contiguous()
     return wire.clone() if keep and wire.data_ptr() == tensor.data_ptr() else wire
 
 

@@ -13,7 +13,7 @@ from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._reduction import Adasum, ReduceOp, backend_op, wire_type
+from cloudtrain.distributed.torch._reduction import Adasum, ReduceOp, backend_op, dtype_name, wire_type
 
 
 def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
@@ -26,8 +26,9 @@ def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> 
     if group is not session.groups[GLOBAL].ordered:
         return lambda: None  # only all ranks together can join
     first, launches = wires[0], session.engine.launches
-    type_name = str(first.dtype).replace("torch.", "")
-    number = launches.add(label, [op.name, type_name, first.device.type, [wire.numel() for wire in wires]])
+    number = launches.add(
+        label, [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
+    )
     return lambda: launches.complete(number)
 
 
