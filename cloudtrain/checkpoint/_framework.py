@@ -6,20 +6,19 @@ when their framework already is, or when a checkpoint needs it: a job without to
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from cloudtrain.errors import CheckpointError
 
 FRAMEWORKS = ("torch", "numpy")
 
 
-@dataclass(frozen=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """What a tensor is, apart from its bytes."""
 
     framework: str
@@ -104,5 +103,6 @@ def versions() -> dict[str, str]:
     return {name: str(module.__version__) for name, module in modules.items() if module is not None}
 
 
+@functools.cache  # states have tens of thousands of tensors
 def _module(name: str) -> Framework:
     return cast(Framework, importlib.import_module(f"cloudtrain.checkpoint._{name}"))

@@ -67,11 +67,6 @@ def copy(
     return lambda: None
 
 
-def plain(value: Any) -> Any:
-    """A NumPy scalar as the Python number it stands for; anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _little_endian(spec: TensorSpec) -> np.dtype[Any]:
     if spec.dtype not in _DTYPES:
         raise CheckpointError(f"the checkpoint holds an array of dtype {spec.dtype}, unknown here")

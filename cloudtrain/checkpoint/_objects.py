@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from cloudtrain.checkpoint import _safetensors
@@ -112,4 +112,4 @@ def _entry(piece: Piece, spec: TensorSpec) -> tuple[str, TensorSpec]:
     if piece.end - piece.begin == spec.nbytes:
         return piece.tensor, spec
     begin, end = piece.begin // spec.itemsize, piece.end // spec.itemsize
-    return f"{piece.tensor}[{begin}:{end}]", replace(spec, shape=(end - begin,))
+    return f"{piece.tensor}[{begin}:{end}]", spec._replace(shape=(end - begin,))

@@ -17,8 +17,7 @@ import math
 import sys
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from cloudtrain.checkpoint._errors import Damaged, Unsupported
 from cloudtrain.checkpoint._framework import Framework, TensorSpec, framework_of
@@ -32,8 +31,7 @@ Path = tuple[Any, ...]
 """The keys and indices that lead to a value."""
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """A tensor of the state, not yet bytes."""
 
     spec: TensorSpec
@@ -51,7 +49,7 @@ def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, L
     """
     encoder = _Encoder(root)
     tree = encoder.encode(state, ())
-    specs = {name: vars(leaf.spec) for name, leaf in encoder.leaves.items()}
+    specs = {name: leaf.spec._asdict() for name, leaf in encoder.leaves.items()}
     return {"tree": tree, "tensors": specs}, encoder.leaves
 
 
@@ -166,11 +164,9 @@ class _Encoder:
 
 
 def _plain(value: Any) -> Any:
-    if sys.modules.get("numpy") is None:
-        return value
-    from cloudtrain.checkpoint._numpy import plain
-
-    return plain(value)
+    """A NumPy scalar as the Python number it stands for; anything else as it is."""
+    numpy = sys.modules.get("numpy")
+    return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 
 
 def _decode(node: Any, tensors: Mapping[str, Any]) -> Any:

@@ -106,6 +106,8 @@ class Checkpointer:
         self._error: CheckpointError | None = None
         self._process = os.getpid()
         self._closed = False
+        self._heeded = False
+        """Whether the job's end has been saved for."""
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -148,16 +150,23 @@ class Checkpointer:
         return self._save(step, state, metrics, self._when_busy)
 
     def maybe_save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
-        """As `save`, if it is time to: as ``every`` says, and at once when the job is about to be stopped.
+        """As `save`, if it is time to: when ``every`` says so, and once when the job is about to be stopped.
+
+        Call it at every step, on every rank, in the main thread: from then on SIGTERM does not end the process,
+        see `cloudtrain.environment.preemption`. Follow it with `environment.exit_if_preempted`.
 
         Args:
             state: the state, or a function that makes it, which is called only when it is needed.
         """
         beat()
         step = _checked_step(step)
-        if environment.rank() != 0 or not self._schedule.is_due(step):
+        stopping = environment.preemption() is not None and not self._heeded
+        if environment.rank() != 0 or not (stopping or self._schedule.is_due(step)):
             return False
-        return self._save(step, state() if callable(state) else state, metrics, self._when_busy)
+        when_busy = "wait" if stopping else self._when_busy
+        saved = self._save(step, state() if callable(state) else state, metrics, when_busy)
+        self._heeded |= stopping
+        return saved
 
     def restore(self, step: int | str = "latest", *, into: Any = None) -> Checkpoint | None:
         """The checkpoint of ``step``, verified; new tensors are in the host's memory.

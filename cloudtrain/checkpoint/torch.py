@@ -117,7 +117,8 @@ def restore_or_broadcast(
 ) -> int | None:
     """Start all ranks alike: from the latest checkpoint, which rank 0 reads, or from rank 0's fresh parts.
 
-    Every rank calls it, after ``hvd.init()``; a process alone needs no ``init``.
+    Every rank calls it, after ``hvd.init()``; a process alone needs no ``init``. The model's tensors are filled
+    in place. After an error they may hold anything.
 
     Returns:
         The step of the checkpoint, or None where there is none yet.
@@ -137,7 +138,8 @@ def restore_or_broadcast(
     step, rest, failed = None, {}, None
     if first:
         try:
-            checkpoint = checkpointer.restore()
+            into = None if model is None else {"model": model.state_dict()}  # no second copy of it
+            checkpoint = checkpointer.restore(into=into)
             if checkpoint is not None:
                 apply(checkpoint.state, model=model, optimizer=optimizer, **parts, rng=rng)
                 step = checkpoint.step

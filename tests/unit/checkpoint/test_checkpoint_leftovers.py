@@ -1,0 +1,136 @@
+"""What interrupted saves leave goes when it is provably nobody's, and no sooner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from checkpoint_trees import same, saver
+
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.layout import manifest_key
+from cloudtrain.errors import CheckpointError
+from cloudtrain.storage.file import FileStore
+
+
+def state_of(step: int) -> dict[str, Any]:
+    return {"weights": np.full(100, step, dtype=np.float32)}
+
+
+def interrupted(folder: Path, step: int) -> list[Path]:
+    """What a save of ``step`` leaves that is killed before its manifest."""
+    saver(folder / "elsewhere").save(step, state_of(step))
+    name = f"step-{step:012d}"
+    (folder / "elsewhere" / manifest_key(step)).unlink()
+    (save,) = (folder / "elsewhere" / name).iterdir()
+    (folder / name).mkdir(exist_ok=True)
+    save = save.rename(folder / name / save.name)
+    return sorted(save.iterdir())
+
+
+def there(paths: list[Path]) -> bool:
+    found = {path.exists() for path in paths}
+    assert len(found) == 1
+    return found.pop()
+
+
+def test_of_a_step_that_is_saved_again(tmp_path: Path) -> None:
+    left = interrupted(tmp_path, 5)
+    checkpointer = saver(tmp_path)
+    checkpointer.save(4, state_of(4))
+    assert there(left)  # its writer may be alive, and about to commit
+    checkpointer.save(5, state_of(5))
+    assert not there(left)
+    assert checkpointer.steps() == [4, 5]
+
+
+def test_of_a_step_that_is_passed_by(tmp_path: Path) -> None:
+    left = interrupted(tmp_path, 5)
+    checkpointer = saver(tmp_path)
+    checkpointer.save(6, state_of(6))
+    assert not there(left)
+    assert checkpointer.steps() == [6]
+    # Nobody can commit it any more, nor see it.
+    assert not FileStore(tmp_path).create(manifest_key(5), b"late")
+    with pytest.raises(CheckpointError, match="no checkpoint of step 5"):
+        checkpointer.restore(5)
+
+
+def test_a_writer_that_was_given_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow, fast = saver(tmp_path), saver(tmp_path)
+    create = FileStore.create
+
+    def overtaken(store: FileStore, key: str, data: bytes) -> bool:
+        if key == manifest_key(5):
+            monkeypatch.setattr(FileStore, "create", create)
+            fast.save(6, state_of(6))
+        return create(store, key, data)
+
+    monkeypatch.setattr(FileStore, "create", overtaken)
+    with pytest.raises(CheckpointError, match="another run has taken step 5"):
+        slow.save(5, state_of(5))
+    checkpointer = Checkpointer(tmp_path)
+    assert checkpointer.steps() == [6]
+    checkpoint = checkpointer.restore()
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(6))
+
+
+def test_a_step_that_was_given_up_can_be_saved_by_the_run_that_goes_back_before_it(tmp_path: Path) -> None:
+    checkpointer = saver(tmp_path)
+    checkpointer.save(4, state_of(4))
+    interrupted(tmp_path, 5)
+    checkpointer.save(6, state_of(6))
+    for path in (tmp_path / "step-000000000006").rglob("tree.json"):
+        path.unlink()
+    resumed = saver(tmp_path)
+    with pytest.warns(RuntimeWarning):
+        resumed.restore()
+    resumed.save(5, state_of(5))
+    checkpoint = saver(tmp_path).restore(5)
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(5))
+
+
+def test_writers_of_different_steps_are_told(tmp_path: Path) -> None:
+    one, other = saver(tmp_path), saver(tmp_path)
+    one.save(1, state_of(1))
+    other.save(2, state_of(2))
+    with pytest.raises(CheckpointError, match="another run has saved step 2"):
+        one.save(3, state_of(3))
+    other.save(3, state_of(3))
+    assert other.steps() == [1, 2, 3]
+
+
+def test_a_writer_whose_old_objects_are_deleted_meanwhile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would have named them: a frozen layer of step 1, which the other run deletes."""
+    one, other = saver(tmp_path), saver(tmp_path, keep=1)
+    one.save(1, state_of(1))
+    create = FileStore.create
+
+    def overtaken(store: FileStore, key: str, data: bytes) -> bool:
+        if key == manifest_key(3):
+            monkeypatch.setattr(FileStore, "create", create)
+            other.save(2, state_of(2))
+        return create(store, key, data)
+
+    monkeypatch.setattr(FileStore, "create", overtaken)
+    with pytest.raises(CheckpointError, match="another run has deleted checkpoints"):
+        one.save(3, state_of(1))
+    checkpoint = Checkpointer(tmp_path).restore()
+    assert checkpoint is not None
+    assert checkpoint.step == 2
+    assert same(checkpoint.state, state_of(2))
+
+
+def test_foreign_objects_beside_checkpoints_stay(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("mine")
+    checkpointer = saver(tmp_path, keep=1)
+    for step in range(1, 4):
+        checkpointer.save(step, state_of(step))
+    assert notes.read_text() == "mine"
