@@ -26,7 +26,7 @@ class ProcessSet:
                 self.ranks = sorted({operator.index(rank) for rank in ranks_or_comm})
             except TypeError:
                 raise InvalidArgument(f"ProcessSet({ranks_or_comm!r}) takes a list of ranks") from None
-        self._all = ranks is None
+        self._all = ranks_or_comm is None
         self._rank: int | None = None
 
     def attach(self, set_id: int, ranks: list[int], rank: int) -> None:
