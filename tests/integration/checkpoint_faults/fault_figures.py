@@ -23,9 +23,6 @@ class Figures:
     """Whatever else must not be."""
 
     def __str__(self) -> str:
-        def counts(counter: Counter[str]) -> str:
-            return ", ".join(f"{name} {count}" for name, count in counter.most_common()) or "none"
-
         return "\n".join(
             [
                 f"kills {self.kills.total()}, lost {len(self.lost)}, torn {len(self.torn)}",
@@ -37,6 +34,11 @@ class Figures:
                 *(f"  WRONG {text}" for text in self.wrong),
             ]
         )
+
+
+def counts(counter: Counter[str]) -> str:
+    """Such as ``rank 0 12, group 9``."""
+    return ", ".join(f"{name} {count}" for name, count in counter.most_common()) or "none"
 
 
 class Judge:

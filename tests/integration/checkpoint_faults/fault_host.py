@@ -22,7 +22,7 @@ import boto3  # noqa: F401  imported once, for all
 import fault_state
 from fault_training import Training, leaving, supervise
 
-from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint import Checkpoint, Checkpointer
 from cloudtrain.errors import CheckpointError
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -101,18 +101,25 @@ def _look(uri: str, local: str | None, everything: bool) -> Found:
     if latest is None:
         return found
     found.step = latest.step
-    checkpoints = [latest]
+    if not _is_whole(latest):
+        found.torn.append(latest.step)
     for step in checkpointer.steps() if everything else ():
-        if step != latest.step:
-            try:
-                checkpoints.append(checkpointer.restore(step))
-            except CheckpointError as error:
-                found.lost.append(str(error))
-    for checkpoint in checkpoints:
-        wanted = {"loss": fault_state.loss(checkpoint.step)}
-        if not fault_state.is_whole(checkpoint.state, checkpoint.step) or checkpoint.metrics != wanted:
-            found.torn.append(checkpoint.step)
+        if step == latest.step:
+            continue
+        try:
+            checkpoint = checkpointer.restore(step)
+        except CheckpointError as error:
+            found.lost.append(str(error))
+        else:
+            assert checkpoint is not None
+            if not _is_whole(checkpoint):
+                found.torn.append(step)
     return found
+
+
+def _is_whole(checkpoint: Checkpoint) -> bool:
+    wanted = {"loss": fault_state.loss(checkpoint.step)}
+    return fault_state.is_whole(checkpoint.state, checkpoint.step) and checkpoint.metrics == wanted
 
 
 def _children() -> bool:

@@ -101,9 +101,11 @@ def _play(place: Place, host: Host, folder: Path, number: int, seed: int, judge:
         judge.figures.kills[round.victim] += 1
         judge.figures.storage[round.storage] += 1
     judge.read(journal.read_text(), where)
-    for local in {place.local, None}:  # another machine has the remote ones only
-        found = host.call("look", uri=place.uri, local=local, everything=number % 3 == 0)
-        judge.found(found, where if local else f"{where}, in {place.uri}")
+    everything = number % 3 == 0
+    judge.found(host.call("look", uri=place.uri, local=place.local, everything=everything), where)
+    if place.local:  # another machine has the remote ones only
+        found = host.call("look", uri=place.uri, local=None, everything=everything)
+        judge.found(found, f"{where}, elsewhere")
 
 
 def _killed(place: Place, host: Host, training: Training, round: Round, draw: random.Random) -> bool:
