@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  boto3 needs it, and it cannot be imported when the script has ended
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar

@@ -128,3 +128,54 @@ def test_plain_values_without_numpy(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_no_permission(tmp_path: Path) -> None:
+    """As a user who may not write there: root may write everywhere."""
+    script = """
+        import os, sys
+        from cloudtrain.checkpoint import Checkpointer
+        from cloudtrain.errors import CheckpointError
+
+        if os.getuid() == 0:
+            os.setuid(65534)
+        checkpointer = Checkpointer(sys.argv[1])
+        checkpointer.save(1, {"epoch": 1})
+        try:
+            checkpointer.wait()
+        except CheckpointError as error:
+            print(error)
+    """
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    (tmp_path / "run").mkdir(mode=0o555)
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "checkpoint 1 was not saved" in done.stdout
+    assert "Permission denied" in done.stdout
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_a_clock_that_goes_backwards(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Checkpointer(uri, keep=2) as checkpointer:
+        for step in range(1, 5):
+            monkeypatch.setattr("time.time", lambda step=step: 1e9 - 1e6 * step)
+            checkpointer.save(step, state_of(step))
+    assert Checkpointer(uri).steps() == [3, 4]
+    checkpoint = Checkpointer(uri).restore()
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(4))
+
+
+def test_tens_of_thousands_of_tensors(uri: str) -> None:
+    state = {str(index): np.full(index % 7, index, dtype=np.int32) for index in range(50_000)}
+    Checkpointer(uri, asynchronous=False).save(1, state)
+    objects = [entry for entry in open_store(uri).list() if entry.key.endswith(".safetensors")]
+    assert len(objects) == 1
+    checkpoint = Checkpointer(uri).restore()
+    assert checkpoint is not None
+    assert checkpoint.state.keys() == state.keys()
+    assert all(np.array_equal(checkpoint.state[name], state[name]) for name in state)
