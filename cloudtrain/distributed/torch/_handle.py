@@ -61,7 +61,7 @@ class Handle:
             except CollectiveError:
                 raise
             except RuntimeError as error:
-                raise _explained(self._label, error) from error
+                raise explained(self._label, error) from error
             beat()
             self._output = self._finish()
             self._finish = self._work = None
@@ -99,10 +99,11 @@ def reported(label: str) -> Iterator[None]:
     except CollectiveError:
         raise
     except RuntimeError as error:
-        raise _explained(label, error) from error
+        raise explained(label, error) from error
 
 
-def _explained(label: str, error: RuntimeError) -> CollectiveError:
+def explained(label: str, error: RuntimeError) -> CollectiveError:
+    """What to raise for a failure of the backend."""
     reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
     return CollectiveError(
         f"{label} failed on rank {_session.rank()}: {_culprits() or reason}",

@@ -14,7 +14,7 @@ from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._handle import Handle, Works, reported
+from cloudtrain.distributed.torch._handle import Handle, Works, explained, reported
 from cloudtrain.distributed.torch._operation import (
     EAGER_BYTES,
     alone,
@@ -89,6 +89,31 @@ def reduce_tensors(
         payload=to_payload(flats.join()[0]) if small else None,
         arrived=arrived,
         device=wires[0].device if wires else None,
+    )
+
+
+def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: ProcessSet) -> Tensor:
+    """What `reduce_tensors` does in place with one plain tensor where nobody is asked, and no more."""
+    label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
+    complete = launching(label, group, op, (tensor,))
+    try:
+        dist.all_reduce(tensor, backend_op(op), group)
+    except RuntimeError as error:
+        raise explained(label, error) from error
+    complete()
+    if op == Average:
+        scale_(tensor, 1.0, process_set.size())
+    return tensor
+
+
+def plain(tensor: Tensor, op: ReduceOp) -> bool:
+    """Whether a tensor travels as it is."""
+    return (
+        tensor.layout == torch.strided
+        and tensor.is_contiguous()
+        and tensor.dtype.is_floating_point
+        and not tensor.requires_grad
+        and op != Adasum
     )
 
 

@@ -33,7 +33,7 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
-from cloudtrain.distributed.torch._reduce import reduce_tensors, scatter_tensors
+from cloudtrain.distributed.torch._reduce import plain, reduce_now_, reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._reduction import Average, ReduceOp, chosen_op
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch._standing_in import take_part
@@ -125,6 +125,10 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
     """Reduce ``tensor`` over the ranks in place. Arguments as in `allreduce_async`."""
+    if promised() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
+        op = chosen_op(op, average)
+        if plain(tensor, op):
+            return reduce_now_(tensor, op, name, process_set)
     factors = prescale_factor, postscale_factor
     result: Tensor = allreduce_async_(tensor, average, name, op, *factors, process_set).wait()
     return result

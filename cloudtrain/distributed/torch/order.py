@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
-from collections.abc import Iterator
 
 _promised = contextvars.ContextVar("same_order", default=False)
 
 
-@contextlib.contextmanager
-def same_order() -> Iterator[None]:
+class same_order:
     """In this block all ranks call the same allreduces and broadcasts, of the same tensors in the same order.
 
     They run without asking the other ranks first, as those of `DistributedOptimizer` do: at the speed of bare
@@ -21,11 +18,14 @@ def same_order() -> Iterator[None]:
             for tensor in tensors:
                 hvd.allreduce_(tensor)
     """
-    token = _promised.set(True)
-    try:
-        yield
-    finally:
-        _promised.reset(token)
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _promised.set(True)
+
+    def __exit__(self, *_: object) -> None:
+        _promised.reset(self._token)
 
 
 def promised() -> bool:
