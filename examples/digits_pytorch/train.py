@@ -1,4 +1,4 @@
-"""Learn to read handwritten digits, on one rank or many, and go on after a crash.
+"""Learn to read handwritten digits, on one rank or many, and go on after a crash or a preemption.
 
 python train.py
 cloudtrain submit train.yaml
@@ -16,6 +16,7 @@ from torch import nn
 import cloudtrain.distributed.torch as hvd
 from cloudtrain import environment
 from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.torch import capture, restore_or_broadcast
 from cloudtrain.errors import NotFound
 
 
@@ -86,16 +87,12 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    # Rank 0 reads the last checkpoint; the others get it by broadcast.
+    # Rank 0 reads the last checkpoint, if there is one; the others get it, or what rank 0 begins with, by broadcast.
     checkpointer = Checkpointer()
-    checkpoint = checkpointer.restore() if hvd.rank() == 0 else None
-    if checkpoint:
-        model.load_state_dict(checkpoint.state["model"])
-        optimizer.load_state_dict(checkpoint.state["optimizer"])
-        print(f"resumed after epoch {checkpoint.step} from {checkpointer.uri}", flush=True)
-    done = hvd.broadcast_object(checkpoint.step if checkpoint else 0, root_rank=0)
-    hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+    parts = {"model": model, "optimizer": optimizer}
+    done = restore_or_broadcast(checkpointer, **parts) or 0
+    if done and hvd.rank() == 0:
+        print(f"resumed after epoch {done} from {checkpointer.uri}", flush=True)
 
     share = len(train_images) // hvd.size()
     print(f"rank {hvd.rank()} of {hvd.size()} trains on {share} of {len(train_images)} digits", flush=True)
@@ -104,13 +101,13 @@ def main() -> None:
         loss = train_epoch(model, optimizer, train_images, train_labels, arguments.batch_size, epoch)
         right = accuracy(model, test_images, test_labels)
         time.sleep(max(0.0, started + arguments.epoch_seconds - time.monotonic()))
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        checkpointer.save(epoch, state, {"loss": loss, "accuracy": right})
+        checkpointer.save(epoch, capture(**parts), {"loss": loss, "accuracy": right})
         if hvd.rank() == 0:
             print(
                 f"epoch {epoch}/{arguments.epochs}  train:loss={loss:.4f}  test:accuracy={right:.4f}",
                 flush=True,
             )
+        environment.exit_if_preempted()
 
     right = accuracy(model, test_images, test_labels)
     if hvd.rank() == 0:

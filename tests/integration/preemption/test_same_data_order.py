@@ -1,0 +1,124 @@
+"""Two ranks whose job is preempted again and again see the data that an undisturbed job sees, and learn the same."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from waiting import wait_for_end, wait_until
+
+from cloudtrain import Job, JobStatus
+from cloudtrain.platforms.local import LocalPlatform
+
+Submit = Callable[..., Job]
+
+TRAINS = """
+    import argparse, json, time
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader, DistributedSampler
+
+    import cloudtrain.distributed.torch as hvd
+    from cloudtrain import environment
+    from cloudtrain.checkpoint import Checkpointer
+    from cloudtrain.checkpoint.torch import ResumableSampler, capture, restore_or_broadcast
+    from cloudtrain.distributed.torch.elastic import ElasticSampler
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seen")
+    parser.add_argument("--sampler")
+    arguments = parser.parse_args()
+
+    hvd.init()
+    torch.set_num_threads(1)
+    torch.manual_seed(1 + hvd.rank())  # fresh models differ: rank 0's is the one
+    data = torch.rand(60, 6, generator=torch.Generator().manual_seed(7))
+    if arguments.sampler == "elastic":
+        sampler = ElasticSampler(data, seed=3)
+    else:
+        sampler = ResumableSampler(DistributedSampler(data, hvd.size(), hvd.rank(), seed=3))
+    loader = DataLoader(range(60), batch_size=5, sampler=sampler, num_workers=1)
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+    scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=60)
+    parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler, "sampler": sampler}
+
+    checkpointer = Checkpointer(every=4)
+    step = restore_or_broadcast(checkpointer, **parts) or 0
+    print("first step", step + 1, flush=True)
+    for epoch in range(sampler.epoch, 5):
+        if epoch != sampler.epoch:
+            sampler.set_epoch(epoch)
+        if arguments.sampler == "elastic":
+            sampler.reset()
+        for number, indices in enumerate(loader):
+            optimizer.zero_grad()
+            loss = model(data[indices]).square().mean()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            step += 1
+            sampler.record_batch(number, len(indices))
+            with open(f"{arguments.seen}-{hvd.rank()}", "a") as seen:
+                print(json.dumps([step, indices.tolist(), loss.item()]), file=seen)
+            checkpointer.maybe_save(step, lambda: capture(**parts))
+            environment.exit_if_preempted()
+            time.sleep(0.05)
+    if hvd.rank() == 0:
+        numbers = [parameter.tolist() for parameter in model.parameters()]
+        with open(arguments.seen + "-weights", "w") as file:
+            json.dump(numbers, file)
+    hvd.shutdown()
+"""
+
+TWO_RANKS = {"processes": {"processes_per_host": 2}}
+
+
+def seen_by(path: Path, rank: int) -> dict[int, object]:
+    """What each step saw, and its loss; of a step that was done again, the last time."""
+    lines = path.with_name(f"{path.name}-{rank}").read_text().splitlines()
+    return {record[0]: record[1:] for record in map(json.loads, lines)}
+
+
+def first_steps(job: Job) -> list[int]:
+    return [int(line.split()[-1]) for line in job.logs().splitlines() if "[rank 0] first step" in line]
+
+
+@pytest.mark.parametrize("sampler", ["distributed", "elastic"])
+def test_the_same_data_and_the_same_weights(submit: Submit, tmp_path: Path, sampler: str) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    undisturbed = submit(
+        TRAINS, hyperparameters={"seen": str(whole), "sampler": sampler}, distribution=TWO_RANKS
+    )
+    wait_for_end(undisturbed, 120)
+    assert undisturbed.status == JobStatus.COMPLETED, undisturbed.logs()
+
+    job = submit(TRAINS, hyperparameters={"seen": str(cut), "sampler": sampler}, distribution=TWO_RANKS)
+    trace = cut.with_name("cut-0")
+    for number, notify in enumerate((Job.preempt, warn_last_host)):
+        reached = 10 * (number + 1)
+        wait_until(lambda: trace.exists() and trace.read_text().count("\n") >= reached, job)  # noqa: B023
+        notify(job)
+        wait_until(lambda: len(first_steps(job)) == number + 2, job)  # noqa: B023
+    wait_for_end(job, 120)
+    assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, 2), job.logs()
+
+    starts = first_steps(job)
+    assert (starts[0], starts[1] > 10, starts[2] > 20) == (1, True, True), starts
+    for rank in (0, 1):
+        assert seen_by(cut, rank) == seen_by(whole, rank)
+    assert Path(f"{cut}-weights").read_text() == Path(f"{whole}-weights").read_text()
+    # nothing that rank 0 did was lost: it saved at the step at which it was told
+    steps = [json.loads(line)[0] for line in trace.read_text().splitlines()]
+    assert steps == sorted(set(steps))
+
+
+def warn_last_host(job: Job) -> None:
+    """As Slurm does ahead of time: the ranks are not signalled."""
+    hosts = [event["pid"] for event in LocalPlatform().events(job.name) if event["event"] == "host"]
+    os.kill(hosts[-1], signal.SIGUSR1)

@@ -1,0 +1,137 @@
+"""A Keras training as a state, through a real checkpoint, and back. On the backend of PyTorch."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("KERAS_BACKEND", "torch")
+if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
+    pytest.importorskip("keras")
+
+import keras
+
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.keras import CheckpointCallback, apply, capture
+from cloudtrain.errors import CheckpointError
+
+RANDOM = np.random.default_rng(0)
+INPUTS, TARGETS = RANDOM.random((48, 4), np.float32), RANDOM.random((48, 1), np.float32)
+EPOCHS = 4
+
+
+def make_model(width: int = 8, dtype: str = "float32") -> Any:
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            layers.Dense(width, dtype=dtype),
+            layers.BatchNormalization(),
+            layers.Dropout(0.3, seed=1),
+            layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"])
+    return model
+
+
+def fit(
+    model: Any, callback: CheckpointCallback | None, *more: Any, first: int = 0, epochs: int = EPOCHS
+) -> Any:
+    callbacks = [callback, *more] if callback else [*more]
+    return model.fit(
+        INPUTS, TARGETS, batch_size=8, epochs=epochs, initial_epoch=first, shuffle=False, verbose=0, callbacks=callbacks
+    )  # fmt: skip
+
+
+def values(model: Any) -> list[np.ndarray[Any, Any]]:
+    return [np.array(variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
+
+
+def test_a_restored_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    keras.utils.set_random_seed(1)
+    whole = make_model()
+    start = [np.array(one.numpy()) for one in whole.variables]
+    fit(whole, None)
+
+    first = make_model()
+    for variable, value in zip(first.variables, start, strict=True):
+        variable.assign(value)
+    fit(first, CheckpointCallback(Checkpointer(tmp_path)), epochs=2)
+
+    second = make_model()
+    callback = CheckpointCallback(Checkpointer(tmp_path))
+    done = callback.restore(second)
+    assert done == 2
+    fit(second, callback, first=done)
+    for expected, value in zip(values(whole), values(second), strict=True):
+        assert np.array_equal(expected, value)
+    checkpoint = Checkpointer(tmp_path).restore()
+    assert checkpoint is not None
+    assert (checkpoint.step, sorted(checkpoint.metrics)) == (EPOCHS * 6, ["loss", "mae"])
+
+
+def test_batches_count_within_an_epoch_and_its_end_wins(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path, keep=None)
+    fit(make_model(), CheckpointCallback(checkpointer, every=3), epochs=2)
+    checkpointer.wait()
+    epochs = {step: Checkpointer(tmp_path).restore(step).state["epochs"] for step in checkpointer.steps()}  # type: ignore[union-attr]
+    assert epochs == {3: 0, 6: 1, 9: 1, 12: 2}
+
+
+class TellAt(keras.callbacks.Callback):  # type: ignore[misc]
+    """Sends the notice after a batch."""
+
+    def __init__(self, batch: int) -> None:
+        super().__init__()
+        self._batch = batch
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == self._batch:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.parametrize(("batch", "step", "epochs"), [(2, 3, 0), (5, 6, 1)], ids=["within", "last of epoch"])
+def test_a_notice_saves_and_leaves(tmp_path: Path, batch: int, step: int, epochs: int) -> None:
+    pid = os.fork()
+    if pid == 0:  # a process of its own: the notice is for all of it
+        try:
+            fit(make_model(), CheckpointCallback(Checkpointer(tmp_path, asynchronous=False)), TellAt(batch))
+        except SystemExit as error:
+            os._exit(int(str(error)))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 75
+    model = make_model()
+    callback = CheckpointCallback(Checkpointer(tmp_path))
+    assert callback.restore(model) == epochs
+    assert Checkpointer(tmp_path).steps() == [step]
+
+
+def test_half_precision_and_other_variables(tmp_path: Path) -> None:
+    model, extra = make_model(dtype="bfloat16"), keras.Variable(np.float32(3.5), name="extra")
+    fit(model, None, epochs=1)
+    with Checkpointer(tmp_path) as checkpointer:
+        checkpointer.save(1, capture(model, [extra]))
+    state = Checkpointer(tmp_path).restore().state  # type: ignore[union-attr]
+    other, fresh = make_model(dtype="bfloat16"), keras.Variable(np.float32(0), name="extra")
+    apply(state, other, [fresh])
+    assert float(fresh.numpy()) == 3.5
+    for expected, value in zip(values(model), values(other), strict=True):
+        assert np.array_equal(expected, value)
+
+
+def test_what_does_not_fit_is_named_and_changes_nothing() -> None:
+    state, wide = capture(make_model()), make_model(width=9)
+    capture(wide)  # builds the optimizer
+    before = values(wide)
+    with pytest.raises(CheckpointError, match=r"kernel is float32 \[4, 8\], .*kernel is float32 \[4, 9\]"):
+        apply(state, wide)
+    with pytest.raises(CheckpointError, match=r"the variables has 0 variables there, 1 here"):
+        apply(state, make_model(), [keras.Variable(1.0)])
+    assert all(np.array_equal(one, other) for one, other in zip(before, values(wide), strict=True))
