@@ -55,6 +55,8 @@ class Place:
         self._damaged: set[int] = set()
         self._base: Manifest | None = None
         """The newest checkpoint whose bytes are known to be whole: they were written or read here."""
+        self._unsure: Manifest | None = None
+        """One that was sent, and no answer came: it may be there."""
         self._manifests: dict[int, Manifest] = {}
 
     @property
@@ -106,6 +108,9 @@ class Place:
             StorageError: the storage failed; the checkpoints before are as they were.
         """
         before = Listing.of(self._store)
+        if self._unsure and self._unsure.step in before.committed and self._stands(self._unsure):
+            self._settle(self._unsure)
+        self._unsure = None
         self._own.intersection_update(before.committed)
         if save.step in self._own:
             return
@@ -113,11 +118,8 @@ class Place:
         manifest = self._write(save, crew)
         if save.step in self._damaged or save.step in before.given_up:
             self._delete_manifests([save.step])
+        self._known = set(before.committed)
         self._create(manifest)
-        self._manifests[save.step] = self._base = manifest
-        self._own.add(save.step)
-        self._damaged.discard(save.step)
-        self._known = {*before.committed, save.step}
         try:
             self._tidy(before, save.step)
         except CloudtrainError as error:  # the new checkpoint is safe: no reason to end the training
@@ -168,19 +170,33 @@ class Place:
 
     def _create(self, manifest: Manifest) -> None:
         # If this raises, the manifest may be there or not: the data must stay.
+        self._unsure = manifest
         created = self._store.create(manifest_key(manifest.step), manifest.to_bytes())
         # A request that was sent twice, its first answer lost, finds its own manifest.
-        if not created and not self._stands(manifest):
-            self._discard(manifest.step, manifest.save)
-            raise _two_writers(f"another run has taken step {manifest.step} in {self.uri} meanwhile")
-        # Whoever deletes a checkpoint deletes its manifest, then looks which objects others name, then
-        # deletes the rest. So if the manifest that has our old objects stands now, they stay.
+        if created or self._stands(manifest):
+            self._settle(manifest)
+            self._unsure = None
+            return
+        self._unsure = None
+        self._discard(manifest.step, manifest.save)
+        raise _two_writers(f"another run has taken step {manifest.step} in {self.uri} meanwhile")
+
+    def _settle(self, manifest: Manifest) -> None:
+        """``manifest`` is there: it is ours, and what it names stays.
+
+        Whoever deletes a checkpoint deletes its manifest, then looks which objects others name, then deletes
+        the rest. So if the manifest that has our old objects stands now, they stay.
+        """
         reuses = any(not entry.key.startswith(manifest.own_prefix) for entry in manifest.tensors)
         if reuses and self._base and not self._stands(self._base):
             self._base = None
             self._delete_manifests([manifest.step])
             self._discard(manifest.step, manifest.save)
             raise _two_writers(f"another run has deleted checkpoints in {self.uri} meanwhile")
+        self._manifests[manifest.step] = self._base = manifest
+        self._own.add(manifest.step)
+        self._damaged.discard(manifest.step)
+        self._known = {*(self._known or ()), manifest.step}
 
     def _stands(self, manifest: Manifest) -> bool:
         try:

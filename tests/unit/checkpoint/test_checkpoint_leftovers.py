@@ -11,7 +11,7 @@ from checkpoint_trees import same, saver
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.layout import manifest_key
-from cloudtrain.errors import CheckpointError
+from cloudtrain.errors import CheckpointError, Unreachable
 from cloudtrain.storage.file import FileStore
 
 
@@ -134,3 +134,28 @@ def test_foreign_objects_beside_checkpoints_stay(tmp_path: Path) -> None:
     for step in range(1, 4):
         checkpointer.save(step, state_of(step))
     assert notes.read_text() == "mine"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_commit_without_an_answer_is_no_other_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    create = FileStore.create
+
+    def silent(store: FileStore, key: str, data: bytes) -> bool:
+        if there:
+            create(store, key, data)
+        raise Unreachable("the connection broke")
+
+    checkpointer = saver(tmp_path)
+    checkpointer.save(1, state_of(1))
+    with monkeypatch.context() as broken:
+        broken.setattr(FileStore, "create", silent)
+        with pytest.raises(CheckpointError, match="checkpoint 2 was not saved: the connection broke"):
+            checkpointer.save(2, state_of(2))
+    checkpointer.save(3, state_of(3))
+    assert checkpointer.steps() == ([1, 2, 3] if there else [1, 3])
+    for step in checkpointer.steps():
+        checkpoint = Checkpointer(tmp_path).restore(step)
+        assert checkpoint is not None
+        assert same(checkpoint.state, state_of(step))
