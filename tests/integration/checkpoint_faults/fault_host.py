@@ -1,4 +1,4 @@
-"""The machine on which the trainings run: python fault_host.py FRAMEWORK
+"""The machine on which the trainings run, as a process.
 
 Starts trainings by fork, since a fresh interpreter takes longer than a round. Each line of its input is a call,
 ``{"do": "train", ...}``, each of its output what that returned. It adopts the processes that lose their parent
@@ -8,7 +8,7 @@ Starts trainings by fork, since a fresh interpreter takes longer than a round. E
 from __future__ import annotations
 
 import ctypes
-import importlib
+import faulthandler
 import json
 import os
 import signal
@@ -20,7 +20,8 @@ from typing import Any
 
 import boto3  # noqa: F401  imported once, for all
 import fault_state
-from fault_training import Training, leaving, supervise
+import torch  # noqa: F401
+from fault_training import TIME_LIMIT, Training, leaving, supervise
 
 from cloudtrain.checkpoint import Checkpoint, Checkpointer
 from cloudtrain.errors import CheckpointError
@@ -92,6 +93,7 @@ class Host:
 
 
 def _look(uri: str, local: str | None, everything: bool) -> Found:
+    faulthandler.dump_traceback_later(TIME_LIMIT, exit=True)
     found = Found()
     checkpointer = Checkpointer(uri, local=local)
     with warnings.catch_warnings(record=True) as caught:
@@ -133,7 +135,6 @@ def _children() -> bool:
 
 
 def main() -> None:
-    importlib.import_module(sys.argv[1])
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
     host = Host()

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from fault_proxy import FaultProxy
@@ -35,10 +36,9 @@ class Place:
 class Host:
     """The process of `fault_host`, from here."""
 
-    def __init__(self, framework: str, env: dict[str, str]) -> None:
-        self.framework = framework
+    def __init__(self, env: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("fault_host.py")), framework],
+            [sys.executable, str(Path(__file__).with_name("fault_host.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -50,9 +50,19 @@ class Host:
         assert self._process.stdout
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        answer = self._process.stdout.readline()
+        assert answer, f"the host ended when it was asked to {do}: its standard error says why"
+        return json.loads(answer)
 
-    def close(self) -> None:
+    def __enter__(self) -> Host:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         self._process.communicate(timeout=30)
 
 
@@ -67,14 +77,3 @@ def open_place(name: str, folder: Path) -> Iterator[Place]:
         server.create_bucket(BUCKET)
         env = {**server.env, "AWS_ENDPOINT_URL_S3": proxy.endpoint}
         yield Place(f"s3://{BUCKET}/run", local if name != "s3" else None, env, server, proxy)
-
-
-@contextlib.contextmanager
-def open_hosts(place: Place) -> Iterator[dict[str, Host]]:
-    """A host for each framework."""
-    hosts = {framework: Host(framework, place.env) for framework in ("numpy", "torch")}
-    try:
-        yield hosts
-    finally:
-        for host in hosts.values():
-            host.close()

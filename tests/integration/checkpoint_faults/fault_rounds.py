@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from fault_figures import Figures, Judge
-from fault_places import Host, Place, open_hosts
+from fault_places import Host, Place
 from fault_proxy import ERRORS, Fault, no_fault
 from fault_training import Training
 
@@ -80,11 +80,11 @@ class Round:
 def play(place: Place, folder: Path, kills: int, seed: int) -> Figures:
     """Kill trainings in ``place`` until there have been ``kills``; every tenth uses torch."""
     judge = Judge()
-    with open_hosts(place) as hosts:
+    with Host(place.env) as host:
         number = 0
         while judge.figures.kills.total() < kills:
             number += 1
-            _play(place, hosts["torch" if number % 10 == 0 else "numpy"], folder, number, seed, judge)
+            _play(place, host, folder, number, seed, judge)
     return judge.figures
 
 
@@ -94,9 +94,10 @@ def _play(place: Place, host: Host, folder: Path, number: int, seed: int, judge:
     round = Round.drawn(draw)
     if place.server is None:
         round = replace(round, storage="sound")
-    where = f"round {number} ({round.victim}, {round.storage}, {host.framework})"
+    framework = "torch" if number % 10 == 0 else "numpy"
+    where = f"round {number} ({round.victim}, {round.storage}, {framework})"
     journal = folder / f"{number}.journal"
-    training = round.training(place, host.framework, journal)
+    training = round.training(place, framework, journal)
     if _killed(place, host, training, round, draw):
         judge.figures.kills[round.victim] += 1
         judge.figures.storage[round.storage] += 1

@@ -8,6 +8,7 @@ storage is ``refused 0 WHY``, and ends the training.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import socket
@@ -22,6 +23,8 @@ from cloudtrain.checkpoint import Checkpointer, _objects
 from cloudtrain.errors import CloudtrainError
 
 KEEP = 3
+TIME_LIMIT = 60.0
+"""Seconds after which a process that hangs shows where, and ends."""
 _objects.PART_SIZE = 1 << 20  # several objects a save: many instants to be killed at
 
 
@@ -98,6 +101,7 @@ def leaving() -> Iterator[None]:
 
 def train(training: Training, rank: int, peer: socket.socket) -> None:
     """One rank: steps in lockstep with the other, until that, or the supervisor, is gone."""
+    faulthandler.dump_traceback_later(TIME_LIMIT, exit=True)
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
     supervisor = os.getppid()
     journal = Journal(training.journal if rank == 0 else os.devnull)
