@@ -1,0 +1,133 @@
+"""How a process learns that it is about to be stopped. Each case is a process of its own: signals are for all of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import PREEMPTED, Notice
+
+
+def run(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    prelude = "import os, signal, sys, threading, time\nfrom pathlib import Path\nfrom cloudtrain import environment\n"
+    return subprocess.run(
+        [sys.executable, "-c", prelude + textwrap.dedent(script)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("number", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_is_a_notice_for_who_has_asked(number: str) -> None:
+    done = run(
+        f"""
+        assert environment.preemption() is None
+        os.kill(os.getpid(), signal.{number})
+        notice = environment.preemption()
+        os.kill(os.getpid(), signal.{number})
+        assert environment.preemption() is notice  # the first one counts, whatever comes after it
+        print(notice.reason, round(notice.deadline - time.time()))
+        environment.exit_if_preempted()
+        """,
+        CLOUDTRAIN_STOP_GRACE="45",
+    )
+    assert (done.returncode, done.stdout) == (PREEMPTED, f"signal {number} 45\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [
+        ("os.kill(os.getpid(), signal.SIGTERM); print('on')", -15),
+        ("signal.signal(signal.SIGTERM, lambda *_: sys.exit(4)); assert not environment.preemption(); "
+         "os.kill(os.getpid(), signal.SIGTERM); print('on')", 4),
+        ("signal.signal(signal.SIGUSR1, signal.SIG_IGN); environment.preemption(); "
+         "os.kill(os.getpid(), signal.SIGUSR1); sys.exit(5 if environment.preemption() is None else 6)", 5),
+        ("environment.exit_if_preempted(); sys.exit(7)", 7),
+    ],
+    ids=["never asked", "a handler of its own", "ignored", "no notice"],
+)  # fmt: skip
+def test_who_does_not_ask_keeps_what_it_has(script: str, code: int) -> None:
+    done = run(script)
+    assert (done.returncode, done.stdout) == (code, ""), done.stderr
+
+
+def test_other_ranks_stay() -> None:
+    done = run(
+        """
+        environment.preemption()
+        os.kill(os.getpid(), signal.SIGTERM)
+        environment.exit_if_preempted()
+        print("stays")
+        """,
+        RANK="1",
+    )
+    assert (done.returncode, done.stdout) == (0, "stays\n"), done.stderr
+
+
+def test_asked_first_in_another_thread() -> None:
+    done = run(
+        """
+        asking = threading.Thread(target=environment.preemption)
+        asking.start()
+        asking.join()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        environment.preemption()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert environment.preemption()
+        """
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("start", ["fork()", "thread"])
+def test_a_forked_child_can_be_terminated(start: str) -> None:
+    done = run(
+        f"""
+        environment.preemption()
+        os.kill(os.getpid(), signal.SIGTERM)
+        children = []
+        def fork():
+            children.append(os.fork())
+            if children[0] == 0:
+                print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
+                time.sleep(60)
+        if {start!r} == "thread":
+            forking = threading.Thread(target=fork)
+            forking.start()
+            while not children: pass
+        else:
+            fork()
+        time.sleep(0.5)
+        os.kill(children[0], signal.SIGTERM)
+        print(os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]))
+        assert environment.preemption()
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n-15\n"), done.stderr
+
+
+def test_the_word_of_the_runtime(tmp_path: Path) -> None:
+    Notice(1234.5, "the machine is needed").write(tmp_path)
+    done = run("print(environment.preemption())", CLOUDTRAIN_RUN_DIR=str(tmp_path))
+    assert done.stdout == "Notice(deadline=1234.5, reason='the machine is needed')\n", done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["preemption"]
+
+
+def test_the_word_of_the_runtime_is_better_than_the_signal(tmp_path: Path) -> None:
+    done = run(
+        """
+        assert environment.preemption() is None
+        environment.Notice(time.time() + 7, "the machine is needed").write(Path(os.environ["CLOUDTRAIN_RUN_DIR"]))
+        os.kill(os.getpid(), signal.SIGTERM)
+        print(environment.preemption().reason)
+        """,
+        CLOUDTRAIN_RUN_DIR=str(tmp_path),
+    )
+    assert done.stdout == "the machine is needed\n", done.stderr
