@@ -40,6 +40,7 @@ def reduce_tensors(
     in_place: bool,
 ) -> Handle:
     """Start to reduce ``tensors`` over the ranks of the set as one operation; its result is their list."""
+    is_alone = alone(process_set)
     _check(tensors, op)
     prescale, postscale, divisor = float(prescale), float(postscale), 1
     if op == Average:
@@ -60,7 +61,7 @@ def reduce_tensors(
 
     if op == Adasum and (promised() or not all(wire.is_floating_point() for wire in wires)):
         raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
-    if alone(process_set):
+    if is_alone:
         return Handle("allreduce", None, finish)
     session, members = _session.current(), process_set.members()
 
