@@ -154,8 +154,6 @@ class Saver:
         except CloudtrainError as error:
             self._failed(step, error)
             return
-        if taken and self._taken is not None and self._training.when_busy != "queue":
-            self._durable()  # it was not busy any more
         if taken:
             self._taken = step
         self._saves += 1
@@ -167,10 +165,7 @@ class Saver:
             self._checkpointer.wait()
         except CloudtrainError as error:
             self._failed(self._taken or 0, error)
-        else:
-            self._durable()
-
-    def _durable(self) -> None:
+            return
         if self._taken is not None:
             self._journal.note("durable", self._taken)
             self._taken = None
