@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DELETE_BATCH = 1000
 """Keys of one DeleteObjects request, at the most (Amazon S3 API Reference)."""
-BUFFER = 1 << 20
+BUFFER = 1 << 18
 """Bytes that are read ahead of small reads; larger reads pass it by."""
 
 
