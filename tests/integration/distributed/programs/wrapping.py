@@ -68,18 +68,15 @@ def case_wrong_order_of_calls() -> None:
         return
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
-    first, second = batches(2)
-    for step in range(2):
-        optimizer.zero_grad()
-        wanted = torch.autograd.grad(loss_of(model, *first), list(model.parameters()))
-        loss_of(model, mine(first[0]), mine(first[1])).backward()
+    for _ in range(2):
+        loss_of(model, *next(batches(1))).backward()
         with raises(AssertionError, "prohibited as it can cause a race condition"):
             optimizer.zero_grad()
         with raises(AssertionError, "more than backward_passes_per_step times"):
-            loss_of(model, *second).backward()
-        optimizer.synchronize()
-        for parameter, gradient in zip(model.parameters(), wanted, strict=True):
-            torch.testing.assert_close(parameter.grad, gradient, msg=f"step {step}: the first pass counts")
+            loss_of(model, *next(batches(1))).backward()
+        with raises(AssertionError, "the gradients of this step are spoiled"):
+            optimizer.synchronize()
+        model.load_state_dict(make_model().state_dict())
         one_step(model, optimizer)
         check(model)
 
