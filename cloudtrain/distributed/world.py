@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtrain.distributed._launchers import spoken
+from cloudtrain.contract.launchers import spoken
 from cloudtrain.distributed.errors import InvalidArgument
 
 

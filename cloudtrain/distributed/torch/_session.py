@@ -15,11 +15,11 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+from cloudtrain.contract.launchers import spoken
 from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed._control.messages import GLOBAL
-from cloudtrain.distributed._launchers import spoken
 from cloudtrain.distributed._master import located
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.process_set import ProcessSet

@@ -171,7 +171,11 @@ class _Distributed(torch.optim.Optimizer):
         if self._reducer is not None:
             self._reducer.forget()
         self._synchronized = False
+        groups = self.param_groups
         super().load_state_dict(state_dict)
+        # A schedule that was made from the wrapped optimizer holds this list.
+        groups[:] = self.param_groups
+        self.param_groups = groups
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes are summed up before gradients travel.

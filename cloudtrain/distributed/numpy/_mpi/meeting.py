@@ -10,11 +10,11 @@ from collections.abc import Mapping
 import numpy as np
 from mpi4py import MPI
 
+from cloudtrain.contract.launchers import spoken
 from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.matcher import Combine
 from cloudtrain.distributed._control.meeting import connect
-from cloudtrain.distributed._launchers import spoken
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.world import World
 
