@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import torch
+from _common import resident
 
 TENSOR_BYTES = 4 << 20
 SAVES = 2
@@ -209,12 +210,6 @@ def restore(contestant: Contestant, expected: State) -> dict[str, Any]:
     assert state.keys() == expected.keys()
     assert all(torch.equal(state[name].view(torch.int32), expected[name].view(torch.int32)) for name in state)
     return figures
-
-
-def resident(what: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
-    return int(kilobytes) << 10
 
 
 def main() -> None:

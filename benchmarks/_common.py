@@ -79,6 +79,13 @@ def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict
     return {name: Timing.of(took) for name, took in seconds.items()}
 
 
+def resident(what: str) -> int:
+    """Bytes of this process by proc(5): ``VmRSS``, or ``VmHWM`` since 5 was last written to ``clear_refs``."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
+    return int(kilobytes) << 10
+
+
 def peer_python(name: str, requirements: Sequence[str]) -> Path:
     """The interpreter of a virtual environment with ``requirements``, made once and kept in `PEERS`.
 

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from _common import resident
 from _ranks import is_rank, run_in_ranks, running
 from _training import Shape, Step, alone, contestants, mlp
 from torch import nn
@@ -79,12 +80,6 @@ def peak(run: Callable[[], None]) -> int:
     Path("/proc/self/clear_refs").write_text("5")
     run()
     return resident("VmHWM")
-
-
-def resident(what: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
-    return int(kilobytes) << 10
 
 
 if __name__ == "__main__":
