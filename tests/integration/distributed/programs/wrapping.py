@@ -294,5 +294,20 @@ def case_the_comparison_can_fail() -> None:
         check(model, train_alone(make_sgd))
 
 
+def case_a_schedule_of_the_wrapped_optimizer_still_counts_after_a_broadcast_of_the_state() -> None:
+    model = make_model()
+    wrapped = make_sgd(model.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(wrapped, step_size=1, gamma=0.5)
+    before = wrapped.param_groups[0]["lr"]
+    optimizer = hvd.DistributedOptimizer(wrapped, model.named_parameters())
+    hvd.broadcast_optimizer_state(optimizer, 0)
+    for inputs, targets in batches(2):
+        optimizer.zero_grad()
+        loss_of(model, mine(inputs), mine(targets)).backward()
+        optimizer.step()
+        schedule.step()
+    assert optimizer.param_groups[0]["lr"] == before / 4
+
+
 if __name__ == "__main__":
     run(globals())
