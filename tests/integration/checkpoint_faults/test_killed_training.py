@@ -21,7 +21,7 @@ from cloudtrain.testing._weed_options import find_weed
 KILLS = int(os.environ.get("CLOUDTRAIN_KILLS") or (200 if os.environ.get("CI") else 30))
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", PLACES)
 def test_nothing_durable_is_lost(
     name: str, tmp_path: Path, record_property: Callable[[str, object], None]
