@@ -24,10 +24,20 @@ WAYS = {
 
 def main(way: str, place: str, rank: str) -> None:
     torch.set_num_threads(1)
+    step_alone()
     hvd.init(start_timeout=60)
     fails = hvd.rank() == int(rank)
     hvd.allreduce(torch.ones(3), name="warm-up")
     {"small": small, "large": large, "training": training}[place](way, fails)
+
+
+def step_alone() -> None:
+    """torch imports much at the first step, which may take longer than ranks wait for each other here."""
+    weight = torch.ones(1, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    optimizer.zero_grad()
+    weight.sum().backward()
+    optimizer.step()
 
 
 def small(way: str, fails: bool) -> None:
