@@ -50,7 +50,10 @@ ARGUMENTS = {
     "set-form": (["train.py", "--set", "x"], ["not of the form name=value"]),
     "nan": (["train.py", "--set", "hyperparameters.lr=.nan"], ["hyperparameter 'lr' cannot be written as JSON"]),
     "distribution": (["train.py", "--set", "distribution.nosuch={}"], ["unknown field 'distribution.nosuch'"]),
-    "mpi": (["train.py", "--set", "distribution.mpi={}"], ["cannot launch by 'mpi'", "torch_distributed"]),
+    "launcher": (
+        ["train.py", "--set", "distribution.parameter_server={}"],
+        ["cannot launch by 'parameter_server'", "torch_distributed"],
+    ),
     "argument": (["train.py", "--", "5"], ["'5' has no name"]),
     "input-form": (["train.py", "--input", "train"], ["channel=URI"]),
     "input-missing": (["train.py", "--input", "train=file:///nosuch"], ["channel 'train': there is nothing at"]),
