@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,7 @@ def main() -> None:
     for _ in range(count):
         for name in CONTESTANTS:
             runs[name].append(turn(name, size // TENSOR_BYTES))
+            print(name, json.dumps(runs[name][-1]), file=sys.stderr)  # a full run takes minutes
     print_table(runs)
 
 
