@@ -20,6 +20,9 @@ COLLECTIVE = re.compile(
 )
 """What ranks say when another rank has gone: a consequence, not a cause."""
 
+_LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
+"""What our collectives, and those of the real Horovod, raise when another rank has gone."""
+
 _MEMORY = re.compile(
     r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
 )
@@ -136,9 +139,7 @@ def is_consequence(report: FailureReport) -> bool:
     """Whether this failure looks like the echo of another: a collective that lost its partner, a SIGTERM."""
     if report.signal is not None or report.exception_type is None:
         return report.exit_code == 128 + signal.SIGTERM
-    return report.exception_type == "CollectiveError" or (
-        report.exception_type is not None and bool(COLLECTIVE.search(report.message))
-    )
+    return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
 
 
 def first_cause(reports: list[FailureReport]) -> FailureReport:

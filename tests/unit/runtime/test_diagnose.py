@@ -82,6 +82,7 @@ def failed(
         ([failed(0, 1, "Connection closed by peer"), failed(1, 2)], 1),
         ([failed(0, 1, "Connection reset by peer"), failed(1, 2, signal=9)], 1),
         ([failed(0, 1, signal=15), failed(1, 2)], 1),
+        ([failed(0, 1, kind="HorovodInternalError"), failed(1, 2, signal=9)], 1),
         ([failed(0, 1, "connection refused"), failed(1, 2, "Broken pipe")], 0),
         ([failed(None, 1), failed(1, 2)], 1),
     ],
