@@ -25,7 +25,6 @@ from cloudtrain.errors import CloudtrainError
 KEEP = 3
 TIME_LIMIT = 60.0
 """Seconds after which a process that hangs shows where, and ends."""
-_objects.PART_SIZE = 1 << 20  # several objects a save: many instants to be killed at
 
 
 @dataclass(frozen=True)
@@ -103,6 +102,7 @@ def train(training: Training, rank: int, peer: socket.socket) -> None:
     """One rank: steps in lockstep with the other, until that, or the supervisor, is gone."""
     faulthandler.dump_traceback_later(TIME_LIMIT, exit=True)
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
+    _objects.PART_SIZE = 1 << 20  # several objects a save: many instants to be killed at
     supervisor = os.getppid()
     journal = Journal(training.journal if rank == 0 else os.devnull)
     tensors = fault_state.allocate()
