@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
@@ -28,6 +28,22 @@ class ProcessSet:
                 raise InvalidArgument(f"ProcessSet({ranks_or_comm!r}) takes a list of ranks") from None
         self._all = ranks_or_comm is None
         self._rank: int | None = None
+
+    def check_new(self, size: int, known: Collection[ProcessSet]) -> list[int]:
+        """The ranks of a set that is to be made known. Raises InvalidArgument where it cannot be.
+
+        Args:
+            size: of the world.
+            known: the sets that there are, but for that of all ranks.
+        """
+        ranks, everyone = self.ranks, list(range(size))
+        if not ranks or not set(ranks) <= set(everyone):
+            raise InvalidArgument(f"{self!r}: a process set needs some of the {size} ranks")
+        if self.process_set_id is not None or self in known:
+            raise InvalidArgument(f"a process set with ranks {ranks} is known already")
+        if ranks == everyone:
+            raise InvalidArgument(f"ranks {ranks} are all ranks", hint="Use global_process_set.")
+        return ranks
 
     def attach(self, set_id: int, ranks: list[int], rank: int) -> None:
         """All ranks know the set now. ``rank`` is this process among all."""
@@ -72,3 +88,11 @@ class ProcessSet:
 
     def __repr__(self) -> str:
         return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+
+
+def with_id(set_id: int, known: Iterable[ProcessSet]) -> ProcessSet:
+    """Raises InvalidArgument where there is none."""
+    for process_set in known:
+        if process_set.process_set_id == set_id:
+            return process_set
+    raise InvalidArgument(f"there is no process set {set_id}")

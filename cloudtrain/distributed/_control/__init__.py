@@ -8,6 +8,6 @@ Nothing here knows of tensors or frameworks.
 """
 
 from cloudtrain.distributed._control.engine import Engine, Pending
-from cloudtrain.distributed._control.messages import Request, Verdict
+from cloudtrain.distributed._control.messages import EAGER_BYTES, Request, Verdict
 
-__all__ = ["Engine", "Pending", "Request", "Verdict"]
+__all__ = ["EAGER_BYTES", "Engine", "Pending", "Request", "Verdict"]

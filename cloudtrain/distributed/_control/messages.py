@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _HEADER = struct.Struct("!II")
+EAGER_BYTES = 16 << 10
+"""Data of up to this size goes along with the request, over rank 0."""
 GLOBAL = 0
 """The process set of all ranks."""
 JOIN, ADD_SET, REMOVE_SET = "join", "add_process_set", "remove_process_set"
@@ -40,6 +42,16 @@ class Request:
         """What to call the operation in an error."""
         name = self.key.partition(":")[2] or self.key
         return self.kind if name == self.kind else f"{self.kind} of {name}"
+
+
+def add_set(ranks: list[int]) -> Request:
+    """What all ranks ask for to make a process set known."""
+    return Request(ADD_SET, f"{ADD_SET}:{'-'.join(map(str, ranks))}", equal={"ranks": ranks})
+
+
+def remove_set(set_id: int) -> Request:
+    """What all ranks ask for to forget it."""
+    return Request(REMOVE_SET, f"{REMOVE_SET}:{set_id}", equal={"process set": set_id})
 
 
 @dataclass(frozen=True)

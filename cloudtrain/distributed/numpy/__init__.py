@@ -10,7 +10,6 @@ Over Gloo, where torch is installed, or over MPI with mpi4py; neither is importe
 
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
 from cloudtrain.distributed.numpy._handle import Handle
-from cloudtrain.distributed.numpy._reduction import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.numpy._session import (
     add_process_set,
     cross_rank,
@@ -61,6 +60,7 @@ from cloudtrain.distributed.numpy.waiting import (
     synchronize,
 )
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 
 HorovodInternalError = CollectiveError
 """Horovod's name for it."""

@@ -12,8 +12,8 @@ from typing import Protocol
 
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._handle import Handle
-from cloudtrain.distributed.numpy._reduction import ReduceOp
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.world import World
 
 

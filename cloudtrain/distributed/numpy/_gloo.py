@@ -13,8 +13,8 @@ import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array, back_into, is_extension
 from cloudtrain.distributed.numpy._handle import Handle
-from cloudtrain.distributed.numpy._reduction import ReduceOp
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.world import World
 
 _TYPES = {
@@ -79,9 +79,7 @@ class Gloo:
     ) -> Handle:
         wires = [_reducible(array) for array in arrays]
         start = hvd.grouped_allreduce_async_ if in_place else hvd.grouped_allreduce_async
-        handle = start(
-            _tensors(wires), None, name, hvd.ReduceOp(op), prescale, postscale, process_set=process_set
-        )
+        handle = start(_tensors(wires), None, name, op, prescale, postscale, process_set=process_set)
 
         def finish(tensors: list[Tensor]) -> list[Array]:
             if not in_place:
@@ -115,9 +113,7 @@ class Gloo:
         process_set: ProcessSet,
     ) -> Handle:
         tensors = _tensors(map(_reducible, arrays))
-        handle = hvd.grouped_reducescatter_async(
-            tensors, name, hvd.ReduceOp(op), process_set, prescale, postscale
-        )
+        handle = hvd.grouped_reducescatter_async(tensors, name, op, process_set, prescale, postscale)
         return Handle(handle, lambda results: _back(results, arrays))
 
 

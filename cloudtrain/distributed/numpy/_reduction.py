@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array, is_extension
-
-
-class ReduceOp(IntEnum):
-    """Horovod's operations, with its numbers."""
-
-    Average = 0
-    Sum = 1
-    Adasum = 2
-    Min = 3
-    Max = 4
-    Product = 5
-
-
-Average, Sum, Adasum, Min, Max, Product = ReduceOp
+from cloudtrain.distributed.reduce_op import Adasum, Max, Min, Product, ReduceOp, known_op
 
 _WORKING_TYPES = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
 """Types that neither MPI nor C reduces, and what they are reduced as."""
@@ -31,11 +17,7 @@ _WORKING_TYPES = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}
 
 def checked_op(op: ReduceOp | int, arrays: Sequence[Array]) -> ReduceOp:
     """Raises InvalidArgument for what is no operation, or none for these types of number."""
-    try:
-        op = ReduceOp(op)
-    except ValueError:
-        known = ", ".join(known.name for known in ReduceOp)
-        raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
+    op = known_op(op)
     for dtype in {array.dtype for array in arrays}:
         if is_extension(dtype) and dtype.name != "bfloat16":
             raise InvalidArgument(
@@ -77,9 +59,3 @@ def reduce_in_order(op: ReduceOp, arrays: Sequence[Array]) -> Array:
     for array in arrays[1:]:
         function(total, array, out=total)
     return total
-
-
-def share(rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row and the number of rows that a rank gets; the first ranks get one more if need be."""
-    each, rest = divmod(rows, size)
-    return rank * each + min(rank, rest), each + (rank < rest)

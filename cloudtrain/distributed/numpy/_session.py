@@ -11,7 +11,7 @@ from cloudtrain.distributed._control.messages import GLOBAL
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.numpy._backend import Backend, Collectives
 from cloudtrain.distributed.numpy._solo import Solo
-from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.process_set import ProcessSet, with_id
 
 BACKENDS = {"gloo": "torch", "mpi": "mpi4py"}
 """By name, and the package that each needs; the first that can be found is the default."""
@@ -172,7 +172,4 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def process_set_by_id(set_id: int) -> ProcessSet:
     """Raises InvalidArgument where there is none."""
-    for process_set in [global_process_set, *current().process_sets()]:
-        if process_set.process_set_id == set_id:
-            return process_set
-    raise InvalidArgument(f"there is no process set {set_id}")
+    return with_id(set_id, [global_process_set, *current().process_sets()])

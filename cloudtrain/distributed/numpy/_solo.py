@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._handle import Handle
-from cloudtrain.distributed.numpy._reduction import ReduceOp, scale, working_type
+from cloudtrain.distributed.numpy._reduction import scale, working_type
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import ReduceOp
 
 
 class Solo:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cloudtrain.distributed._rows import check_splits, even_splits
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import (
     Array,
@@ -148,17 +149,10 @@ def _splits(array: Array, splits: Any, size: int) -> list[int]:
         raise InvalidArgument("alltoall needs an array with a first dimension, which it divides")
     rows = array.shape[0]
     if splits is None:
-        if rows % size:
-            raise InvalidArgument(
-                f"alltoall: {rows} rows cannot be divided among {size} ranks", hint="Give splits."
-            )
-        return [rows // size] * size
+        return even_splits(rows, size)
     numbers = plain(splits)
     if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
         raise InvalidArgument("alltoall: splits have to be integers, one for each rank")
     given: list[int] = numbers.tolist()
-    if len(given) != size:
-        raise InvalidArgument(f"alltoall: {len(given)} splits for {size} ranks")
-    if min(given) < 0 or sum(given) != rows:
-        raise InvalidArgument(f"alltoall: splits {given} do not add up to the {rows} rows of the array")
+    check_splits(given, rows, size, "array")
     return given

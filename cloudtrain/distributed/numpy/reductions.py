@@ -25,9 +25,10 @@ from cloudtrain.distributed.numpy._arrays import (
     writable,
 )
 from cloudtrain.distributed.numpy._handle import Handle, only
-from cloudtrain.distributed.numpy._reduction import Average, ReduceOp, Sum, checked_op
+from cloudtrain.distributed.numpy._reduction import checked_op
 from cloudtrain.distributed.numpy._session import among, global_process_set
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
 
 
 def allreduce_async(

@@ -17,9 +17,9 @@ from cloudtrain.distributed.errors import (
     NotInitialized,
 )
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.torch import elastic
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._reduction import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.torch._session import (
     cross_rank,
     cross_size,

@@ -19,8 +19,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch._handle import Handle, reported
-from cloudtrain.distributed.torch._reduction import Sum, scale_
+from cloudtrain.distributed.torch._reduction import scale_
 from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
 

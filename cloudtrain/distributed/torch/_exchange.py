@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed._rows import check_splits, even_splits
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._handle import Handle
@@ -58,16 +59,9 @@ def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_se
 def _splits(tensor: Tensor, splits: Tensor | None, size: int) -> list[int]:
     rows = tensor.shape[0]
     if splits is None:
-        if rows % size:
-            raise InvalidArgument(
-                f"alltoall: {rows} rows cannot be divided among {size} ranks", hint="Give splits."
-            )
-        return [rows // size] * size
+        return even_splits(rows, size)
     if splits.is_floating_point() or splits.is_complex() or splits.dim() != 1:
         raise InvalidArgument("alltoall: splits have to be integers, one for each rank")
     given: list[int] = splits.tolist()
-    if len(given) != size:
-        raise InvalidArgument(f"alltoall: {len(given)} splits for {size} ranks")
-    if min(given) < 0 or sum(given) != rows:
-        raise InvalidArgument(f"alltoall: splits {given} do not add up to the {rows} rows of the tensor")
+    check_splits(given, rows, size, "tensor")
     return given

@@ -31,9 +31,7 @@ def gather_tensors(
 
     Also the rows that each rank gives, by tensor: known once the result is.
     """
-    parts = [
-        _Part(tensor.detach().contiguous().reshape(tensor.shape or (1,)), process_set) for tensor in tensors
-    ]
+    parts = [_Part(tensor.detach().contiguous().reshape(tensor.shape or (1,))) for tensor in tensors]
     rows = [part.rows for part in parts]
 
     def finish() -> list[Tensor]:
@@ -77,11 +75,10 @@ def gather_tensors(
 class _Part:
     """One tensor on its way. Every type travels as bytes, so that all that torch can hold can be gathered."""
 
-    def __init__(self, own: Tensor, process_set: ProcessSet) -> None:
+    def __init__(self, own: Tensor) -> None:
         self.own = own
         self.rows: list[int] = []
         self.total: Tensor | None = None
-        self._process_set = process_set
         self._chunks: list[Tensor] = []
         self._row_bytes = math.prod(own.shape[1:]) * own.element_size()
 

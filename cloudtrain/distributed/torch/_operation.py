@@ -10,14 +10,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Request, Verdict
+from cloudtrain.distributed._control import EAGER_BYTES, Request, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._reduction import combine_payloads, dtype_name
-
-EAGER_BYTES = 16 << 10
-"""Data of up to this size goes along with the request, over rank 0."""
 
 Launch = Callable[[Any, Verdict], Any]
 """Given the process group and the verdict, starts the data's way."""
@@ -109,15 +106,14 @@ class _Ready:
     def __init__(self, device: torch.device | None) -> None:
         self._device = device if device is not None and device.type == "cuda" else None
         if self._device is not None:
-            self._caller = torch.cuda.current_stream(self._device)
-            self._event = self._caller.record_event()
+            self._event = torch.cuda.current_stream(self._device).record_event()
 
     @contextlib.contextmanager
     def stream(self) -> Iterator[None]:
         if self._device is None:
             yield
             return
-        with torch.cuda.device(self._device), torch.cuda.stream(_side_stream(self._device)) as _:
+        with torch.cuda.device(self._device), torch.cuda.stream(_side_stream(self._device)):
             torch.cuda.current_stream().wait_event(self._event)
             yield
 

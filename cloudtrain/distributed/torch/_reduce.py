@@ -9,14 +9,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed._control import EAGER_BYTES, Verdict
+from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._handle import Handle, Works, explained, reported
 from cloudtrain.distributed.torch._operation import (
-    EAGER_BYTES,
     alone,
     from_payload,
     group_of,
@@ -24,7 +25,7 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
-from cloudtrain.distributed.torch._reduction import Adasum, Average, ReduceOp, backend_op, scale_, to_wire
+from cloudtrain.distributed.torch._reduction import backend_op, scale_, to_wire
 from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.order import promised
 
@@ -165,12 +166,6 @@ def scatter_tensors(
 
     equal = _equal(tensors, op, prescale, postscale)
     return submit("reducescatter", name, process_set, equal, launch, finish, device=wires[0].device)
-
-
-def share(rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row and the number of rows that a rank gets; the first ranks get one more if need be."""
-    each, rest = divmod(rows, size)
-    return rank * each + min(rank, rest), each + (rank < rest)
 
 
 def _check(tensors: Sequence[Any], op: ReduceOp) -> None:

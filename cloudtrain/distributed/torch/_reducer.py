@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._buckets import (
     BUCKET_BYTES,
@@ -24,7 +25,6 @@ from cloudtrain.distributed.torch._buckets import (
 )
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
-from cloudtrain.distributed.torch._reduction import Average, Max, ReduceOp
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compressor
 from cloudtrain.distributed.torch.sparse import sparse_allreduce_async

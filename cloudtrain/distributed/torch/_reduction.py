@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Sequence
-from enum import IntEnum
 from typing import Any
 
 import torch
@@ -13,20 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-
-
-class ReduceOp(IntEnum):
-    """Horovod's operations, with its numbers."""
-
-    Average = 0
-    Sum = 1
-    Adasum = 2
-    Min = 3
-    Max = 4
-    Product = 5
-
-
-Average, Sum, Adasum, Min, Max, Product = ReduceOp
+from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum, known_op
 
 _BACKEND_OPS = {
     # Gloo has no average, and NCCL's rounds integers its own way: sum, then divide.
@@ -47,11 +33,7 @@ def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
             raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
         warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
         return Average if average else Sum
-    try:
-        return Average if op is None else ReduceOp(op)
-    except ValueError:
-        known = ", ".join(known.name for known in ReduceOp)
-        raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
+    return Average if op is None else known_op(op)
 
 
 @functools.cache

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
+from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._reduction import Adasum, ReduceOp, backend_op, dtype_name, wire_type
+from cloudtrain.distributed.torch._reduction import backend_op, dtype_name, wire_type
 
 
 def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:

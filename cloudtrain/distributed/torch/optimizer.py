@@ -13,6 +13,7 @@ from torch import Tensor
 from cloudtrain import observe
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, Sum
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum_optimizer import AdasumOptimizer
 from cloudtrain.distributed.torch._parameters import (
@@ -23,7 +24,6 @@ from cloudtrain.distributed.torch._parameters import (
     parameters_of,
 )
 from cloudtrain.distributed.torch._reducer import GradientReducer, Reduction
-from cloudtrain.distributed.torch._reduction import Adasum, Average, ReduceOp, Sum
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compression, Compressor

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloudtrain.distributed._control import Request, Verdict
-from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
-from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed._control.messages import add_set, remove_set
+from cloudtrain.distributed.process_set import ProcessSet, with_id
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._session import Session
@@ -23,13 +22,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     session = _session.current()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    ranks = process_set.ranks
-    if not ranks or not set(ranks) <= set(range(session.world.size)):
-        raise InvalidArgument(f"{process_set!r}: a process set needs some of the {session.world.size} ranks")
-    if process_set.process_set_id is not None or ranks in [known.ranks for known in session.sets]:
-        raise InvalidArgument(f"a process set with ranks {ranks} is known already")
-    if ranks == list(range(session.world.size)):
-        raise InvalidArgument(f"ranks {ranks} are all ranks", hint="Use global_process_set.")
+    ranks = process_set.check_new(session.world.size, session.sets)
     process_set.attach(_agree_on(session, ranks), ranks, session.world.rank)
     session.sets.append(process_set)
     return process_set
@@ -42,9 +35,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     if process_set not in session.sets or set_id is None:
         return False
     if not session.alone:
-        key = session.engine.key(GLOBAL, REMOVE_SET, str(set_id))
-        request = Request(REMOVE_SET, key, equal={"process set": set_id})
-
+        request = remove_set(set_id)
         Handle(
             request.label,
             session.engine.submit(request, lambda _: session.close_groups(set_id)),
@@ -57,17 +48,13 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def process_set_by_id(set_id: int) -> ProcessSet:
     """Raises InvalidArgument where there is none."""
-    for process_set in [_session.global_process_set, *_session.current().sets]:
-        if process_set.process_set_id == set_id:
-            return process_set
-    raise InvalidArgument(f"there is no process set {set_id}")
+    return with_id(set_id, [_session.global_process_set, *_session.current().sets])
 
 
 def _agree_on(session: Session, ranks: list[int]) -> int:
     if session.alone:
         return len(session.sets) + 1
-    key = session.engine.key(GLOBAL, ADD_SET, "-".join(map(str, ranks)))
-    request = Request(ADD_SET, key, equal={"ranks": ranks})
+    request = add_set(ranks)
     agreed: list[int] = []
 
     def open_groups(verdict: Verdict) -> None:

@@ -11,12 +11,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed._control import EAGER_BYTES, Verdict
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._gather import gather_tensors
-from cloudtrain.distributed.torch._operation import EAGER_BYTES, alone, submit
+from cloudtrain.distributed.torch._operation import alone, submit
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch.collectives import broadcast_async_
 

@@ -10,8 +10,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _session
-from cloudtrain.distributed.torch._reduction import Sum
 from cloudtrain.distributed.torch.collectives import allreduce_
 
 

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed._control import EAGER_BYTES, Verdict
+from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._mpi.buffers import Buckets, words, words_per_row
 from cloudtrain.distributed.numpy._mpi.session import MPI_OPS, Session
-from cloudtrain.distributed.numpy._reduction import Adasum, Average, ReduceOp, scale, share, working_type
+from cloudtrain.distributed.numpy._reduction import scale, working_type
 from cloudtrain.distributed.process_set import ProcessSet
-
-EAGER_BYTES = 16 << 10
-"""Data of up to this size goes along with the request, over rank 0."""
+from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 
 
 class Mpi:
@@ -30,13 +29,7 @@ class Mpi:
         self._sets: list[ProcessSet] = []
 
     def add_process_set(self, process_set: ProcessSet) -> None:
-        ranks, everyone = process_set.ranks, list(range(self.world.size))
-        if not ranks or not set(ranks) <= set(everyone):
-            raise InvalidArgument(f"{process_set!r}: a process set needs some of the {len(everyone)} ranks")
-        if process_set.process_set_id is not None or process_set in self._sets:
-            raise InvalidArgument(f"a process set with ranks {ranks} is known already")
-        if ranks == everyone:
-            raise InvalidArgument(f"ranks {ranks} are all ranks", hint="Use global_process_set.")
+        ranks = process_set.check_new(self.world.size, self._sets)
         process_set.attach(self._session.add_set(ranks), ranks, self.world.rank)
         self._sets.append(process_set)
 

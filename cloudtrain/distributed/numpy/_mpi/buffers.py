@@ -10,7 +10,8 @@ import numpy as np
 
 from cloudtrain.distributed._control import Request
 from cloudtrain.distributed.numpy._arrays import Array
-from cloudtrain.distributed.numpy._reduction import Average, ReduceOp, Sum, reduce_in_order, working_type
+from cloudtrain.distributed.numpy._reduction import reduce_in_order, working_type
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
 
 
 class Buckets:

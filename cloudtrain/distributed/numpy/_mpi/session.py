@@ -9,14 +9,14 @@ from mpi4py import MPI
 
 from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine, Pending, Request, Verdict
-from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
+from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET, add_set, remove_set
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._mpi.buffers import combine, zeros_for
 from cloudtrain.distributed.numpy._mpi.meeting import Meeting
 from cloudtrain.distributed.numpy._mpi.progress import Progress, Transfer
-from cloudtrain.distributed.numpy._reduction import Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
 GONE_SECONDS = 5.0
 """How long an operation may go on after a rank has gone, which may have done its part in it."""
@@ -84,21 +84,18 @@ class Session:
 
     def add_set(self, ranks: list[int]) -> int:
         """Its number. To be called by all ranks, with the same ranks."""
-        key = self.engine.key(GLOBAL, ADD_SET, "-".join(map(str, ranks)))
         numbers: list[int] = []
 
         def start(verdict: Verdict) -> Transfer:
             numbers.extend(verdict.own)
             return self._open(verdict.own[0], ranks)
 
-        self._operation(Request(ADD_SET, key, equal={"ranks": ranks}), start).wait()
+        self._operation(add_set(ranks), start).wait()
         return numbers[0]
 
     def remove_set(self, set_id: int) -> None:
         """To be called by all ranks."""
-        key = self.engine.key(GLOBAL, REMOVE_SET, str(set_id))
-        request = Request(REMOVE_SET, key, equal={"process set": set_id})
-        self._operation(request, lambda verdict: self._close(set_id)).wait()
+        self._operation(remove_set(set_id), lambda verdict: self._close(set_id)).wait()
 
     def join(self) -> int:
         """See `Engine.join`; no rank starts anything here without asking."""

@@ -1,0 +1,30 @@
+"""The operations by which ranks' numbers become one."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from cloudtrain.distributed.errors import InvalidArgument
+
+
+class ReduceOp(IntEnum):
+    """Horovod's operations, with its numbers."""
+
+    Average = 0
+    Sum = 1
+    Adasum = 2
+    Min = 3
+    Max = 4
+    Product = 5
+
+
+Average, Sum, Adasum, Min, Max, Product = ReduceOp
+
+
+def known_op(op: ReduceOp | int) -> ReduceOp:
+    """Raises InvalidArgument for what is no operation."""
+    try:
+        return ReduceOp(op)
+    except ValueError:
+        known = ", ".join(known.name for known in ReduceOp)
+        raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
