@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from boto3 import Session
     from mypy_boto3_s3 import S3Client
     from s3transfer.manager import TransferManager
 
@@ -44,21 +45,21 @@ _lock = threading.Lock()
 _connections: dict[tuple[object, ...], Connection] = {}
 
 
-def connection(*, creating: bool = False) -> Connection:
-    """The connection of this process for the AWS settings in its environment, made on the first call.
+def connection(session: Session | None = None) -> Connection:
+    """The connection of this process, made on the first call.
 
-    With ``creating`` the end of an upload in parts says ``If-None-Match: *``: it fails with status 412 where an
-    object is. A child made by fork gets its own, as sockets cannot be shared.
+    Without a ``session`` it follows the AWS settings in the environment. A child made by fork gets its own, as
+    sockets cannot be shared.
     """
     settings = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
-    key = (os.getpid(), creating, *settings)
+    key = (os.getpid(), session, *settings)
     with _lock:
         if key not in _connections:
-            _connections[key] = _connect(creating)
+            _connections[key] = _connect(session)
         return _connections[key]
 
 
-def _connect(creating: bool) -> Connection:
+def _connect(session: Session | None) -> Connection:
     import boto3
     from boto3.s3.transfer import TransferConfig, create_transfer_manager
     from botocore.config import Config
@@ -66,27 +67,19 @@ def _connect(creating: bool) -> Connection:
     config = Config(
         connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, max_pool_connections=CONNECTIONS
     )
-    session = boto3.Session()
+    session = session or boto3.Session()
     client = session.client("s3", config=config)
     writer = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
-    if creating:
-        # s3transfer refuses the argument IfNoneMatch (0.19), so it is added where botocore takes arguments.
-        client.meta.events.register("provide-client-params.s3.CompleteMultipartUpload", _if_none_match)
     # "auto" lets boto3 take its native transfer (CRT) where that is known to be faster. It cannot be used for
-    # other services, as boto3 makes it for TLS only (1.44), nor with the hook above, which it passes by.
-    native = _is_aws(client) and not creating
+    # other services, as boto3 makes it for TLS only (1.44).
     transfer = TransferConfig(
         multipart_threshold=PART + 1,
         multipart_chunksize=PART,
         max_concurrency=CONNECTIONS // 2,
-        preferred_transfer_client="auto" if native else "classic",
+        preferred_transfer_client="auto" if _is_aws(client) else "classic",
     )
     return Connection(client, writer, create_transfer_manager(client, transfer))
 
 
 def _is_aws(client: S3Client) -> bool:
     return ".amazonaws.com" in client.meta.endpoint_url
-
-
-def _if_none_match(params: dict[str, Any], **_: Any) -> None:
-    params["IfNoneMatch"] = "*"

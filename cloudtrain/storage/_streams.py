@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cloudtrain.storage._client import READ_ATTEMPTS, connection
+from cloudtrain.storage._client import READ_ATTEMPTS
 from cloudtrain.storage._errors import s3_errors
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 BLOCK = 1 << 20
 """Bytes that go to the socket at a time: the HTTP client asks for 16 KiB, which costs a call each."""
@@ -70,13 +73,14 @@ class ObjectStream(io.RawIOBase):
     Where the connection breaks it goes on at that byte, unless the object has been replaced meanwhile.
     """
 
-    def __init__(self, uri: str, **where: str) -> None:
+    def __init__(self, client: S3Client, uri: str, **where: str) -> None:
         super().__init__()
+        self._client = client
         self._uri = uri
         self._where = where
         self._position = 0
         self._attempt = 1
-        found = connection().client.get_object(**where)  # type: ignore[arg-type]
+        found = self._client.get_object(**where)  # type: ignore[arg-type]
         self._body: Any = found["Body"]
         self._etag = found["ETag"]
 
@@ -107,7 +111,7 @@ class ObjectStream(io.RawIOBase):
 
     def _reopen(self) -> None:
         self._body.close()
-        found = connection().client.get_object(
+        found = self._client.get_object(
             **self._where,  # type: ignore[arg-type]
             Range=f"bytes={self._position}-",
             IfMatch=self._etag,

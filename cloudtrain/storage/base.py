@@ -79,5 +79,10 @@ class Store(Protocol):
     def upload(
         self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
     ) -> bool:
-        """Copy the file ``path`` to ``key``; with ``if_absent`` only where nothing is (else False)."""
+        """Copy the file ``path`` to ``key``.
+
+        Args:
+            if_absent: copy only where nothing is, else return False. For keys that name their content: of two
+                at the same moment both may copy.
+        """
         ...

@@ -73,7 +73,7 @@ class FileStore:
         target = self._path(key)
         with file_errors(self._uri(key)), open(path, "rb") as source, temporary_beside(target) as temporary:
             _copy(source, temporary, progress)
-            return _publish(temporary, target, if_absent)
+            return _publish(temporary, target, only_if_absent=False)
 
     def _put(self, key: str, data: Data, only_if_absent: bool) -> bool:
         target = self._path(key)

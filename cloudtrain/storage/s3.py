@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloudtrain.errors import Unreachable
-from cloudtrain.storage._client import PART, READ_ATTEMPTS, connection
+from cloudtrain.storage._client import PART, READ_ATTEMPTS, Connection, connection
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
 from cloudtrain.storage._errors import from_response, s3_errors
 from cloudtrain.storage._streams import Body, ObjectStream
@@ -22,6 +22,7 @@ from cloudtrain.storage.base import Data, Entry, Progress
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
 if TYPE_CHECKING:
+    from boto3 import Session
     from s3transfer.futures import TransferFuture
 
 DELETE_BATCH = 1000
@@ -37,10 +38,12 @@ class _Larger(Exception):
 class S3Store:
     """A `Store` on any service that speaks Amazon S3's API.
 
-    The standard AWS settings hold: ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, ``AWS_MAX_ATTEMPTS`` and so on.
+    The standard AWS settings hold: ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, ``AWS_MAX_ATTEMPTS`` and so on; or
+    those of ``session``.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, session: Session | None = None) -> None:
+        self._session = session
         self.bucket, prefix = split_s3_uri(uri)
         self.folder = prefix and prefix + "/"
         self.uri = f"s3://{self.bucket}/{prefix}".rstrip("/")
@@ -51,16 +54,18 @@ class S3Store:
 
     def open(self, key: str) -> BinaryIO:
         with s3_errors(self._uri(key)):
-            return io.BufferedReader(ObjectStream(self._uri(key), **self._object(key)), BUFFER)
+            return io.BufferedReader(
+                ObjectStream(self._connection.client, self._uri(key), **self._object(key)), BUFFER
+            )
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
         body: Any = data if isinstance(data, bytes) else Body(data)
         with s3_errors(self._uri(key)):
             if sha256 is None:
-                connection().client.put_object(**self._object(key), Body=body)
+                self._connection.client.put_object(**self._object(key), Body=body)
             else:
                 checksum = base64.b64encode(sha256).decode()
-                connection().writer.put_object(**self._object(key), Body=body, ChecksumSHA256=checksum)
+                self._connection.writer.put_object(**self._object(key), Body=body, ChecksumSHA256=checksum)
 
     def create(self, key: str, data: bytes) -> bool:
         from botocore.exceptions import ClientError
@@ -72,7 +77,7 @@ class S3Store:
                 self.write(key, data)
                 return True
             try:
-                connection().client.put_object(**self._object(key), Body=data, IfNoneMatch="*")
+                self._connection.client.put_object(**self._object(key), Body=data, IfNoneMatch="*")
             except ClientError as error:
                 if not is_conflict(error):
                     raise
@@ -81,30 +86,24 @@ class S3Store:
             return True
 
     def stat(self, key: str) -> Entry | None:
-        from botocore.exceptions import ClientError
-
         with s3_errors(self._uri(key)):
-            try:
-                found = connection().client.head_object(**self._object(key))
-            except ClientError as error:
-                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
-                    raise
+            found = self._head(key)
+            if found is None:
                 self._check_bucket()
-                return None
-            return Entry(key, found["ContentLength"])
+            return found
 
     def list(self, prefix: str = "") -> Iterator[Entry]:
         with s3_errors(f"{self.uri}/{prefix}" if prefix else self.uri):
             entries = self._list(prefix)
             # Amazon lists in the order of keys; SeaweedFS puts a/b before a-b.
-            yield from entries if connection().is_aws else sorted(entries, key=lambda entry: entry.key)
+            yield from entries if self._connection.is_aws else sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
         # Not checked: what `list` gives can be removed, also a key like ``a//b`` that cannot be a file.
         names = (self.folder + key for key in keys)
         while batch := list(islice(names, DELETE_BATCH)):
             with s3_errors(self.uri):
-                answer = connection().client.delete_objects(
+                answer = self._connection.client.delete_objects(
                     Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in batch], "Quiet": True}
                 )
             for error in answer.get("Errors", []):
@@ -125,22 +124,26 @@ class S3Store:
     def upload(
         self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
     ) -> bool:
-        from botocore.exceptions import ClientError
-
         with s3_errors(self._uri(key)):
-            if if_absent and self.stat(key):
+            if if_absent and self._head(key):
                 return False
-            creating = if_absent and self._has_conditional_writes()
-            try:
-                self._upload(path, key, progress, creating)
-            except ClientError as error:
-                if creating and is_conflict(error):
-                    return False
-                raise
+            self._upload(path, key, progress)
             return True
 
+    def _head(self, key: str) -> Entry | None:
+        """None where the object, or its whole bucket, is not there."""
+        from botocore.exceptions import ClientError
+
+        try:
+            found = self._connection.client.head_object(**self._object(key))
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                raise
+            return None
+        return Entry(key, found["ContentLength"])
+
     def _list(self, prefix: str) -> Iterator[Entry]:
-        pages = connection().client.get_paginator("list_objects_v2")
+        pages = self._connection.client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix):
             for found in page.get("Contents", []):
                 key = found["Key"][len(self.folder) :]
@@ -153,7 +156,7 @@ class S3Store:
 
         attempt = 1
         while True:
-            found = connection().client.get_object(**self._object(key))
+            found = self._connection.client.get_object(**self._object(key))
             with contextlib.closing(found["Body"]) as body:
                 if found["ContentLength"] > largest:
                     raise _Larger
@@ -166,33 +169,36 @@ class S3Store:
 
     def _download_parts(self, key: str, path: Path, progress: Progress | None) -> None:
         expected = self.stat(key)
-        connection().transfers.download(
+        self._connection.transfers.download(
             self.bucket, self.folder + key, str(path), subscribers=_subscribers(progress)
         ).result()
         if expected is None or path.stat().st_size != expected.size:
             raise Unreachable(f"{self._uri(key)} changed while it was read", hint="Try again.")
 
-    def _upload(self, path: Path, key: str, progress: Progress | None, creating: bool) -> None:
+    def _upload(self, path: Path, key: str, progress: Progress | None) -> None:
         if path.stat().st_size > PART:
-            connection(creating=creating).transfers.upload(
+            self._connection.transfers.upload(
                 str(path), self.bucket, self.folder + key, subscribers=_subscribers(progress)
             ).result()
             return
-        condition: dict[str, Any] = {"IfNoneMatch": "*"} if creating else {}
         with open(path, "rb") as file:
-            connection().client.put_object(**self._object(key), **condition, Body=file)
+            self._connection.client.put_object(**self._object(key), Body=file)
             if progress:
                 progress(file.tell())
 
+    @property
+    def _connection(self) -> Connection:
+        return connection(self._session)
+
     def _has_conditional_writes(self) -> bool:
-        return has_conditional_writes(connection(), self.bucket, self.folder)
+        return has_conditional_writes(self._connection, self.bucket, self.folder)
 
     def _check_bucket(self) -> None:
         """Raises botocore's error if there is no bucket: a HEAD request for an object does not tell."""
         from botocore.exceptions import ClientError
 
         try:
-            connection().client.head_bucket(Bucket=self.bucket)
+            self._connection.client.head_bucket(Bucket=self.bucket)
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                 raise
