@@ -12,6 +12,8 @@ from cloudtrain.errors import StorageError
 from cloudtrain.testing import S3Server
 from cloudtrain.testing._weed_options import find_weed
 
+pytest_plugins = ["end_of_run"]
+
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:

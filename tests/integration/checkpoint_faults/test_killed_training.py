@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from end_of_run import FIGURES
 from fault_places import PLACES, open_place
 from fault_rounds import STORAGE, VICTIMS, play
 
@@ -33,7 +34,7 @@ def test_nothing_durable_is_lost(
     kills = KILLS if name == "s3" else max(1, KILLS // 4)
     with open_place(name, tmp_path) as place:
         figures = play(place, tmp_path, kills, seed)
-    record_property("figures", f"{name}, CLOUDTRAIN_SEED={seed}: {figures}")
+    record_property(FIGURES, f"{name}, CLOUDTRAIN_SEED={seed}: {figures}")
     assert not (figures.lost or figures.torn or figures.wrong), f"CLOUDTRAIN_SEED={seed}: {figures}"
     if kills >= 5:
         assert figures.durable, "nothing was durable: the kills prove nothing"

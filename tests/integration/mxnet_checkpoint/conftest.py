@@ -1,4 +1,4 @@
-"""MXNet, whose last release wants a NumPy of before 1.24: in an environment of its own. Elsewhere no such tests."""
+"""MXNet, whose last release wants a NumPy of before 1.24: in an environment of its own (``scripts/build_mxnet``)."""
 
 from __future__ import annotations
 
@@ -6,24 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
+from end_of_run import find_python, leave_out
 
-VARIABLE = "CLOUDTRAIN_MXNET_PYTHON"
-
-
-def _find_python() -> str | None:
-    """The interpreter that the variable names, else the one of the benchmarks' environment."""
-    named = os.environ.get(VARIABLE)
-    path = Path(named or "~/.cache/cloudtrain-bench/mxnet/bin/python").expanduser()
-    if named and not path.is_file():
-        raise pytest.UsageError(f"{VARIABLE}: there is no {named}")
-    return str(path) if path.is_file() else None
+PYTHON = find_python("CLOUDTRAIN_MXNET_PYTHON", "mxnet")
+LEFT_OUT = "MXNet is not installed; ./scripts/build_mxnet does it, in a minute"
 
 
-_PYTHON = _find_python()
-collect_ignore_glob = [] if _PYTHON else ["test_*.py"]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if PYTHON is None and os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
+        leave_out(config, items, Path(__file__).parent, LEFT_OUT)
 
 
 @pytest.fixture
 def mxnet_python() -> str:
-    assert _PYTHON
-    return _PYTHON
+    assert PYTHON, LEFT_OUT
+    return PYTHON

@@ -1,34 +1,27 @@
-"""The real Horovod, where it has been built (``scripts/build_horovod``): elsewhere there are no such tests."""
+"""The real Horovod, where it has been built (``scripts/build_horovod``). Elsewhere its tests are left out."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from end_of_run import find_python, leave_out
 from hosts_job import Launch
 
-VARIABLE = "CLOUDTRAIN_HOROVOD_PYTHON"
+PYTHON = find_python("CLOUDTRAIN_HOROVOD_PYTHON", "horovod")
+LEFT_OUT = "the real Horovod is not built, which takes up to 14 minutes; ./scripts/build_horovod does it"
 
 
-def _find_python() -> str | None:
-    """The interpreter that has it; the variable names one, else it is where the script builds it."""
-    named = os.environ.get(VARIABLE)
-    path = Path(named or "~/.cache/cloudtrain-bench/horovod/bin/python").expanduser()
-    if named and not path.is_file():
-        raise pytest.UsageError(f"{VARIABLE}: there is no {named}")
-    return str(path) if path.is_file() else None
-
-
-_PYTHON = _find_python()
-collect_ignore_glob = [] if _PYTHON else ["test_*.py"]
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if PYTHON is None:
+        leave_out(config, items, Path(__file__).parent, LEFT_OUT)
 
 
 @pytest.fixture
 def horovod() -> Callable[[str], Launch]:
     """A launch by the ``horovod`` distribution, in the Python that has the real one; takes the implementation."""
-    assert _PYTHON
+    assert PYTHON
 
     def launch(implementation: str) -> Launch:
         values = {
@@ -36,6 +29,6 @@ def horovod() -> Callable[[str], Launch]:
             "sagemaker_horovod_implementation": implementation,
             "sagemaker_processes_per_host": 2,
         }
-        return Launch(values, python=_PYTHON)
+        return Launch(values, python=PYTHON)
 
     return launch
