@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from cloudtrain.config import read_config
+from cloudtrain.contract import Settings
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
@@ -89,11 +90,19 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Subm
             cache_dir=state_home() / "archives",
             allow_secrets=job.allow_secrets,
         )
-        job = msgspec.structs.replace(job, entry_point=name, source=_source(job, archive))
+        environment = {**job.environment, **_git_commit(archive)}
+        job = msgspec.structs.replace(
+            job, entry_point=name, environment=environment, source=_source(job, archive)
+        )
     if job.job_name is None:
         base = job.base_job_name or Path(entry_point or platform.name).stem
         job = msgspec.structs.replace(job, job_name=new_job_name(base))
     return Submission(job, platform, platform.render(job), archive, indexed=by_name)
+
+
+def _git_commit(archive: SourceArchive) -> dict[str, str]:
+    """The variable by which ranks know the commit of their source, on every platform."""
+    return Settings(git_commit=archive.git.version if archive.git else "").to_environ()
 
 
 def default_platform(job: TrainingJob) -> str:

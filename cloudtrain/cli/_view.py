@@ -151,14 +151,15 @@ def _facts(description: JobDescription) -> Iterator[tuple[str, str]]:
         yield "took", f"{seconds:.1f} s" + (f" ({phases})" if phases else "")
     if description.attempt:
         yield "retries", str(description.attempt)
-    for label, uri in (
+    for label, fact in (
+        ("commit", description.git_commit),
         ("model", description.model_data),
         ("output", description.output_data),
         ("checkpoints", description.checkpoint_uri),
         ("folder", description.place),
     ):
-        if uri:
-            yield label, uri
+        if fact:
+            yield label, fact
     yield "logs", f"cloudtrain logs {description.name}"
 
 

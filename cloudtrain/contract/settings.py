@@ -25,6 +25,8 @@ class Settings:
     """Where checkpoints are kept; ``checkpoints/`` is synced with it."""
     source_sha256: str = ""
     """The source archive is checked against it."""
+    git_commit: str = ""
+    """The commit that the source was at; ends with ``-dirty`` where files were not as committed."""
     compress_output: bool = True
     channels: tuple[tuple[str, str], ...] = ()
     """Pairs of channel and URI that the runtime fetches; empty where the platform fetches them."""

@@ -28,6 +28,11 @@ class GitState:
     diff: str = field(default="", repr=False)
     """The changes of tracked files, without those files that look like secrets."""
 
+    @property
+    def version(self) -> str:
+        """The commit, with ``-dirty`` behind it where files differ from it; empty before the first one."""
+        return f"{self.commit}-dirty" if self.commit and self.dirty else self.commit or ""
+
 
 def git_state(folder: Path) -> GitState | None:
     """The state of the repository that ``folder`` is in, or None."""

@@ -53,6 +53,8 @@ class JobDescription:
     model_data: str | None = None
     output_data: str | None = None
     checkpoint_uri: str | None = None
+    git_commit: str | None = None
+    """Of the source; ends with ``-dirty`` where files were not as committed."""
     place: str = ""
     """Where the platform keeps the job: a folder, a page of a console."""
 

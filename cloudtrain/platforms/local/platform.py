@@ -226,5 +226,6 @@ def _describe(folder: JobFolder) -> JobDescription:
         model_data=summary.uploaded.get("model"),
         output_data=summary.uploaded.get("output"),
         checkpoint_uri=settings.checkpoint_uri or None,
+        git_commit=settings.git_commit or None,
         place=str(folder.path),
     )
