@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
 from cloudtrain.index import find_job
-from cloudtrain.platforms import JobDescription, Platform, Preemption, get_platform
-from cloudtrain.storage import Progress, open_store, split_uri
+from cloudtrain.platforms import Account, JobDescription, Platform, Preemption, get_platform
+from cloudtrain.storage import Progress, Store, open_store, split_uri
 
 POLL_SECONDS = 0.1
 LONGEST_POLL_SECONDS = 2.0
@@ -131,19 +131,20 @@ class Job:
             raise StorageError(
                 f"{folder} cannot be made: {error.strerror}", hint="Choose another folder."
             ) from error
-        return [_download(uri, Path(folder), progress) for uri in uris]
+        stores = self.platform.open_store if isinstance(self.platform, Account) else open_store
+        return [_download(stores, uri, Path(folder), progress) for uri in uris]
 
     def __repr__(self) -> str:
         return f"<Job {self.name} on {self.platform.name}>"
 
 
-def _download(uri: str, folder: Path, progress: Progress | None) -> Path:
+def _download(stores: Callable[[str], Store], uri: str, folder: Path, progress: Progress | None) -> Path:
     parent, name = split_uri(uri)
     target = folder / name
-    if open_store(parent).stat(name) is not None:
-        open_store(parent).download(name, target, progress)
+    if stores(parent).stat(name) is not None:
+        stores(parent).download(name, target, progress)
     else:  # not compressed: a folder
         from cloudtrain.storage.transfer import download_tree
 
-        download_tree(open_store(uri), target, progress=progress)
+        download_tree(stores(uri), target, progress=progress)
     return target

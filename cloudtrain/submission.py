@@ -15,9 +15,9 @@ from cloudtrain.contract import Settings
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
-from cloudtrain.platforms import Platform, Request, get_platform
+from cloudtrain.platforms import Account, Platform, Request, get_platform
 from cloudtrain.spec import Source, TrainingJob, new_job_name
-from cloudtrain.storage import join_uri, open_store, state_home
+from cloudtrain.storage import join_uri, open_store, split_uri, state_home
 
 OnUpload = Callable[[int], None]
 """Called with the number of bytes just uploaded."""
@@ -47,8 +47,7 @@ class Submission:
             PlatformError: the platform refuses the job.
         """
         if self.uploads and self.archive and self.job.source:
-            folder, _, name = self.job.source.uri.rpartition("/")
-            open_store(folder).upload(self.archive.path, name, on_upload, if_absent=True)
+            self._upload(self.archive.path, self.job.source.uri, on_upload)
         job = Job(self.request.job_name, self.platform)
         if not self.indexed:
             self.platform.submit(self.request)
@@ -63,6 +62,13 @@ class Submission:
                 remove_job(entry)
             raise
         return job
+
+    def _upload(self, path: Path, uri: str, on_upload: OnUpload | None) -> None:
+        if isinstance(self.platform, Account):
+            self.platform.upload(path, uri, on_upload)
+            return
+        folder, name = split_uri(uri)
+        open_store(folder).upload(path, name, on_upload, if_absent=True)
 
 
 def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Submission:
@@ -92,7 +98,7 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Subm
         )
         environment = {**job.environment, **_git_commit(archive)}
         job = msgspec.structs.replace(
-            job, entry_point=name, environment=environment, source=_source(job, archive)
+            job, entry_point=name, environment=environment, source=_source(job, archive, platform)
         )
     if job.job_name is None:
         base = job.base_job_name or Path(entry_point or platform.name).stem
@@ -111,9 +117,9 @@ def default_platform(job: TrainingJob) -> str:
     return "sagemaker" if any(kind.startswith("ml.") for kind in types) else "local"
 
 
-def _source(job: TrainingJob, archive: SourceArchive) -> Source:
-    """Where the archive goes: below ``code_location`` under its hash, or it stays in the cache."""
-    uri = archive.path.as_uri()
-    if job.code_location:
-        uri = join_uri(job.code_location, archive.sha256, archive.path.name)
-    return Source(uri, archive.sha256)
+def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:
+    """Where the archive goes: below the code location under its hash, or it stays in the cache."""
+    location = job.code_location or (platform.code_location() if isinstance(platform, Account) else None)
+    if location is None:
+        return Source(archive.path.as_uri(), archive.sha256)
+    return Source(join_uri(location, archive.sha256, archive.path.name), archive.sha256)

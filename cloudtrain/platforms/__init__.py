@@ -6,13 +6,14 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.base import Events, JobDescription, Platform, Preemption, Request
+    from cloudtrain.platforms.base import Account, Events, JobDescription, Platform, Preemption, Request
     from cloudtrain.platforms.registry import get_platform, platform_names
 
 # lazy: the supervisor of a local job imports its own module below this package, and nothing of the rest
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Account": "cloudtrain.platforms.base",
         "Events": "cloudtrain.platforms.base",
         "JobDescription": "cloudtrain.platforms.base",
         "Platform": "cloudtrain.platforms.base",
@@ -23,4 +24,13 @@ __getattr__, __dir__ = lazy(
     },
 )
 
-__all__ = ["Events", "JobDescription", "Platform", "Preemption", "Request", "get_platform", "platform_names"]
+__all__ = [
+    "Account",
+    "Events",
+    "JobDescription",
+    "Platform",
+    "Preemption",
+    "Request",
+    "get_platform",
+    "platform_names",
+]

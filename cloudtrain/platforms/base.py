@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import Progress, Store
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,8 @@ class JobDescription:
     """Of the source; ends with ``-dirty`` where files were not as committed."""
     place: str = ""
     """Where the platform keeps the job: a folder, a page of a console."""
+    details: Mapping[str, str] = field(default_factory=dict)
+    """What only this platform knows, for people: billable time, what spot instances have saved."""
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
@@ -113,6 +117,23 @@ class Preemption(Protocol):
 
         Raises JobNotFound, or PlatformError for a job that does not run.
         """
+        ...
+
+
+@runtime_checkable
+class Account(Protocol):
+    """The ability to keep what jobs need and leave in storage of the platform's own account."""
+
+    def code_location(self) -> str:
+        """Where sources go that name no ``code_location``."""
+        ...
+
+    def open_store(self, uri: str) -> Store:
+        """The store below ``uri``, with the credentials of the account."""
+        ...
+
+    def upload(self, path: Path, uri: str, progress: Progress | None = None) -> None:
+        """Copy a file to ``uri``, which names its content, unless it is there. Raises StorageError."""
         ...
 
 

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 GROUP = "cloudtrain.platforms"
 
-BUILT_IN = {"local": "cloudtrain.platforms.local:LocalPlatform"}
+BUILT_IN = {
+    "local": "cloudtrain.platforms.local:LocalPlatform",
+    "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
+}
 """Our own, known without a look at the metadata of every installed package."""
 
 

@@ -77,10 +77,13 @@ PUBLIC = {
         GitState SourceArchive check_entry_point pack
     """,
     "cloudtrain.platforms": """
-        Events JobDescription Platform Preemption Request get_platform platform_names
+        Account Events JobDescription Platform Preemption Request get_platform platform_names
     """,
     "cloudtrain.platforms.local": """
         LocalPlatform
+    """,
+    "cloudtrain.platforms.sagemaker": """
+        SageMakerPlatform
     """,
     "cloudtrain.runtime": """
         main

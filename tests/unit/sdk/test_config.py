@@ -9,6 +9,8 @@ import pytest
 from cloudtrain import Estimator, InvalidJob
 from cloudtrain.errors import UnknownPlatform
 from cloudtrain.platforms import get_platform, platform_names
+from cloudtrain.spec import TrainingJob
+from cloudtrain.submission import default_platform
 from cloudtrain.testing import FakePlatform
 
 
@@ -68,8 +70,7 @@ def test_an_empty_variable_counts_as_unset(
 
 def test_the_platform_follows_the_instance_type(script: str) -> None:
     assert Estimator(script).prepare().platform.name == "local"
-    with pytest.raises(UnknownPlatform, match="no platform 'sagemaker'"):
-        Estimator(script, instance_type="ml.p4d.24xlarge").prepare()
+    assert default_platform(TrainingJob(instance_type="ml.p4d.24xlarge")) == "sagemaker"
 
 
 def test_a_third_party_adds_a_platform_by_an_entry_point(

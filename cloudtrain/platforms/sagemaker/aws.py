@@ -1,0 +1,82 @@
+"""The AWS account and region that jobs go to."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain._version import __version__
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.sagemaker.errors import aws_errors
+
+if TYPE_CHECKING:
+    import boto3
+
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 60.0
+
+
+class Aws:
+    """One account and region: its clients, each made when it is first asked for.
+
+    Nothing is called before a property or method needs it.
+
+    Args:
+        session: a ``boto3.Session``, or anything that has one as ``boto_session``, as the SageMaker SDK's Session
+            does. The default is what boto3 finds: the environment, the profile, SSO, the role of the machine.
+        bucket: the default bucket, where it is not ``sagemaker-<region>-<account>``.
+    """
+
+    def __init__(self, session: Any = None, bucket: str | None = None) -> None:
+        self.session: boto3.Session | None = getattr(session, "boto_session", session)
+        self._bucket = bucket or getattr(session, "_default_bucket_name_override", None)
+        self._clients: dict[str, Any] = {}
+
+    @cached_property
+    def region(self) -> str:
+        """Raises PlatformError where none is configured."""
+        region = self._session.region_name
+        if not region:
+            raise PlatformError(
+                "no AWS region is configured",
+                hint="Set AWS_DEFAULT_REGION, or region in ~/.aws/config: aws configure.",
+            )
+        return region
+
+    @cached_property
+    def account(self) -> str:
+        """The account's number, asked of STS once."""
+        with aws_errors("the account"):
+            return str(self.client("sts").get_caller_identity()["Account"])
+
+    @property
+    def partition(self) -> str:
+        """``aws``, ``aws-cn``, ``aws-us-gov``: what ARNs of the region start with."""
+        return self._session.get_partition_for_region(self.region)
+
+    @property
+    def default_bucket(self) -> str:
+        """The SageMaker SDK's, by name; whether it exists is not asked."""
+        return self._bucket or f"sagemaker-{self.region}-{self.account}"
+
+    def client(self, service: str) -> Any:
+        """The boto3 client of ``service``. It repeats what is throttled, and waits longer each time."""
+        if service not in self._clients:
+            from botocore.config import Config
+
+            config = Config(
+                connect_timeout=CONNECT_TIMEOUT,
+                read_timeout=READ_TIMEOUT,
+                retries={"mode": "adaptive", "total_max_attempts": 8},
+                user_agent_extra=f"cloudtrain/{__version__}",
+            )
+            session: Any = self._session  # boto3's stubs want the name of the service as a literal
+            self._clients[service] = session.client(service, region_name=self.region, config=config)
+        return self._clients[service]
+
+    @cached_property
+    def _session(self) -> boto3.Session:
+        import boto3
+
+        with aws_errors("the AWS configuration"):
+            return self.session or boto3.Session()

@@ -1,0 +1,84 @@
+"""Amazon SageMaker: render, submit, describe, logs, stop, list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.errors import NotFound
+from cloudtrain.platforms.base import JobDescription, Request
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.errors import aws_errors
+from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import Progress, Store, split_uri
+
+
+class SageMakerPlatform:
+    """Runs jobs as SageMaker training jobs.
+
+    Args:
+        session: a ``boto3.Session``, or a ``sagemaker.Session``; the default is what boto3 finds.
+    """
+
+    name = "sagemaker"
+
+    def __init__(self, session: Any = None) -> None:
+        self.aws = Aws(session)
+
+    def render(self, job: TrainingJob) -> Request:
+        from cloudtrain.platforms.sagemaker.render import render
+
+        return render(job, self.aws)
+
+    def submit(self, request: Request) -> None:
+        from cloudtrain.platforms.sagemaker.submit import submit
+
+        submit(request, self.aws)
+
+    def describe(self, job_name: str) -> JobDescription:
+        from cloudtrain.platforms.sagemaker.describe import describe
+
+        return describe(job_name, self.aws)
+
+    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        from cloudtrain.platforms.sagemaker.logs import logs
+
+        return logs(job_name, self.aws, follow=follow)
+
+    def stop(self, job_name: str) -> None:
+        from cloudtrain.platforms.sagemaker.submit import stop
+
+        stop(job_name, self.aws)
+
+    def list(self) -> Iterator[JobDescription]:
+        from cloudtrain.platforms.sagemaker.describe import list_jobs
+
+        return list_jobs(self.aws)
+
+    def code_location(self) -> str:
+        return f"s3://{self.aws.default_bucket}/cloudtrain/source"
+
+    def open_store(self, uri: str) -> Store:
+        from cloudtrain.storage import FileStore, S3Store, uri_scheme, uri_to_path
+
+        return FileStore(uri_to_path(uri)) if uri_scheme(uri) == "file" else S3Store(uri, self.aws.session)
+
+    def upload(self, path: Path, uri: str, progress: Progress | None = None) -> None:
+        """Put a file at ``uri``, unless it is there. The default bucket is made if it is missing."""
+        folder, name = split_uri(uri)
+        store = self.open_store(folder)
+        try:
+            store.upload(path, name, progress, if_absent=True)
+        except NotFound:
+            bucket = self.aws.default_bucket
+            if not uri.startswith(f"s3://{bucket}/"):
+                raise
+            self._make_bucket(bucket)
+            store.upload(path, name, progress, if_absent=True)
+
+    def _make_bucket(self, bucket: str) -> None:
+        place = {} if self.aws.region == "us-east-1" else {"LocationConstraint": self.aws.region}
+        with aws_errors(f"bucket {bucket} cannot be made"):
+            s3 = self.aws.client("s3")
+            s3.create_bucket(Bucket=bucket, **({"CreateBucketConfiguration": place} if place else {}))
