@@ -96,3 +96,17 @@ def with_id(set_id: int, known: Iterable[ProcessSet]) -> ProcessSet:
         if process_set.process_set_id == set_id:
             return process_set
     raise InvalidArgument(f"there is no process set {set_id}")
+
+
+def process_sets_of(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
+    """The argument of ``init`` as a list. Raises InvalidArgument where something else is in it."""
+    if process_sets is None or process_sets == "dynamic":
+        return []
+    sets: list[Any] = list(process_sets)
+    for process_set in sets:
+        if not isinstance(process_set, ProcessSet):
+            raise InvalidArgument(
+                f"process_sets: {process_set!r} is no ProcessSet",
+                hint="Use init(process_sets=[ProcessSet([0, 1])]).",
+            )
+    return sets

@@ -11,7 +11,7 @@ from cloudtrain.distributed._control.messages import GLOBAL
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.numpy._backend import Backend, Collectives
 from cloudtrain.distributed.numpy._solo import Solo
-from cloudtrain.distributed.process_set import ProcessSet, with_id
+from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 
 BACKENDS = {"gloo": "torch", "mpi": "mpi4py"}
 """By name, and the package that each needs; the first that can be found is the default."""
@@ -39,7 +39,7 @@ def among(process_set: ProcessSet) -> Collectives:
 
 def init(
     comm: Any = None,
-    process_sets: Iterable[ProcessSet] | None = None,
+    process_sets: Iterable[ProcessSet] | str | None = None,
     *,
     backend: str | None = None,
     start_timeout: float | None = None,
@@ -63,11 +63,16 @@ def init(
     global _backend
     if _backend is not None:
         return
+    sets = process_sets_of(process_sets)
     opened = _open(_chosen(backend, comm), comm, start_timeout, timeout)
     global_process_set.attach(GLOBAL, list(range(opened.world.size)), opened.world.rank)
     _backend = opened
-    for process_set in process_sets or ():
-        add_process_set(process_set)
+    try:
+        for process_set in sets:
+            add_process_set(process_set)
+    except BaseException:
+        shutdown()
+        raise
 
 
 def _chosen(name: str | None, comm: Any) -> str:

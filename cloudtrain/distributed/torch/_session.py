@@ -22,7 +22,7 @@ from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed._control.messages import GLOBAL
 from cloudtrain.distributed._master import located
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
-from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.process_set import ProcessSet, process_sets_of
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.world import World
 
@@ -155,7 +155,7 @@ def init(
     _init_arguments = {"process_sets": process_sets, "backend": backend, "timeout": timeout}
     owns_group = not dist.is_initialized()
     world = World.from_environ() if owns_group else _world_of_group()
-    sets = _checked(process_sets)
+    sets = process_sets_of(process_sets)
     if comm is not None and (not isinstance(comm, list) or sorted(comm) != list(range(world.size))):
         raise InvalidArgument(
             f"comm={comm!r}: a job of {world.size} ranks is joined by all of them",
@@ -190,19 +190,6 @@ def init(
     except BaseException:
         shutdown()
         raise
-
-
-def _checked(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
-    if process_sets is None or process_sets == "dynamic":
-        return []
-    sets: list[Any] = list(process_sets)
-    for process_set in sets:
-        if not isinstance(process_set, ProcessSet):
-            raise InvalidArgument(
-                f"process_sets: {process_set!r} is no ProcessSet",
-                hint="Use init(process_sets=[ProcessSet([0, 1])]).",
-            )
-    return sets
 
 
 def _placed(world: World, start_timeout: float) -> World:
