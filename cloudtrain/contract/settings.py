@@ -25,6 +25,8 @@ class Settings:
     """Where checkpoints are kept; ``checkpoints/`` is synced with it."""
     source_sha256: str = ""
     """The source archive is checked against it."""
+    source_channel: str = ""
+    """The channel that the platform has put the source archive in; it is none of the user's."""
     git_commit: str = ""
     """The commit that the source was at; ends with ``-dirty`` where files were not as committed."""
     compress_output: bool = True

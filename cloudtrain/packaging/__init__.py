@@ -1,7 +1,8 @@
-"""From a source directory to the archive that a job runs."""
+"""From a source directory to the archive that a job runs, and the runtime that runs it."""
 
 from cloudtrain.packaging._git import GitState
 from cloudtrain.packaging.entry_point import check_entry_point
 from cloudtrain.packaging.pack import SourceArchive, pack
+from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
 
-__all__ = ["GitState", "SourceArchive", "check_entry_point", "pack"]
+__all__ = ["GitState", "RuntimeArchive", "SourceArchive", "check_entry_point", "pack", "pack_runtime"]

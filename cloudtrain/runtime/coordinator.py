@@ -63,6 +63,7 @@ class Coordinator:
     Args:
         listener: a bound, listening socket; the coordinator closes it.
         hosts: the names of all hosts.
+        ranked: those whose ranks form one world, the host of rank 0 first; all, unless given.
         token: what a host has to know to join.
         spawn_token: what mpirun's remote shell has to know, to have a command run on a host.
         join_timeout: seconds within which all hosts have to join.
@@ -75,11 +76,13 @@ class Coordinator:
         token: str,
         *,
         spawn_token: str,
+        ranked: tuple[str, ...] = (),
         master: tuple[str, int],
         join_timeout: float,
     ) -> None:
         self._listener = listener
         self._hosts = hosts
+        self._ranked = ranked or hosts
         self._token = token
         self._spawn_token = spawn_token
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
@@ -163,8 +166,8 @@ class Coordinator:
             self._admit(member, message)
         elif kind in ("ready", "done", "uploaded"):
             member.state = kind
-            if kind == "ready" and member.host == self._hosts[0]:
-                self._start["horovod"] = message.get("horovod")  # the leader decides for all
+            if kind == "ready" and member.host == self._ranked[0]:
+                self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
         elif kind == "failed" and not self._leaving:
             report = FailureReport.from_dict(message["report"])
             if report.failure_class == FailureClass.HANG and not self._failures:
@@ -196,7 +199,7 @@ class Coordinator:
     def _spawn(self, message: Message) -> None:
         if not hmac.compare_digest(message["token"], self._spawn_token):
             raise ValueError("a stranger")
-        member = self._members[self._hosts[message["host_rank"]]]
+        member = self._members[self._ranked[message["host_rank"]]]
         member.send({"type": "spawn", "command": message["command"]})
 
     def _fail(self, report: FailureReport) -> None:

@@ -86,12 +86,14 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
         # the name of a host that is alone need not resolve
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         listener, token = listen(rendezvous, address)
+        first = plan.distribution_hosts[0]
         coordinator = Coordinator(
             listener,
             host.hosts,
             token,
             spawn_token=tell_address(Path(spawn_address_path(str(paths.run))), address, listener),
-            master=(address, settings.master_port or free_port()),
+            ranked=plan.distribution_hosts,
+            master=(address if first == host.leader else first, settings.master_port or free_port()),
             join_timeout=JOIN_TIMEOUT,
         )
         coordinator.start()

@@ -18,20 +18,23 @@ if TYPE_CHECKING:
 
 
 def fetch_source(plan: HostPlan) -> None:
-    """Download and unpack the source archive into the code folder.
+    """Unpack the source archive, downloaded or out of its channel, into the code folder.
 
     Raises StorageError when it is not there, is not what was submitted, or does not fit on the disk.
     """
     if plan.source_uri is None:
         return
-    if uri_scheme(plan.source_uri) == "file":
-        unpack(uri_to_path(plan.source_uri), plan.paths.code, plan.settings.source_sha256 or None)
-        return
+    sha256 = plan.settings.source_sha256 or None
     parent, name = split_uri(plan.source_uri)
-    archive = plan.paths.run / name
-    open_store(parent).download(name, archive)
-    unpack(archive, plan.paths.code, plan.settings.source_sha256 or None)
-    archive.unlink()
+    if plan.settings.source_channel:
+        unpack(plan.paths.channel(plan.settings.source_channel) / name, plan.paths.code, sha256)
+    elif uri_scheme(plan.source_uri) == "file":
+        unpack(uri_to_path(plan.source_uri), plan.paths.code, sha256)
+    else:
+        archive = plan.paths.run / name
+        open_store(parent).download(name, archive)
+        unpack(archive, plan.paths.code, sha256)
+        archive.unlink()
 
 
 def locate(uri: str, channel: str = "") -> tuple[str, Iterator[Entry]]:

@@ -49,8 +49,11 @@ def launch_plan(
         PlatformError: there is no mpirun that could start the ranks.
     """
     entry = _entry(plan)
-    slots = tuple(RankSlot.on_host(plan.host.rank, plan.host.count, ranks_on_host(plan, environ)))
+    team = plan.team
+    slots = tuple(RankSlot.on_host(team.rank, team.count, ranks_on_host(plan, environ)))
     environment = _environment(plan, python, master, horovod, environ)
+    if team.hosts != plan.distribution_hosts:
+        master = ("127.0.0.1", master[1])  # nobody else belongs to this host's world
     ranks_on_machine = len(slots) * plan.settings.hosts_on_machine
     if ranks_on_machine > 1:
         # each library would start a thread for every processor, in every rank
@@ -75,7 +78,7 @@ def launch_plan(
         environment.update(_common(rank_environments[0]))
         programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(plan.paths.run))
         command = ()  # of a daemon that mpirun asks for
-        if plan.host.leads:
+        if team.leads:
             options = plan.launcher.custom_mpi_options
             command = mpirun.Mpirun.find(environment).command(slots[0], python, environment, options)
     else:
@@ -107,7 +110,7 @@ def ranks_on_host(plan: HostPlan, environ: Mapping[str, str]) -> int:
 
 def network_interface(plan: HostPlan) -> str:
     """The one over which ranks reach each other."""
-    return "lo" if plan.host.count == plan.settings.hosts_on_machine else plan.host.network_interface
+    return "lo" if plan.team.count == plan.settings.hosts_on_machine else plan.host.network_interface
 
 
 def _agent(plan: HostPlan, horovod: HorovodChoice) -> str:

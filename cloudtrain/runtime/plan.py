@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cloudtrain.contract import Host, Launcher, Paths, Settings, decode_hyperparameters, read_document
 from cloudtrain.errors import InvalidJob
+
+RUNTIME_CHANNEL = "cloudtrain"
+"""The channel that this runtime comes in, where the source has one too."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class HostPlan:
     hyperparameters: Mapping[str, Any]
     channels: Mapping[str, Mapping[str, Any]]
     launcher: Launcher
+    distribution_hosts: tuple[str, ...]
+    """The hosts whose ranks form one world: all, or those of the instance groups that the distribution names."""
 
     @classmethod
     def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostPlan:
@@ -29,16 +34,27 @@ class HostPlan:
                 read_document(paths.input_config / "hyperparameters.json", {})
             )
             resources = read_document(paths.input_config / "resourceconfig.json", None)
+            host = Host.from_document(resources) if resources else Host.alone()
+            settings = Settings.from_environ(environ)
+            distribution_hosts = _distribution_hosts(host, hyperparameters)
+            takes_part = host.current in distribution_hosts
             return cls(
                 paths=paths,
-                settings=Settings.from_environ(environ),
-                host=Host.from_document(resources) if resources else Host.alone(),
+                settings=settings,
+                host=host,
                 hyperparameters=hyperparameters,
-                channels=read_document(paths.input_config / "inputdataconfig.json", {}),
-                launcher=Launcher.from_hyperparameters(hyperparameters),
+                channels=_channels(paths, settings),
+                launcher=Launcher.from_hyperparameters(hyperparameters) if takes_part else Launcher(),
+                distribution_hosts=distribution_hosts,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidJob(f"the job's configuration cannot be read: {error}") from None
+
+    @property
+    def team(self) -> Host:
+        """This host among those of its world; one that takes no part in the distribution is a world of its own."""
+        hosts = self.distribution_hosts
+        return replace(self.host, hosts=hosts if self.host.current in hosts else (self.host.current,))
 
     @property
     def job_name(self) -> str:
@@ -66,3 +82,23 @@ class HostPlan:
         return not (code / self.entry_point).is_file() and any(
             (code / name).is_file() for name in ("pyproject.toml", "setup.py")
         )
+
+
+def _channels(paths: Paths, settings: Settings) -> dict[str, Any]:
+    """The user's channels: without those that runtime and source come in."""
+    channels = dict(read_document(paths.input_config / "inputdataconfig.json", {}))
+    if settings.source_channel:
+        for name in (RUNTIME_CHANNEL, settings.source_channel):
+            channels.pop(name, None)
+    return channels
+
+
+def _distribution_hosts(host: Host, hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
+    names = hyperparameters.get("sagemaker_distribution_instance_groups") or ()
+    named = {
+        member
+        for group in host.groups
+        if group.get("instance_group_name") in names
+        for member in group["hosts"]
+    }
+    return tuple(member for member in host.hosts if member in named) or host.hosts

@@ -1,0 +1,75 @@
+"""The runtime as one file that any Python from 3.9 on can run: ``python cloudtrain.pyz``."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.errors import StorageError
+from cloudtrain.storage.atomic import write_file
+
+FILE_NAME = "cloudtrain.pyz"
+
+PACKAGE = Path(__file__).parents[1]
+
+TRAVELS = (
+    "__init__.py",
+    "_lazy.py",
+    "_version.py",
+    "errors.py",
+    *("alias", "checkpoint", "contract", "distributed", "environment", "observe", "runtime", "storage"),
+)
+"""The files and folders of the package that a job needs. They import the standard library and what the job has."""
+
+_MODIFIED = (1980, 1, 1, 0, 0, 0)
+"""The oldest time that a zip can hold."""
+
+
+@dataclass(frozen=True)
+class RuntimeArchive:
+    """The packed runtime: ``<cache_dir>/<sha256>/cloudtrain.pyz``."""
+
+    path: Path
+    sha256: str
+
+
+def pack_runtime(cache_dir: Path) -> RuntimeArchive:
+    """Pack the runtime of this very installation; the same files give the same bytes, everywhere.
+
+    Raises:
+        StorageError: the cache cannot be written.
+    """
+    data = _zipapp()
+    sha256 = hashlib.sha256(data).hexdigest()
+    path = cache_dir / sha256 / FILE_NAME
+    try:
+        if not path.is_file() or path.stat().st_size != len(data):
+            write_file(path, data)
+    except OSError as error:
+        raise StorageError(
+            f"cannot write the runtime into {cache_dir}: {error.strerror}",
+            hint="Free space there, or name another folder by CLOUDTRAIN_HOME.",
+        ) from error
+    return RuntimeArchive(path, sha256)
+
+
+def _zipapp() -> bytes:
+    """Not compressed: the bytes depend on no version of zlib, and Python starts faster."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        main = PACKAGE / "runtime" / "zipapp_main.py"
+        archive.writestr(zipfile.ZipInfo("__main__.py", _MODIFIED), main.read_bytes())
+        for path in _files():
+            name = path.relative_to(PACKAGE.parent).as_posix()
+            archive.writestr(zipfile.ZipInfo(name, _MODIFIED), path.read_bytes())
+    return buffer.getvalue()
+
+
+def _files() -> Iterator[Path]:
+    for name in TRAVELS:
+        path = PACKAGE / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]

@@ -1,0 +1,63 @@
+"""The ``__main__`` of the zipapp in which this runtime travels (`cloudtrain.packaging.pack_runtime`).
+
+Unpacks the zipapp and becomes ``python -m cloudtrain.runtime`` from there: ranks, mpirun's helpers and the
+``horovod`` alias are started and found by their paths, so they have to be files. The process stays the same one,
+process 1 of its container: signals reach the runtime.
+
+Nothing of cloudtrain can be imported yet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+
+
+def main() -> None:
+    folder = unpack(os.path.dirname(os.path.abspath(__file__)))
+    rest = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])
+    os.chdir(folder)  # -m looks into the working folder first: there is nothing else here
+    os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
+
+
+def unpack(archive: str) -> str:
+    """Unpack the zipapp below the temporary folder; returns the folder.
+
+    It is named by the archive's hash and appears whole. Who comes later, a host of the same machine or a container
+    that is started again, takes it as it is, if it is whole and nobody else's.
+    """
+    with open(archive, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    folder = os.path.join(tempfile.gettempdir(), f"cloudtrain-{os.getuid()}-{digest[:16]}")
+    with zipfile.ZipFile(archive) as files:
+        if _is_whole(folder, files):
+            return folder
+        fresh = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}-")
+        files.extractall(fresh)
+        try:
+            os.rename(fresh, folder)
+        except OSError:  # somebody was faster, or what stands there is not to be used
+            if not _is_whole(folder, files):
+                return fresh
+            shutil.rmtree(fresh)
+    return folder
+
+
+def _is_whole(folder: str, files: zipfile.ZipFile) -> bool:
+    """Whether ``folder`` is ours and has every file in its size: whoever tidies up may have removed some."""
+    try:
+        return os.lstat(folder).st_uid == os.getuid() and all(
+            os.path.getsize(os.path.join(folder, item.filename)) == item.file_size
+            for item in files.infolist()
+        )
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
