@@ -2,18 +2,159 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from cloudtrain.errors import PlatformError
+from cloudtrain.errors import CloudtrainError, InvalidJob, JobNotFound, PlatformError
+from cloudtrain.platforms.sagemaker.advice import find_advice
+
+if TYPE_CHECKING:
+    from botocore.exceptions import BotoCoreError, ClientError
+
+ARGUMENTS = {
+    "trainingjobname": "job_name",
+    "rolearn": "role",
+    "trainingimage": "image_uri",
+    "traininginputmode": "input_mode",
+    "metricdefinitions": "metric_definitions",
+    "containerentrypoint": "container_entry_point",
+    "containerarguments": "container_arguments",
+    "inputdataconfig": "inputs",
+    "outputdataconfig": "output_path",
+    "checkpointconfig": "checkpoint_s3_uri",
+    "instancetype": "instance_type",
+    "instancecount": "instance_count",
+    "instancegroups": "instance_groups",
+    "volumesizeingb": "volume_size",
+    "volumekmskeyid": "volume_kms_key",
+    "keepaliveperiodinseconds": "keep_alive_period_in_seconds",
+    "trainingplanarn": "training_plan",
+    "maxruntimeinseconds": "max_run",
+    "maxwaittimeinseconds": "max_wait",
+    "maximumretryattempts": "max_retry_attempts",
+    "subnets": "subnets",
+    "securitygroupids": "security_group_ids",
+    "hyperparameters": "hyperparameters",
+    "environment": "environment",
+    "tags": "tags",
+}
+"""Fields of CreateTrainingJob, in lower case, and the arguments that they are made of."""
+
+_FIELD = re.compile(r"at '(?P<path>[\w.\[\]]+)' failed to satisfy|parameter:? (?P<other>[A-Z][\w.\[\]]+)")
+"""How SageMaker's validation, and that of botocore before it, name a field."""
+
+_NOT_FOUND = re.compile(r"Requested resource not found|Could not find|does not exist", re.IGNORECASE)
 
 
 @contextmanager
 def aws_errors(subject: str) -> Iterator[None]:
-    """Raise what botocore raises inside as a `PlatformError` about ``subject``."""
+    """Raise what botocore raises inside as a `PlatformError` about ``subject``, or as `InvalidJob`."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
         yield
-    except (BotoCoreError, ClientError) as error:
-        raise PlatformError(f"{subject}: {error}") from error
+    except ClientError as error:
+        raise from_response(error, subject) from error
+    except BotoCoreError as error:
+        raise from_botocore(error, subject) from error
+
+
+@contextmanager
+def job_errors(job_name: str) -> Iterator[None]:
+    """The same for a question about a job that should be there: raises JobNotFound where it is not."""
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"job {job_name}"):
+        try:
+            yield
+        except ClientError as error:
+            if is_not_found(error):
+                raise JobNotFound(
+                    f"SageMaker has no training job {job_name} in this account and region",
+                    hint="Check its name, the account (AWS_PROFILE) and the region (AWS_DEFAULT_REGION).",
+                ) from error
+            raise
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def error_message(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Message", ""))
+
+
+def is_throttled(error: ClientError) -> bool:
+    return "Throttl" in error_code(error) or error_code(error) in (
+        "TooManyRequestsException",
+        "LimitExceededException",
+    )
+
+
+def is_not_found(error: ClientError) -> bool:
+    """Whether the answer says that there is no such thing: SageMaker has two ways to say it."""
+    code = error_code(error)
+    if code in ("ResourceNotFound", "ResourceNotFoundException"):
+        return True
+    return code == "ValidationException" and bool(_NOT_FOUND.search(error_message(error)))
+
+
+def from_response(error: ClientError, subject: str) -> CloudtrainError:
+    """What an error that AWS answered means."""
+    code, message = error_code(error), error_message(error)
+    if code in ("ValidationException", "ValidationError"):
+        invalid = _invalid_field(message, subject)
+        if invalid:
+            return invalid
+    advice = find_advice(f"{code}: {message}")
+    return PlatformError(f"{subject}: {code}: {message}".rstrip(": "), hint=advice.hint if advice else "")
+
+
+def from_botocore(error: BotoCoreError, subject: str) -> CloudtrainError:
+    """What an error means that comes from before, or instead of, an answer of AWS."""
+    from botocore import exceptions
+
+    if isinstance(error, exceptions.ParamValidationError):
+        text = str(error).partition("\n")[2] or str(error)
+        return _invalid_field(text, subject) or InvalidJob(f"{subject}: {text}")
+    said = str(error)
+    if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
+        said, hint = (
+            "no AWS credentials were found",
+            "Log in: aws configure, aws sso login, or set AWS_PROFILE.",
+        )
+    elif isinstance(error, exceptions.ProfileNotFound):
+        hint = "Check AWS_PROFILE; the profiles that there are: aws configure list-profiles."
+    elif isinstance(
+        error, (exceptions.SSOError, exceptions.SSOTokenLoadError, exceptions.TokenRetrievalError)
+    ):
+        hint = "Log in again: aws sso login."
+    elif isinstance(error, exceptions.CredentialRetrievalError):
+        hint = "Check what gives the credentials: the profile, its credential_process, or the machine's role."
+    elif isinstance(error, (exceptions.NoRegionError, exceptions.InvalidRegionError)):
+        hint = "Set AWS_DEFAULT_REGION to a region of AWS, such as us-east-1."
+    elif isinstance(error, exceptions.EndpointConnectionError):
+        hint = "Is the region's name right (AWS_DEFAULT_REGION), and does the network reach AWS (AWS_ENDPOINT_URL)?"
+    elif isinstance(error, exceptions.HTTPClientError):
+        hint = "Check the network, its proxy, and AWS_ENDPOINT_URL."
+    else:
+        hint = ""
+    return PlatformError(f"{subject}: {said}", hint=hint)
+
+
+def _invalid_field(message: str, subject: str) -> InvalidJob | None:
+    """The error for a message that names a field of the request."""
+    match = _FIELD.search(message)
+    if match is None:
+        return None
+    path = match["path"] or match["other"]
+    words = [re.sub(r"\W.*", "", word).lower() for word in path.split(".")]
+    argument = next((ARGUMENTS[word] for word in reversed(words) if word in ARGUMENTS), None)
+    hint = (
+        f"Check the argument {argument}."
+        if argument
+        else f"It is about {path} of the request: see --dry-run."
+    )
+    return InvalidJob(f"{subject}: {message.strip()}", hint=hint)

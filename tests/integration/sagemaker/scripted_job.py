@@ -14,7 +14,24 @@ FINAL = {"Completed": "Completed", "Failed": "Failed", "Stopped": "Stopped", "Ma
 FINAL |= {"MaxWaitTimeExceeded": "Stopped"}
 """Secondary states that end a job, and the state that each ends it in."""
 
-KEPT = ["AlgorithmSpecification", "CheckpointConfig", "DebugHookConfig", "EnableInterContainerTrafficEncryption", "EnableManagedSpotTraining", "EnableNetworkIsolation", "Environment", "HyperParameters", "InfraCheckConfig", "InputDataConfig", "OutputDataConfig", "ProfilerConfig", "RemoteDebugConfig", "ResourceConfig", "RetryStrategy", "RoleArn", "StoppingCondition", "TensorBoardOutputConfig", "VpcConfig"]
+KEPT = {
+    *(
+        "AlgorithmSpecification",
+        "CheckpointConfig",
+        "DebugHookConfig",
+        "EnableInterContainerTrafficEncryption",
+    ),
+    *("EnableManagedSpotTraining", "EnableNetworkIsolation", "Environment", "HyperParameters"),
+    *("InfraCheckConfig", "InputDataConfig", "OutputDataConfig", "ProfilerConfig", "RemoteDebugConfig"),
+    *(
+        "ResourceConfig",
+        "RetryStrategy",
+        "RoleArn",
+        "StoppingCondition",
+        "TensorBoardOutputConfig",
+        "VpcConfig",
+    ),
+}
 """What DescribeTrainingJob gives back of the request."""
 
 
