@@ -12,7 +12,7 @@ import hashlib
 import json
 import logging
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,17 @@ class Save:
     files: Sequence[TensorFile]
     about: Mapping[str, Any]
     """The fields of the manifest that tell of the run."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A save that is under way: none stands in its way."""
+
+    step: int
+    name: str
+    """Unique to this save."""
+    before: Listing
+    """What was there when it began."""
 
 
 class Place:
@@ -91,8 +102,12 @@ class Place:
             manifest = self._manifests[step] = self._read_manifest(step)
             return _read.read(self._store, manifest, into, crew)
         except Damaged as error:
-            self._damaged.add(step)
+            self.distrust(step)
             raise Damaged(f"checkpoint {step} in {self.uri} is damaged: {error.message}") from error
+
+    def distrust(self, step: int) -> None:
+        """``step`` is damaged: another save may take its place."""
+        self._damaged.add(step)
 
     def adopt(self, step: int) -> None:
         """Go on from ``step``, if it is here and was restored from here or from its copy elsewhere."""
@@ -107,21 +122,96 @@ class Place:
             CheckpointError: another writer is here, or the step is not the newest.
             StorageError: the storage failed; the checkpoints before are as they were.
         """
+        draft = self.begin(save.step)
+        if draft is None:
+            return
+        with self.discarding(draft):
+            tensors = self.write(draft.step, draft.name, save.files, self.reusable, crew)
+            manifest = self.complete(draft, save.document, tensors, save.about)
+        self.create(manifest, draft)
+        self.tidy(draft)
+
+    def begin(self, step: int) -> Draft | None:
+        """The first part of `commit`; None where the step was saved or restored here."""
         before = Listing.of(self._store)
         if self._unsure and self._unsure.step in before.committed and self._stands(self._unsure):
             self._settle(self._unsure)
         self._unsure = None
         self._own.intersection_update(before.committed)
-        if save.step in self._own:
-            return
-        self._check_writers(save.step, before.committed)
-        manifest = self._write(save, crew)
-        if save.step in self._damaged or save.step in before.given_up:
-            self._delete_manifests([save.step])
-        self._known = set(before.committed)
-        self._create(manifest)
+        if step in self._own:
+            return None
+        self._check_writers(step, before.committed)
+        return Draft(step, uuid.uuid4().hex[:16], before)
+
+    @property
+    def base(self) -> Manifest | None:
+        """The newest checkpoint that was written or read here."""
+        return self._base
+
+    @property
+    def reusable(self) -> Sequence[StoredObject]:
+        """The tensors of the base: they need not be written again."""
+        return self._base.tensors if self._base else ()
+
+    def write(
+        self,
+        step: int,
+        name: str,
+        files: Sequence[TensorFile],
+        reusable: Iterable[StoredObject],
+        crew: Crew,
+        rank: int | None = None,
+    ) -> tuple[StoredObject, ...]:
+        """Write those files that are not among ``reusable``, below the save ``name``; returns all of them."""
+        stored = {(entry.sha256, entry.size): entry for entry in reusable}
+
+        def put(part: tuple[int, TensorFile]) -> StoredObject:
+            number, file = part
+            digest = file.sha256.hex()
+            if (digest, file.size) in stored:
+                return stored[digest, file.size]
+            key = tensors_key(step, name, number, rank)
+            entry = StoredObject(key, file.size, digest, file.pieces)
+            self._store.write(entry.key, file.data, sha256=file.sha256)
+            beat()
+            return entry
+
+        return tuple(crew.map(put, enumerate(files)))
+
+    def complete(
+        self,
+        draft: Draft,
+        document: Mapping[str, Any],
+        tensors: tuple[StoredObject, ...],
+        about: Mapping[str, Any],
+    ) -> Manifest:
+        """Write what is no tensor; returns the manifest, not yet written."""
+        data = json.dumps(document).encode()
+        digest = hashlib.sha256(data).hexdigest()
+        tree = StoredObject(tree_key(draft.step, draft.name), len(data), digest)
+        self._store.write(tree.key, data)
+        return Manifest(step=draft.step, save=draft.name, tree=tree, tensors=tensors, **about)
+
+    @contextlib.contextmanager
+    def discarding(self, draft: Draft) -> Iterator[None]:
+        """After an error inside, what the save has written is removed."""
         try:
-            self._tidy(before, save.step)
+            yield
+        except BaseException:
+            self._discard(draft.step, draft.name)
+            raise
+
+    def create(self, manifest: Manifest, draft: Draft) -> None:
+        """Write the manifest: the checkpoint exists."""
+        if draft.step in self._damaged or draft.step in draft.before.given_up:
+            self._delete_manifests([draft.step])
+        self._known = set(draft.before.committed)
+        self._create(manifest)
+
+    def tidy(self, draft: Draft) -> None:
+        """Remove what is not kept, after `create`."""
+        try:
+            self._tidy(draft.before, draft.step)
         except CloudtrainError as error:  # the new checkpoint is safe: no reason to end the training
             _log.warning("old checkpoints in %s are kept, they cannot be removed: %s", self.uri, error)
 
@@ -142,31 +232,6 @@ class Place:
                 hint="Call restore() first to go on from there. A run that starts again, goes on from an "
                 "earlier step, or runs beside another needs a uri of its own.",
             )
-
-    def _write(self, save: Save, crew: Crew) -> Manifest:
-        """Write every object that is not there yet; returns the manifest, not yet written."""
-        name = uuid.uuid4().hex[:16]
-        stored = {(entry.sha256, entry.size): entry for entry in self._base.tensors} if self._base else {}
-
-        def put(part: tuple[int, TensorFile]) -> StoredObject:
-            number, file = part
-            digest = file.sha256.hex()
-            if (digest, file.size) in stored:
-                return stored[digest, file.size]
-            entry = StoredObject(tensors_key(save.step, name, number), file.size, digest, file.pieces)
-            self._store.write(entry.key, file.data, sha256=file.sha256)
-            beat()
-            return entry
-
-        try:
-            tensors = tuple(crew.map(put, enumerate(save.files)))
-            data = json.dumps(save.document).encode()
-            tree = StoredObject(tree_key(save.step, name), len(data), hashlib.sha256(data).hexdigest())
-            self._store.write(tree.key, data)
-        except BaseException:
-            self._discard(save.step, name)
-            raise
-        return Manifest(step=save.step, save=name, tree=tree, tensors=tensors, **save.about)
 
     def _create(self, manifest: Manifest) -> None:
         # If this raises, the manifest may be there or not: the data must stay.

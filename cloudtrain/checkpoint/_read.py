@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from cloudtrain.checkpoint import _tree
 from cloudtrain.checkpoint._crew import Crew
 from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._framework import TensorSpec, framework_named, framework_of
+from cloudtrain.checkpoint._filling import Filling, plan
+from cloudtrain.checkpoint._framework import TensorSpec
 from cloudtrain.checkpoint._into import targets_in
 from cloudtrain.checkpoint._manifest import Manifest, StoredObject
+from cloudtrain.checkpoint._shards import stored_shards
 from cloudtrain.errors import NotFound
 from cloudtrain.observe import beat
 from cloudtrain.storage.base import Store
@@ -23,7 +25,9 @@ CHUNK = 1 << 20
 
 
 def read(store: Store, manifest: Manifest, into: Any, crew: Crew) -> Any:
-    """The state that the manifest names, every byte of it verified; tensors of ``into`` are filled in place.
+    """The state that the manifest names, verified; tensors of ``into`` are filled in place.
+
+    Every object is read, but those that hold nothing but shards of other ranks.
 
     Raises:
         Damaged: an object is missing, or is not what was saved. ``into`` may hold some of it.
@@ -31,77 +35,43 @@ def read(store: Store, manifest: Manifest, into: Any, crew: Crew) -> Any:
     """
     document = json.loads(_read_object(store, manifest.tree))
     specs = _tree.decode_specs(document)
-    _check_pieces(manifest, specs)
-    filling = {
-        name: _Filling(spec, tensors)
-        for (name, spec), tensors in zip(specs.items(), targets_in(document, specs, into))
-    }
-    crew.map(lambda entry: _fill(store, entry, filling), manifest.tensors)
-    return _tree.decode(document, {name: tensor.value for name, tensor in filling.items()})
+    stored = stored_shards(document, specs)
+    values, fillings = plan(specs, stored, targets_in(document, specs, into))
+    _check_pieces(manifest, {name: filling.spec for name, filling in fillings.items()})
+    wanted = [
+        entry for entry in manifest.tensors if any(fillings[piece.tensor].is_wanted for piece in entry.pieces)
+    ]
+    crew.map(lambda entry: _fill(store, entry, fillings), wanted)
+    return _tree.decode(document, values)
 
 
-class _Filling:
-    """One tensor, while its bytes arrive."""
-
-    def __init__(self, spec: TensorSpec, targets: list[Any]) -> None:
-        self._spec = spec
-        self._framework = framework_named(spec.framework)
-        self._targets = targets
-        self._missing = spec.nbytes
-        self._lock = threading.Lock()
-        self._memory: memoryview | None = None
-        self.value = targets[0] if targets else self._framework.empty(spec)
-
-    def memory(self, begin: int, end: int) -> memoryview:
-        """Where these bytes go: into the tensor itself, or beside it if it has another layout or device."""
-        with self._lock:
-            if self._memory is None:
-                self._memory = _memory(self.value)
-            if self._memory is None:
-                self._memory = memoryview(bytearray(self._spec.nbytes))
-            return self._memory[begin:end]
-
-    def filled(self, nbytes: int) -> None:
-        with self._lock:
-            self._missing -= nbytes
-            if self._missing:
-                return
-            memory, self._memory = self._memory, None
-        assert memory is not None
-        beside = [target for target in self._targets if target is not self.value or _memory(target) is None]
-        for target in beside:
-            framework = framework_of(target)
-            assert framework is not None
-            framework.copy([framework.within(self._spec, memory)], [target])()
-
-
-def _memory(value: Any) -> memoryview | None:
-    framework = framework_of(value)
-    assert framework is not None
-    return framework.memory(value)
-
-
-def _fill(store: Store, entry: StoredObject, filling: dict[str, _Filling]) -> None:
+def _fill(store: Store, entry: StoredObject, fillings: Mapping[str, Filling]) -> None:
     digest = hashlib.sha256()
     with _open(store, entry) as stream:
-        header = bytearray(entry.size - sum(end - begin for _, begin, end in entry.pieces))
-        _read_into(stream, memoryview(header), entry, digest)
+        header = entry.size - sum(end - begin for _, begin, end in entry.pieces)
+        _read_into(stream, None, header, entry, digest)
         for name, begin, end in entry.pieces:
-            _read_into(stream, filling[name].memory(begin, end), entry, digest)
+            _read_into(stream, fillings[name].memory(begin, end), end - begin, entry, digest)
         longer = len(stream.read(1))
     entry.verify_digest(entry.size + longer, digest.hexdigest())
     for name, begin, end in entry.pieces:
-        filling[name].filled(end - begin)
+        fillings[name].filled(end - begin)
     beat()
 
 
-def _read_into(stream: BinaryIO, target: memoryview, entry: StoredObject, digest: Any) -> None:
+def _read_into(
+    stream: BinaryIO, target: memoryview | None, nbytes: int, entry: StoredObject, digest: Any
+) -> None:
+    """Read ``nbytes`` and hash them; without a target they are not kept."""
+    scratch = memoryview(bytearray(min(CHUNK, nbytes) if target is None else 0))
     position = 0
-    while position < target.nbytes:
-        count = stream.readinto(target[position : position + CHUNK])  # type: ignore[attr-defined]
+    while position < nbytes:
+        end = min(position + CHUNK, nbytes)
+        chunk = scratch[: end - position] if target is None else target[position:end]
+        count = stream.readinto(chunk)  # type: ignore[attr-defined]
         if not count:
             raise Damaged(f"{entry.key} ends before its {entry.size} bytes")
-        digest.update(target[position : position + count])
+        digest.update(chunk[:count])
         position += count
 
 
@@ -119,8 +89,8 @@ def _open(store: Store, entry: StoredObject) -> BinaryIO:
         raise Damaged(f"{entry.key} is missing") from error
 
 
-def _check_pieces(manifest: Manifest, specs: dict[str, TensorSpec]) -> None:
-    """Raises Damaged unless the pieces of each tensor are all of it."""
+def _check_pieces(manifest: Manifest, specs: Mapping[str, TensorSpec]) -> None:
+    """Raises Damaged unless the pieces of each stored tensor are all of it."""
     covered: Counter[str] = Counter()
     for entry in manifest.tensors:
         for name, begin, end in entry.pieces:

@@ -2,7 +2,8 @@
 
     step-000000000010/manifest.json                            written last: makes step 10 exist
     step-000000000010/<save>/tree.json                         what is no tensor
-    step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in parts
+    step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in parts;
+                             tensors-00003-00000.safetensors   of rank 3, where the ranks save together
 
 ``<save>`` is unique to one call of ``save``, so that two writers, or a crash and the run after it, never mix.
 The manifest also names objects of earlier steps: tensors that have not changed since.
@@ -42,8 +43,10 @@ def tree_key(step: int, save: str) -> str:
     return f"{save_prefix(step, save)}tree.json"
 
 
-def tensors_key(step: int, save: str, part: int) -> str:
-    return f"{save_prefix(step, save)}tensors-{part:05d}.safetensors"
+def tensors_key(step: int, save: str, part: int, rank: int | None = None) -> str:
+    """Of a save of many ranks, that of one of them."""
+    writer = "" if rank is None else f"{rank:05d}-"
+    return f"{save_prefix(step, save)}tensors-{writer}{part:05d}.safetensors"
 
 
 def is_checkpoint_key(key: str) -> bool:
