@@ -32,8 +32,10 @@ class SageMakerPlatform:
         return render(job, self.aws)
 
     def submit(self, request: Request) -> None:
+        from cloudtrain.platforms.sagemaker._traveling import upload_runtime
         from cloudtrain.platforms.sagemaker.submit import submit
 
+        upload_runtime(request.body, self)
         submit(request, self.aws)
 
     def describe(self, job_name: str) -> JobDescription:

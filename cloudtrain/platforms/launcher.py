@@ -1,0 +1,46 @@
+"""What cloudtrain's runtime is told of a job in its hyperparameters, on every platform that it runs on."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from cloudtrain.contract import Launcher
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import TrainingJob
+
+LAUNCHERS = {
+    "torch_distributed": "torchrun",
+    "processes": "processes",
+    "mpi": "mpirun",
+    "horovod": "horovod",
+}
+"""The runtime's launchers, by the distribution that asks for them."""
+
+_OPTIONS = {field.name for field in fields(Launcher)} - {"name"}
+
+
+def launcher_of(job: TrainingJob) -> Launcher:
+    """Raises InvalidJob for a distribution that cloudtrain's runtime has no launcher for."""
+    for kind, distribution in (job.distribution.enabled if job.distribution else {}).items():
+        if kind not in LAUNCHERS:
+            raise InvalidJob(
+                f"distribution: cloudtrain's runtime cannot launch by {kind!r}",
+                hint=f'Use one of {", ".join(LAUNCHERS)}; or, on SageMaker, an image of AWS with runtime="toolkit".',
+            )
+        options = {name: getattr(distribution, name) for name in _OPTIONS if hasattr(distribution, name)}
+        return Launcher(LAUNCHERS[kind], **options)
+    return Launcher()
+
+
+def runtime_hyperparameters(job: TrainingJob, region: str = "") -> dict[str, Any]:
+    """The platform's ``sagemaker_*``, as Python values. Raises InvalidJob, as `launcher_of` does."""
+    values: dict[str, Any] = {
+        "sagemaker_program": job.entry_point,
+        "sagemaker_container_log_level": job.container_log_level,
+        "sagemaker_job_name": job.job_name,
+        "sagemaker_region": region,
+    }
+    if job.source:
+        values["sagemaker_submit_directory"] = job.source.uri
+    return {**values, **launcher_of(job).to_hyperparameters()}

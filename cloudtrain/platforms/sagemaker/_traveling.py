@@ -1,0 +1,162 @@
+"""The runtime "cloudtrain" on SageMaker: it travels with the job, into any image that has Python 3.9 or newer.
+
+Two channels are added to the user's: one with the runtime, as a zipapp that is uploaded once per version, and one
+with the source, so that the image needs no boto3 and the job no network. The container's entrypoint is a line of
+shell that starts the zipapp. All else is SageMaker's own: it fetches the channels, syncs the checkpoints, and
+uploads model and outputs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import Settings, encode_hyperparameters
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.errors import InvalidJob
+from cloudtrain.packaging import pack_runtime
+from cloudtrain.platforms.base import Account
+from cloudtrain.platforms.launcher import runtime_hyperparameters
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.runtime.plan import RUNTIME_CHANNEL
+from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import join_uri, split_uri, state_home
+
+SOURCE_CHANNEL = "code"
+
+LONGEST_GRACE = 110.0
+"""Seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs some of them for its last words."""
+
+REMEMBERED_SECONDS = 86400.0
+"""How long an upload of the runtime is believed in without another look."""
+
+_CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
+_ZIPAPP = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/cloudtrain.pyz"
+
+# SageMaker takes 256 characters in a string, in one line. What follows a script is its $0.
+_START = (
+    'for p in python3 python; do "$p" -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
+    ' && exec "$p" "$0"; done;'
+    " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
+)
+ENTRYPOINT = ("/bin/sh", "-c", _START, _ZIPAPP)
+
+
+def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any]:
+    """``body``, a CreateTrainingJob request, with all that the runtime needs.
+
+    Args:
+        body: has what does not depend on the runtime; the user's ``Environment`` and ``InputDataConfig``, for two.
+        job: has a name and a packed source.
+
+    Raises:
+        InvalidJob: the job wants something that this runtime cannot give.
+    """
+    _check(job)
+    assert job.source, "a job is packed before it is rendered"
+    runtime = pack_runtime(_cache())
+    values = {**job.hyperparameters, **runtime_hyperparameters(job, aws.region)}
+    return {
+        **body,
+        "AlgorithmSpecification": {**body["AlgorithmSpecification"], "ContainerEntrypoint": list(ENTRYPOINT)},
+        "HyperParameters": encode_hyperparameters(values),
+        "Environment": {**body.get("Environment", {}), **_settings(job).to_environ()},
+        "InputDataConfig": [
+            *body.get("InputDataConfig", ()),
+            _channel(RUNTIME_CHANNEL, join_uri(_location(job, aws), runtime.sha256)),
+            _channel(SOURCE_CHANNEL, split_uri(job.source.uri)[0]),
+        ],
+    }
+
+
+def upload_runtime(body: Mapping[str, Any], platform: Account) -> None:
+    """Put the runtime where ``body`` says, if it has one and it is not known to be there.
+
+    An upload is remembered for a day, so that most submits do not ask. Raises StorageError.
+    """
+    uri = runtime_uri(body)
+    if uri is None:
+        return
+    mark = _mark(uri)
+    if mark.is_file() and time.time() - mark.stat().st_mtime < REMEMBERED_SECONDS:
+        return
+    path = pack_runtime(_cache()).path
+    platform.upload(path, join_uri(uri, path.name))
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
+def forget_runtime(body: Mapping[str, Any]) -> None:
+    """Have the next submit look for the runtime again: a job has not found it."""
+    uri = runtime_uri(body)
+    if uri is not None:
+        _mark(uri).unlink(missing_ok=True)
+
+
+def runtime_uri(body: Mapping[str, Any]) -> str | None:
+    """The folder that the runtime of this request is in; None where the image brings its own."""
+    for channel in body.get("InputDataConfig", ()):
+        if channel["ChannelName"] == RUNTIME_CHANNEL:
+            return str(channel["DataSource"]["S3DataSource"]["S3Uri"])
+    return None
+
+
+def _check(job: TrainingJob) -> None:
+    elsewhere = 'use runtime="toolkit", which leaves the container to its image'
+    if job.entry_point is None:
+        raise InvalidJob(
+            "entry_point: cloudtrain's runtime needs one", hint=f"Name the script to run; or {elsewhere}."
+        )
+    for field in ("container_entry_point", "container_arguments"):
+        if getattr(job, field):
+            raise InvalidJob(
+                f"{field}: cloudtrain's runtime starts the container itself",
+                hint=f"Run the program as the job's entry_point, a shell script, say; or {elsewhere}.",
+            )
+    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
+        if name in job.channels:
+            raise InvalidJob(
+                f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
+                hint=f"Give the channel another name; or {elsewhere}.",
+            )
+    if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):
+        raise InvalidJob(
+            f"checkpoint_local_path: {job.checkpoint_local_path!r} is not absolute",
+            hint=f"Write {DEFAULT_BASE}/{job.checkpoint_local_path}, or leave it out: then it is {_CHECKPOINTS}.",
+        )
+
+
+def _settings(job: TrainingJob) -> Settings:
+    assert job.source
+    local_path = job.checkpoint_local_path
+    return Settings(
+        job_name=job.job_name or "",
+        # elsewhere than in checkpoints/: the runtime keeps both the same
+        checkpoint_uri=Path(local_path).as_uri() if local_path and local_path != _CHECKPOINTS else "",
+        source_sha256=job.source.sha256,
+        source_channel=SOURCE_CHANNEL,
+        stop_grace=min(job.stop_grace, LONGEST_GRACE),
+        hang_timeout=job.hang_timeout or 0.0,
+    )
+
+
+def _location(job: TrainingJob, aws: Aws) -> str:
+    """The folder of all runtimes."""
+    return join_uri(job.code_location or f"s3://{aws.default_bucket}/cloudtrain", "runtime")
+
+
+def _channel(name: str, folder: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": f"{folder}/", "S3DataDistributionType": "FullyReplicated"}
+    return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
+
+
+def _cache() -> Path:
+    return state_home() / "runtime"
+
+
+def _mark(uri: str) -> Path:
+    """The file whose time is that of the last upload to ``uri``."""
+    return _cache() / "uploads" / hashlib.sha256(uri.encode()).hexdigest()
