@@ -46,6 +46,13 @@ class Framework(Protocol):
         """Equal for two tensors that are the same elements of the same memory; None for an empty one."""
         ...
 
+    def address(self, value: Any) -> int | None:
+        """Where its elements lie in the host's memory, if they do in row-major order, little-endian.
+
+        0 for an empty one.
+        """
+        ...
+
     def on_device(self, value: Any) -> bool:
         """Whether it lies in the memory of an accelerator, so that `pinned` memory makes copies of it faster."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,14 +27,17 @@ def owns(value: Any) -> bool:
 
 
 def spec(value: np.ndarray[Any, Any]) -> TensorSpec:
-    if value.dtype.name not in _DTYPES:
-        raise Unsupported(f"an array of dtype {value.dtype}")
-    return TensorSpec("numpy", value.dtype.name, value.dtype.itemsize, value.shape)
+    return _spec(value.dtype, value.shape)
 
 
 def identity(value: np.ndarray[Any, Any]) -> object:
-    pointer = value.__array_interface__["data"][0]
-    return (pointer, value.dtype, value.shape, value.strides) if value.size else None
+    return (_pointer(value), value.dtype, value.shape, value.strides) if value.size else None
+
+
+def address(value: np.ndarray[Any, Any]) -> int | None:
+    if not value.flags.c_contiguous or not _is_little_endian(value.dtype):
+        return None
+    return _pointer(value) if value.size else 0
 
 
 def on_device(value: np.ndarray[Any, Any]) -> bool:
@@ -53,8 +57,8 @@ def within(spec: TensorSpec, memory: memoryview) -> np.ndarray[Any, Any]:
 
 
 def memory(value: np.ndarray[Any, Any]) -> memoryview | None:
-    plain = value.flags.c_contiguous and value.flags.writeable
-    if not plain or value.dtype != value.dtype.newbyteorder("<"):
+    plain = value.flags.c_contiguous and value.flags.writeable and _is_little_endian(value.dtype)
+    if not plain:
         return None
     return value.reshape(-1).view(np.uint8).data
 
@@ -65,6 +69,23 @@ def copy(
     for source, target in zip(sources, targets):
         np.copyto(target, source)
     return lambda: None
+
+
+@functools.lru_cache(maxsize=4096)  # states have thousands of arrays of a few shapes
+def _spec(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorSpec:
+    if dtype.name not in _DTYPES:
+        raise Unsupported(f"an array of dtype {dtype}")
+    return TensorSpec("numpy", dtype.name, dtype.itemsize, shape)
+
+
+@functools.cache
+def _is_little_endian(dtype: np.dtype[Any]) -> bool:
+    return dtype == dtype.newbyteorder("<")
+
+
+def _pointer(value: np.ndarray[Any, Any]) -> int:
+    pointer: int = value.__array_interface__["data"][0]
+    return pointer
 
 
 def _little_endian(spec: TensorSpec) -> np.dtype[Any]:

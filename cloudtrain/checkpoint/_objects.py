@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,7 +26,7 @@ class TensorFile:
 
     pieces: tuple[Piece, ...]
     data: tuple[memoryview, ...]
-    """The header, and the bytes of each piece."""
+    """The header, and the bytes of the pieces, together where they are neighbours in the snapshot."""
 
     @cached_property
     def sha256(self) -> bytes:
@@ -58,7 +58,7 @@ class Grouping:
 
     def files(self, snapshot: Snapshot) -> list[TensorFile]:
         """The files of all tensors in ``snapshot``."""
-        samples = {name: _sample(data) for name, data in snapshot.memory.items()}
+        samples = {name: _sample(snapshot.memory[slice(*place)]) for name, place in snapshot.places.items()}
         self._changing |= {
             name for name, sample in samples.items() if self._samples.get(name, sample) != sample
         }
@@ -75,6 +75,8 @@ class Grouping:
 def _sample(data: memoryview) -> int:
     """Differs for most tensors that differ. Only the grouping hangs on it: what is stored is compared whole."""
     checksum = zlib.crc32(data[-SAMPLE:])
+    if data.nbytes <= SAMPLE:
+        return checksum
     for begin in range(0, data.nbytes, STRIDE):
         checksum = zlib.crc32(data[begin : begin + SAMPLE], checksum)
     return checksum
@@ -99,12 +101,21 @@ def _plan(names: Iterable[str], specs: Mapping[str, TensorSpec]) -> Iterator[lis
         yield group
 
 
-def _file(group: list[Piece], snapshot: Snapshot) -> TensorFile:
-    # The largest elements first, so that all are aligned in the file.
-    pieces = sorted(group, key=lambda piece: -snapshot.specs[piece.tensor].itemsize)
+def _file(pieces: Sequence[Piece], snapshot: Snapshot) -> TensorFile:
     header = _safetensors.header(_entry(piece, snapshot.specs[piece.tensor]) for piece in pieces)
-    data = (snapshot.memory[name][begin:end] for name, begin, end in pieces)
-    return TensorFile(tuple(pieces), (memoryview(header), *data))
+    return TensorFile(tuple(pieces), (memoryview(header), *_runs(pieces, snapshot)))
+
+
+def _runs(pieces: Sequence[Piece], snapshot: Snapshot) -> Iterator[memoryview]:
+    """The bytes of all pieces, those that are neighbours together."""
+    begin = end = snapshot.places[pieces[0].tensor][0] + pieces[0].begin
+    for piece in pieces:
+        offset, _ = snapshot.places[piece.tensor]
+        if offset + piece.begin != end:
+            yield snapshot.memory[begin:end]
+            begin = offset + piece.begin
+        end = offset + piece.end
+    yield snapshot.memory[begin:end]
 
 
 def _entry(piece: Piece, spec: TensorSpec) -> tuple[str, TensorSpec]:

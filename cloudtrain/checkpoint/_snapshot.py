@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
+from cloudtrain.checkpoint._copying import Move, copy
 from cloudtrain.checkpoint._framework import Framework, TensorSpec
 from cloudtrain.checkpoint._tree import Leaf
 
-ALIGNMENT = 64
-"""Bytes: of a cache line, and a multiple of any element's size."""
+Place = tuple[int, int]
+"""Where the bytes of a tensor begin and end in a snapshot's memory."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The tensors of one save by name, as bytes. ``wait`` returns when the copies are complete."""
+    """The tensors of one save, as bytes that lie one after the other in ``memory``.
+
+    The largest elements come first, so that all are aligned without holes between them.
+    """
 
     specs: Mapping[str, TensorSpec]
-    memory: Mapping[str, memoryview]
+    """In the order of their bytes."""
+    memory: memoryview
+    places: Mapping[str, Place]
     wait: Callable[[], None]
+    """Returns when the copies are complete."""
 
 
 class Buffer:
@@ -29,42 +38,57 @@ class Buffer:
     def __init__(self) -> None:
         self._specs: dict[str, TensorSpec] | None = None
         self._pinned = False
-        self._memory: dict[str, memoryview] = {}
+        self._memory = memoryview(b"")
+        self._places: dict[str, Place] = {}
         self._targets: dict[str, Any] = {}
 
     def snapshot(self, leaves: Mapping[str, Leaf]) -> Snapshot:
         """Copy the tensors; what stood here before is overwritten."""
         specs = {name: leaf.spec for name, leaf in leaves.items()}
+        others = {name: leaf for name, leaf in leaves.items() if leaf.address is None}
+        on_device = (leaf.framework for leaf in others.values() if leaf.framework.on_device(leaf.value))
+        pinning = next(on_device, None)
+        if specs != self._specs or bool(pinning) != self._pinned:
+            self._lay_out(specs, pinning)
+        waits = self._start(others)
+        copy(self._moves(leaves))
+        return Snapshot(self._specs or {}, self._memory, self._places, lambda: _call_all(waits))
+
+    def _lay_out(self, specs: Mapping[str, TensorSpec], pinning: Framework | None) -> None:
+        self._specs, self._memory, self._targets = None, memoryview(b""), {}  # the old memory goes first
+        ordered = dict(sorted(specs.items(), key=lambda item: -item[1].itemsize))
+        ends = list(accumulate(spec.nbytes for spec in ordered.values()))
+        size = ends[-1] if ends else 0
+        self._places = dict(zip(ordered, zip([0, *ends], ends)))
+        self._memory = pinning.pinned(size) if pinning and size else _host_memory(size)
+        self._specs, self._pinned = ordered, bool(pinning)
+
+    def _moves(self, leaves: Mapping[str, Leaf]) -> Iterator[Move]:
+        """For the tensors that are plain memory of the host."""
+        if not self._memory:
+            return
+        here = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        for name, leaf in leaves.items():
+            address = leaf.address
+            if address:
+                begin, end = self._places[name]
+                yield here + begin, address, end - begin
+
+    def _start(self, leaves: Mapping[str, Leaf]) -> list[Callable[[], None]]:
+        """Start the copies of other tensors; the functions wait for them."""
         by_framework: dict[Framework, list[str]] = {}
         for name, leaf in leaves.items():
             by_framework.setdefault(leaf.framework, []).append(name)
-        pinning = next(
-            (leaf.framework for leaf in leaves.values() if leaf.framework.on_device(leaf.value)), None
-        )
-        if specs != self._specs or bool(pinning) != self._pinned:
-            self._lay_out(leaves, specs, pinning)
-        waits = [
-            framework.copy([leaves[name].value for name in names], [self._targets[name] for name in names])
+        return [
+            framework.copy([leaves[name].value for name in names], [self._target(leaves[name], name) for name in names])
             for framework, names in by_framework.items()
         ]
-        return Snapshot(specs, self._memory, lambda: _call_all(waits))
 
-    def _lay_out(
-        self, leaves: Mapping[str, Leaf], specs: dict[str, TensorSpec], pinning: Framework | None
-    ) -> None:
-        self._specs, self._memory, self._targets = None, {}, {}  # the old memory goes before the new comes
-        size = sum(map(_aligned, specs.values()))
-        memory = pinning.pinned(size) if pinning and size else _host_memory(size)
-        begin = 0
-        for name, spec in specs.items():
-            self._memory[name] = memory[begin : begin + spec.nbytes]
-            self._targets[name] = leaves[name].framework.within(spec, self._memory[name])
-            begin += _aligned(spec)
-        self._specs, self._pinned = specs, bool(pinning)
-
-
-def _aligned(spec: TensorSpec) -> int:
-    return -(-spec.nbytes // ALIGNMENT) * ALIGNMENT
+    def _target(self, leaf: Leaf, name: str) -> Any:
+        if name not in self._targets:
+            begin, end = self._places[name]
+            self._targets[name] = leaf.framework.within(leaf.spec, self._memory[begin:end])
+        return self._targets[name]
 
 
 def _host_memory(nbytes: int) -> memoryview:

@@ -13,6 +13,8 @@ from cloudtrain.checkpoint._errors import Unsupported
 from cloudtrain.checkpoint._framework import TensorSpec
 from cloudtrain.errors import CheckpointError
 
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
 
 def owns(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
@@ -20,18 +22,24 @@ def owns(value: Any) -> bool:
 
 def spec(value: torch.Tensor) -> TensorSpec:
     # A subclass may hold more than its elements, or only this rank's part of them.
-    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+    if type(value) not in _PLAIN:
         raise Unsupported(f"a {type(value).__name__}, not a plain tensor")
     if value.layout is not torch.strided or value.is_quantized or value.is_meta:
         raise Unsupported("a sparse, quantized or meta tensor")
-    return TensorSpec("torch", _name(value.dtype), value.element_size(), tuple(value.shape))
+    return _spec(value.dtype, value.shape)
 
 
 def identity(value: torch.Tensor) -> object:
-    if not value.numel():
+    address = value.data_ptr()
+    if not address:
         return None
-    layout = (value.dtype, tuple(value.shape), value.stride(), value.is_conj(), value.is_neg())
-    return (value.device, value.data_ptr(), *layout)
+    layout = (value.dtype, value.shape, value.stride(), value.is_conj(), value.is_neg())
+    return (address, value.device, *layout)
+
+
+def address(value: torch.Tensor) -> int | None:
+    plain = value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
+    return value.data_ptr() if plain else None  # of an empty one 0
 
 
 def on_device(value: torch.Tensor) -> bool:
@@ -86,6 +94,11 @@ def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
+@functools.lru_cache(maxsize=4096)  # states have thousands of tensors of a few shapes
+def _spec(dtype: torch.dtype, shape: torch.Size) -> TensorSpec:
+    return TensorSpec("torch", str(dtype).replace("torch.", ""), dtype.itemsize, tuple(shape))
+
+
 def _dtype(spec: TensorSpec) -> torch.dtype:
     dtype = getattr(torch, spec.dtype, None)
     if not isinstance(dtype, torch.dtype):
@@ -94,7 +107,3 @@ def _dtype(spec: TensorSpec) -> torch.dtype:
             hint="Upgrade torch to restore it.",
         )
     return dtype
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).replace("torch.", "")

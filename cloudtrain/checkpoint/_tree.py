@@ -37,6 +37,8 @@ class Leaf(NamedTuple):
     spec: TensorSpec
     framework: Framework
     value: Any
+    address: int | None
+    """See `Framework.address`."""
 
 
 def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, Leaf]]:
@@ -49,8 +51,11 @@ def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, L
     """
     encoder = _Encoder(root)
     tree = encoder.encode(state, ())
-    specs = {name: leaf.spec._asdict() for name, leaf in encoder.leaves.items()}
-    return {"tree": tree, "tensors": specs}, encoder.leaves
+    # Many tensors have one spec.
+    entries = {id(leaf.spec): leaf.spec for leaf in encoder.leaves.values()}
+    described = {number: spec._asdict() for number, spec in entries.items()}
+    tensors = {name: described[id(leaf.spec)] for name, leaf in encoder.leaves.items()}
+    return {"tree": tree, "tensors": tensors}, encoder.leaves
 
 
 def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
@@ -93,6 +98,11 @@ def children(node: Any) -> dict[Any, Any]:
     return node
 
 
+_AS_IS = frozenset({type(None), bool, int, str})
+_KEYS = _AS_IS | {float}
+_DICTS = frozenset({dict, OrderedDict, defaultdict})
+
+
 class _Encoder:
     def __init__(self, root: str) -> None:
         self.leaves: dict[str, Leaf] = {}
@@ -102,31 +112,33 @@ class _Encoder:
     def encode(self, value: Any, path: Path) -> Any:
         if len(path) > MAX_DEPTH:
             raise self._error(path[:3], f"nested deeper than {MAX_DEPTH} levels, or contains itself")
-        value = _plain(value)
         kind = type(value)
-        if value is None or kind in (bool, int, str):
+        if kind in _AS_IS:
             return value
+        framework = framework_of(value)
+        if framework is not None:
+            return {"$tensor": self._tensor(value, framework, path)}
         if kind is float:
             return value if math.isfinite(value) else {"$float": repr(value)}
         if kind is list:
             return self._items(value, path)
         if kind is tuple:
             return {"$tuple": self._items(value, path)}
-        if kind in (dict, OrderedDict, defaultdict):
+        if kind in _DICTS:
             return self._dict(value, path)
         if kind is bytes:
             return {"$bytes": base64.b64encode(value).decode()}
-        framework = framework_of(value)
-        if framework is None:
+        number = _number(value)
+        if type(number) is kind:
             raise self._error(path, f"a {kind.__module__}.{kind.__qualname__}")
-        return {"$tensor": self._tensor(value, framework, path)}
+        return self.encode(number, path)
 
     def _items(self, values: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
         return [self.encode(value, (*path, index)) for index, value in enumerate(values)]
 
     def _dict(self, values: dict[Any, Any], path: Path) -> dict[str, Any]:
         for key in values:
-            if type(key) not in (str, int, float, bool, type(None)):
+            if type(key) not in _KEYS:
                 raise self._error((*path, key), f"under a key of type {type(key).__qualname__}")
         encoded = {key: self.encode(value, (*path, key)) for key, value in values.items()}
         if all(type(key) is str and not key.startswith("$") for key in values):
@@ -138,13 +150,16 @@ class _Encoder:
             spec = framework.spec(value)
         except Unsupported as error:
             raise self._error(path, str(error)) from error
-        identity = framework.identity(value)
-        if identity is not None and identity in self._names:
-            return self._names[identity]
-        name = self._free_name("/".join(str(key) for key in path) or self._root)
-        self.leaves[name] = Leaf(spec, framework, value)
+        address = framework.address(value)
+        name = self._free_name("/".join(map(str, path)) or self._root)
+        identity = framework.identity(value) if address is None else address or None
         if identity is not None:
-            self._names[identity] = name
+            known = self._names.setdefault(identity, name)
+            if known is not name and self.leaves[known].spec != spec:  # one that begins at the same address
+                known = self._names.setdefault((identity, spec), name)
+            if known is not name:
+                return known
+        self.leaves[name] = Leaf(spec, framework, value, address)
         return name
 
     def _free_name(self, wanted: str) -> str:
@@ -163,7 +178,7 @@ class _Encoder:
         )
 
 
-def _plain(value: Any) -> Any:
+def _number(value: Any) -> Any:
     """A NumPy scalar as the Python number it stands for; anything else as it is."""
     numpy = sys.modules.get("numpy")
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
