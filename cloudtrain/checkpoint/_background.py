@@ -5,9 +5,11 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  boto3 needs it, and it cannot be imported when the script has ended
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Generic, TypeVar
 
 from cloudtrain.checkpoint._crew import Crew
+from cloudtrain.observe import committing
 
 Task = TypeVar("Task")
 
@@ -24,6 +26,7 @@ class Background(Generic[Task]):
         self._changed = threading.Condition()
         self._busy = False
         self._waiting: Task | None = None
+        self._while_busy = ExitStack()
 
     @property
     def busy(self) -> bool:
@@ -35,6 +38,7 @@ class Background(Generic[Task]):
             self._waiting = task
             start, self._busy = not self._busy, True
         if start:
+            self._while_busy.enter_context(committing())
             crew = Crew("cloudtrain-checkpoint-part")
             threading.Thread(target=self._work, args=(crew,), name="cloudtrain-checkpoint").start()
 
@@ -58,6 +62,8 @@ class Background(Generic[Task]):
     def _next(self) -> Task | None:
         with self._changed:
             task, self._waiting = self._waiting, None
-            self._busy = task is not None
+            if task is None:
+                self._while_busy.close()
+                self._busy = False
             self._changed.notify_all()
             return task

@@ -6,6 +6,7 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.observe.checkpointing import commits, committing
     from cloudtrain.observe.events import EventLog, parse_events, read_events
     from cloudtrain.observe.heartbeat import beat
     from cloudtrain.observe.summary import Summary, summarize
@@ -16,10 +17,12 @@ __getattr__, __dir__ = lazy(
         "EventLog": "cloudtrain.observe.events",
         "Summary": "cloudtrain.observe.summary",
         "beat": "cloudtrain.observe.heartbeat",
+        "commits": "cloudtrain.observe.checkpointing",
+        "committing": "cloudtrain.observe.checkpointing",
         "parse_events": "cloudtrain.observe.events",
         "read_events": "cloudtrain.observe.events",
         "summarize": "cloudtrain.observe.summary",
     },
 )
 
-__all__ = ["EventLog", "Summary", "beat", "parse_events", "read_events", "summarize"]
+__all__ = ["EventLog", "Summary", "beat", "commits", "committing", "parse_events", "read_events", "summarize"]

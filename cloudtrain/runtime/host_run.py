@@ -148,6 +148,7 @@ class HostRun:
         elif kind == "dump":
             self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
         elif kind == "abort":
+            self._wait_for_commits()
             return Outcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
         elif kind == "orphaned":
             why = "the process that started its runtime is gone"
@@ -330,6 +331,15 @@ class HostRun:
             notice.write(self._plan.paths.run)
 
     # -- the end
+
+    def _wait_for_commits(self) -> None:
+        """Before the ranks of a job that has failed are killed: checkpoints that are on their way get the grace."""
+        pending = self._launch.commits() if self._launch else set()
+        deadline = time.monotonic() + self._plan.settings.stop_grace
+        while self._launch and pending & self._launch.commits() and time.monotonic() < deadline:
+            with contextlib.suppress(queue.Empty):
+                if self._inbox.get(timeout=POLL_SECONDS)["type"] == "orphaned":
+                    return
 
     def _end(self, outcome: Outcome) -> None:
         if self._rendezvous:

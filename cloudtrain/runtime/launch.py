@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
+from cloudtrain.observe import commits
 from cloudtrain.runtime.diagnose import Ending, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.record import (
@@ -241,6 +242,10 @@ class Launch:
         if gone:
             left = [record for record in left if not process_lives(record.pid)]
         return bool(left) or any(ending.exit_code == PREEMPTED for ending in self.endings.values())
+
+    def commits(self) -> set[str]:
+        """The commits of checkpoints that are under way here."""
+        return {name for name, pid in commits(self.plan.run).items() if process_lives(pid)}
 
     def signal_ranks(self, number: int) -> None:
         """Send a signal to every rank that has begun and not ended, once: call again for ranks that begin later."""

@@ -71,7 +71,7 @@ PUBLIC = {
         NotFound PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
     """,
     "cloudtrain.observe": """
-        EventLog Summary beat parse_events read_events summarize
+        EventLog Summary beat commits committing parse_events read_events summarize
     """,
     "cloudtrain.packaging": """
         GitState SourceArchive check_entry_point pack
