@@ -80,7 +80,9 @@ class Buffer:
         for name, leaf in leaves.items():
             by_framework.setdefault(leaf.framework, []).append(name)
         return [
-            framework.copy([leaves[name].value for name in names], [self._target(leaves[name], name) for name in names])
+            framework.copy(
+                [leaves[name].value for name in names], [self._target(leaves[name], name) for name in names]
+            )
             for framework, names in by_framework.items()
         ]
 
