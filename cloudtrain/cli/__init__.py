@@ -18,6 +18,7 @@ COMMANDS = (
     "preempt",
     "download",
     "checkpoints",
+    "doctor",
     "s3",
     "completion",
 )

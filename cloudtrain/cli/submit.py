@@ -35,9 +35,18 @@ JOB_FILES = (".yaml", ".yml", ".json")
 @click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change any field. Repeatable.")
 @click.option("--wait/--no-wait", default=True, help="Show the output until the job ends.  [default: wait]")
 @click.option("--dry-run", is_flag=True, help="Print the exact request, and do nothing.")
+@click.option("--check", is_flag=True, help="Look for what would make the job fail, and start nothing.")
+@click.option("--diff", metavar="JOB", help="Show what differs from the request of JOB, and start nothing.")
 @json_option
 def command(
-    file: str, script_args: tuple[str, ...], wait: bool, dry_run: bool, as_json: bool, **options: Any
+    file: str,
+    script_args: tuple[str, ...],
+    wait: bool,
+    dry_run: bool,
+    check: bool,
+    diff: str | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Run FILE: a script, or a job file (YAML or JSON).
 
@@ -52,7 +61,16 @@ def command(
     from cloudtrain.submission import prepare
 
     fields = _fields(file, script_args, options)
+    if check:
+        from cloudtrain.cli._checks import check_job
+
+        check_job(fields, as_json=as_json)
     submission = prepare(fields)
+    if diff:
+        from cloudtrain.cli._diff import show_diff
+
+        show_diff(diff, submission, as_json=as_json)
+        return
     if dry_run:
         click.echo(submission.request.to_json())
         return
@@ -83,16 +101,21 @@ def _start(submission: Submission, *, quiet: bool) -> Job:
     return job
 
 
-def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The job's fields: those of the file, changed by the options, then by ``--set``, then by the arguments."""
+def fields_of(file: str) -> dict[str, Any]:
+    """The fields in a job file; a script is the entry point of a job that has no others."""
     from pathlib import Path
 
-    from cloudtrain.spec import apply_overrides, read_job_file, script_arguments
+    from cloudtrain.spec import read_job_file
 
     path = Path(file)
-    fields: dict[str, Any] = (
-        read_job_file(path) if path.suffix.lower() in JOB_FILES else {"entry_point": file}
-    )
+    return read_job_file(path) if path.suffix.lower() in JOB_FILES else {"entry_point": file}
+
+
+def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+    """The job's fields: those of the file, changed by the options, then by ``--set``, then by the arguments."""
+    from cloudtrain.spec import apply_overrides, script_arguments
+
+    fields = fields_of(file)
     settings = options.pop("settings")
     inputs = options.pop("inputs")
     processes = options.pop("processes_per_host")

@@ -6,31 +6,61 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.base import Account, Events, JobDescription, Platform, Preemption, Request
+    from cloudtrain.platforms.base import (
+        Account,
+        Events,
+        JobDescription,
+        Platform,
+        Preemption,
+        Preflight,
+        Request,
+        Requests,
+    )
+    from cloudtrain.platforms.checks import Check, Finding, Outcome, run_checks
+    from cloudtrain.platforms.preflight import job_checks
     from cloudtrain.platforms.registry import get_platform, platform_names
+    from cloudtrain.platforms.request_diff import Change, changes
 
 # lazy: the supervisor of a local job imports its own module below this package, and nothing of the rest
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Account": "cloudtrain.platforms.base",
+        "Change": "cloudtrain.platforms.request_diff",
+        "Check": "cloudtrain.platforms.checks",
         "Events": "cloudtrain.platforms.base",
+        "Finding": "cloudtrain.platforms.checks",
         "JobDescription": "cloudtrain.platforms.base",
+        "Outcome": "cloudtrain.platforms.checks",
         "Platform": "cloudtrain.platforms.base",
         "Preemption": "cloudtrain.platforms.base",
+        "Preflight": "cloudtrain.platforms.base",
         "Request": "cloudtrain.platforms.base",
+        "Requests": "cloudtrain.platforms.base",
+        "changes": "cloudtrain.platforms.request_diff",
         "get_platform": "cloudtrain.platforms.registry",
+        "job_checks": "cloudtrain.platforms.preflight",
         "platform_names": "cloudtrain.platforms.registry",
+        "run_checks": "cloudtrain.platforms.checks",
     },
 )
 
 __all__ = [
     "Account",
+    "Change",
+    "Check",
     "Events",
+    "Finding",
     "JobDescription",
+    "Outcome",
     "Platform",
     "Preemption",
+    "Preflight",
     "Request",
+    "Requests",
+    "changes",
     "get_platform",
+    "job_checks",
     "platform_names",
+    "run_checks",
 ]

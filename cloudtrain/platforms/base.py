@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
 
 
 @dataclass(frozen=True)
@@ -143,4 +146,29 @@ class Events(Protocol):
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         """The records of ``events.jsonl`` (`cloudtrain.observe`); with ``follow``, until the job ends."""
+        ...
+
+
+@runtime_checkable
+class Preflight(Protocol):
+    """The ability to look, before anything is submitted, for what would make a job fail."""
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        """The checks by name; they may run at the same time, and change nothing.
+
+        Args:
+            request: what is to be submitted; None where only the platform and the user's defaults are asked about.
+            imports: the modules that the script imports and does not bring along.
+        """
+        ...
+
+
+@runtime_checkable
+class Requests(Protocol):
+    """The ability to tell what a job was asked for with."""
+
+    def request(self, job_name: str) -> Request:
+        """The request that made the job, as far as the platform still knows it. Raises JobNotFound."""
         ...

@@ -8,10 +8,10 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.errors import JobExists, JobNotFound, PlatformError
@@ -23,6 +23,9 @@ from cloudtrain.platforms.local.follow import follow_lines
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import open_store, uri_scheme
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
 
 LEFT_BEHIND = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
@@ -111,6 +114,16 @@ class LocalPlatform:
             raise PlatformError(f"job {job_name} is {state.status}: there is nothing to take away from it")
         with contextlib.suppress(ProcessLookupError):
             os.kill(state.pid, signal.SIGUSR1)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        from cloudtrain.platforms.local.doctor import checks
+
+        return checks(job, request, imports)
+
+    def request(self, job_name: str) -> Request:
+        return Request(self.name, job_name, _existing(job_name).read_request())
 
     def list(self) -> Iterator[JobDescription]:
         home = jobs_home()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import NotFound
 from cloudtrain.platforms.base import JobDescription, Request
@@ -12,6 +12,9 @@ from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
 
 
 class SageMakerPlatform:
@@ -52,6 +55,18 @@ class SageMakerPlatform:
         from cloudtrain.platforms.sagemaker.submit import stop
 
         stop(job_name, self.aws)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        from cloudtrain.platforms.sagemaker.doctor import checks
+
+        return checks(self.aws, job, request, imports)
+
+    def request(self, job_name: str) -> Request:
+        from cloudtrain.platforms.sagemaker.earlier import earlier_request
+
+        return earlier_request(job_name, self.aws)
 
     def list(self) -> Iterator[JobDescription]:
         from cloudtrain.platforms.sagemaker.describe import list_jobs

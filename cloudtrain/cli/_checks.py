@@ -1,0 +1,90 @@
+"""Checks on a terminal: made all at once, shown as a table."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from cloudtrain.cli._options import echo_json
+from cloudtrain.config import read_config
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms import Check, Finding, Outcome, get_platform, job_checks, run_checks
+from cloudtrain.spec import TrainingJob
+from cloudtrain.submission import default_platform, prepare
+
+MARKS = {
+    Outcome.OK: ("✓", "green"),
+    Outcome.WARNING: ("!", "yellow"),
+    Outcome.FAILED: ("✗", "red"),
+    Outcome.UNKNOWN: ("?", "cyan"),
+}
+WIDE = 200
+"""Columns where the output is no terminal."""
+
+
+def check_job(fields: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+    """Make all checks of a job, show them, and exit with 1 if one has failed, else with 0."""
+    _show_and_exit(_checks_of(fields), as_json=as_json)
+
+
+def check_platform(fields: Mapping[str, Any], *, as_json: bool) -> NoReturn:
+    """The same for the platform of ``fields``, and what they and the user's config file say of jobs there."""
+    _show_and_exit(_platform_checks(fields), as_json=as_json)
+
+
+def _checks_of(fields: Mapping[str, Any]) -> dict[str, Check]:
+    """The checks of a job; where it cannot even be prepared, that failure, and the checks of its platform."""
+    try:
+        submission = prepare(fields)
+        archive = submission.archive.path if submission.archive else None
+        return job_checks(submission.platform, submission.job, submission.request, archive)
+    except CloudtrainError as error:
+        failure = {"job": _failure(error)}
+    try:
+        return {**failure, **_platform_checks(fields)}
+    except CloudtrainError:  # its description is too wrong to know its platform
+        return failure
+
+
+def _platform_checks(fields: Mapping[str, Any]) -> dict[str, Check]:
+    job = TrainingJob.from_dict({**read_config(), **fields})
+    return job_checks(get_platform(job.platform or default_platform(job)), job, None, None)
+
+
+def _failure(error: CloudtrainError) -> Check:
+    return lambda: Finding.of(error)
+
+
+def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool) -> NoReturn:
+    with Console(stderr=True).status("Checking…"):
+        found = list(run_checks(checks))
+    if as_json:
+        echo_json(
+            [
+                {"name": name, "outcome": str(finding.outcome), "what": finding.what, "hint": finding.hint}
+                for name, finding in found
+            ]
+        )
+    else:
+        _show(found)
+    sys.exit(any(finding.outcome == Outcome.FAILED for _, finding in found))
+
+
+def _show(found: Sequence[tuple[str, Finding]]) -> None:
+    """One row a check, and below it what to do."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for wraps in (False, False, False, True):
+        table.add_column(no_wrap=not wraps, overflow="fold")
+    for name, finding in found:
+        mark, colour = MARKS[finding.outcome]
+        what = Text(finding.what)
+        if finding.hint:
+            what.append(f"\n{finding.hint}", style="dim")
+        table.add_row(Text(mark, style=colour), name, Text(str(finding.outcome), style=colour), what)
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(width=WIDE, highlight=False)).print(table)

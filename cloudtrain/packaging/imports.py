@@ -1,0 +1,169 @@
+"""What a script imports that does not come with its source: found by reading it, nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+import tarfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from cloudtrain.errors import InvalidSource, StorageError
+
+_MODULES = {
+    "beautifulsoup4": {"bs4"},
+    "faiss-cpu": {"faiss"},
+    "faiss-gpu": {"faiss"},
+    "gitpython": {"git"},
+    "hydra-core": {"hydra"},
+    "msgpack-python": {"msgpack"},
+    "opencv-python": {"cv2"},
+    "opencv-python-headless": {"cv2"},
+    "pillow": {"PIL"},
+    "protobuf": {"google"},
+    "pycocotools": {"pycocotools"},
+    "pytorch-lightning": {"pytorch_lightning", "lightning_fabric"},
+    "python-dateutil": {"dateutil"},
+    "python-dotenv": {"dotenv"},
+    "pyyaml": {"yaml"},
+    "scikit-image": {"skimage"},
+    "scikit-learn": {"sklearn"},
+    "setuptools": {"setuptools", "pkg_resources"},
+    "tensorflow-cpu": {"tensorflow", "keras"},
+    "tensorflow": {"tensorflow", "keras"},
+}
+"""The modules of well-known distributions whose names are not theirs."""
+
+_GUARDS = {"ImportError", "ModuleNotFoundError", "Exception"}
+_REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
+_EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
+_INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
+
+
+def read_sources(archive: Path) -> dict[str, bytes]:
+    """The Python and text files of a source archive, by name.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            return {
+                member.name: file.read()
+                for member in tar
+                if member.name.endswith((".py", ".txt")) and (file := tar.extractfile(member))
+            }
+    except (OSError, tarfile.TarError) as error:
+        raise StorageError(f"cannot read the source archive {archive}: {error}") from error
+
+
+def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
+    """The modules that a script, and what it imports of its own source, import from elsewhere.
+
+    Left out are the standard library, the source itself, what ``requirements.txt`` installs, and imports that the
+    script can do without: those in a ``try`` that catches ImportError, and those for type checkers.
+
+    Args:
+        files: the source, as `read_sources` gives it.
+        entry_point: the name of the script in it.
+
+    Returns:
+        Top-level names, sorted. None for an entry point that is no Python file.
+
+    Raises:
+        InvalidSource: a module that is imported does not compile.
+
+    >>> outside_imports({"train.py": b"import os, torch, helpers", "helpers.py": b"import yaml"}, "train.py")
+    ['torch', 'yaml']
+    """
+    found: set[str] = set()
+    waiting, seen = [entry_point], {entry_point}
+    while waiting:
+        name = waiting.pop()
+        if name not in files or not name.endswith(".py"):
+            continue
+        for module in _imports(_parse(files[name], name), name):
+            own = set(_files_of(module, files))
+            if not own:
+                found.add(module.partition(".")[0])
+            waiting += own - seen
+            seen |= own
+    return sorted(found - sys.stdlib_module_names - {"__main__"} - _required(files, "requirements.txt"))
+
+
+def _parse(source: bytes, name: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(source, name)
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        reason = error.msg if isinstance(error, SyntaxError) else error
+        raise InvalidSource(
+            f"{name}{line}: {reason}", hint="The script imports it, and would fail there."
+        ) from error
+
+
+def _imports(node: ast.AST, file: str) -> Iterator[str]:
+    """The absolute names of all modules, or things in them, that are imported below ``node``."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        parent = list(PurePosixPath(file).parent.parts)
+        base = parent[: len(parent) - node.level + 1] if node.level else []
+        module = [*base, *([node.module] if node.module else [])]
+        yield from (".".join([*module, alias.name]) for alias in node.names)
+    else:
+        for child in _always_run(node):
+            yield from _imports(child, file)
+
+
+def _always_run(node: ast.AST) -> Iterable[ast.AST]:
+    """The children of ``node``, without those whose imports the script can do without."""
+    if isinstance(node, ast.Try) and any(_catches_import_error(handler) for handler in node.handlers):
+        return [*node.orelse, *node.finalbody]
+    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        return node.orelse
+    return ast.iter_child_nodes(node)
+
+
+def _catches_import_error(handler: ast.ExceptHandler) -> bool:
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in _GUARDS) for kind in kinds)
+
+
+def _files_of(module: str, files: Mapping[str, bytes]) -> Iterator[str]:
+    """The files that an import of ``module`` runs, or its folder stands for; none where it is not of this source."""
+    path = ""
+    for part in module.split("."):
+        path = f"{path}/{part}" if path else part
+        candidates = [name for name in (f"{path}.py", f"{path}/__init__.py") if name in files]
+        if not candidates and not any(name.startswith(f"{path}/") for name in files):
+            return
+        yield from candidates or [f"{path}/"]  # a folder without __init__.py
+
+
+def _required(files: Mapping[str, bytes], name: str) -> set[str]:
+    """The modules that a requirements file installs, as far as their names tell."""
+    modules: set[str] = set()
+    for line in files.get(name, b"").decode("utf-8", "replace").splitlines():
+        if include := _INCLUDE.match(line):
+            path = str(PurePosixPath(name).parent / include[1])
+            modules |= _required({key: value for key, value in files.items() if key != name}, path)
+        elif found := _EGG.search(line) or _REQUIREMENT.match(line):
+            modules |= _modules_of(found[1])
+    return modules
+
+
+def _modules_of(distribution: str) -> set[str]:
+    normal = re.sub(r"[-_.]+", "-", distribution).lower()
+    modules = {normal.replace("-", "_"), distribution, *_MODULES.get(normal, ())}
+    try:
+        installed = importlib.metadata.distribution(normal)
+    except importlib.metadata.PackageNotFoundError:
+        return modules
+    tops = {file.parts[0].removesuffix(".py") for file in installed.files or () if file.suffix == ".py"}
+    return modules | tops

@@ -1,0 +1,188 @@
+"""What would make a job fail on this machine, looked for before it is submitted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cloudtrain.contract import Settings
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import state_home, uri_scheme
+
+OLDEST_PYTHON = (3, 9)
+LITTLE_SPACE = 1 << 30
+"""Bytes of free disk below which a warning is due."""
+PATIENCE = 20.0
+"""Seconds that an interpreter, or an endpoint, has to answer."""
+
+_LOOK = """
+import importlib.metadata, importlib.util, json, sys
+def found(name):
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return name in sys.modules
+def version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+names = json.loads(sys.argv[1])
+print(json.dumps([sys.version_info[:3], [name for name in names if not found(name)], version("torch")]))
+"""
+"""A program that tells the version of its Python, which of the modules named to it are missing, and torch's version."""
+
+
+def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) -> Mapping[str, Check]:
+    """All checks by name; those of Python and storage are of the job, where there is one."""
+    python = request.body["python"] if request else sys.executable
+    found: dict[str, Check] = {
+        "python": partial(check_python, python),
+        "disk": check_disk,
+    }
+    if request is None or "torch" in imports:
+        found["torch"] = partial(check_torch, python)
+    others = [name for name in imports if name != "torch"]
+    if others:
+        found["imports"] = partial(check_imports, python, others)
+    if job.distribution and "mpi" in job.distribution.enabled:
+        found["mpirun"] = check_mpirun
+    found.update(_storage(request) if request else _endpoint())
+    return found
+
+
+def _storage(request: Request) -> Iterator[tuple[str, Check]]:
+    settings = Settings.from_environ(request.body["environment"])
+    for name, uri in settings.channels:
+        yield f"input {name}", partial(check_input, name, uri)
+    for uri in (settings.output_uri, settings.checkpoint_uri):
+        if uri_scheme(uri) == "s3":
+            yield f"bucket {urlsplit(uri).netloc}", partial(check_bucket, uri)
+
+
+def _endpoint() -> Iterator[tuple[str, Check]]:
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if endpoint:
+        yield "S3 endpoint", partial(check_endpoint, endpoint)
+
+
+def check_python(python: str) -> Finding:
+    answer = _ask(python, ["cloudtrain"])
+    if isinstance(answer, Finding):
+        return answer
+    version, missing, _ = answer
+    shown = f"{python} is Python {'.'.join(map(str, version))}"
+    if tuple(version[:2]) < OLDEST_PYTHON:
+        return Finding(Outcome.FAILED, shown, "Ranks need Python 3.9 or newer: set platform_options.python.")
+    if missing:
+        return Finding(
+            Outcome.FAILED, f"{python} has no cloudtrain", f"Install it: {python} -m pip install cloudtrain"
+        )
+    return Finding(Outcome.OK, shown)
+
+
+def check_torch(python: str) -> Finding:
+    answer = _ask(python, [])
+    if isinstance(answer, Finding):
+        return Finding(Outcome.UNKNOWN, answer.what)
+    if version := answer[2]:
+        return Finding(Outcome.OK, f"torch {version}")
+    return Finding(
+        Outcome.WARNING,
+        f"neither requirements.txt nor {python} has torch",
+        f"If scripts need it: {python} -m pip install torch",
+    )
+
+
+def check_imports(python: str, imports: Sequence[str]) -> Finding:
+    answer = _ask(python, imports)
+    if isinstance(answer, Finding):
+        return Finding(Outcome.UNKNOWN, answer.what)
+    if missing := answer[1]:
+        return Finding(
+            Outcome.WARNING,
+            f"neither requirements.txt nor {python} has {', '.join(missing)}",
+            "Name them in requirements.txt, unless another requirement brings them.",
+        )
+    return Finding(Outcome.OK, f"{python} has {', '.join(imports)}")
+
+
+def check_disk() -> Finding:
+    home = state_home()
+    folder = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(folder).free
+    what = f"{free / 1e9:.1f} GB free for the folders of jobs, {home}"
+    if not os.access(folder, os.W_OK):
+        return Finding(
+            Outcome.FAILED, f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder."
+        )
+    if free < LITTLE_SPACE:
+        return Finding(
+            Outcome.WARNING, what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk."
+        )
+    return Finding(Outcome.OK, what)
+
+
+def check_mpirun() -> Finding:
+    path = shutil.which("mpirun")
+    if path:
+        return Finding(Outcome.OK, path)
+    return Finding(
+        Outcome.FAILED,
+        "there is no mpirun on the PATH",
+        "Install Open MPI 4 or 5: apt-get install openmpi-bin",
+    )
+
+
+def check_input(name: str, uri: str) -> Finding:
+    """Raises StorageError where the channel is missing or empty."""
+    from cloudtrain.runtime.fetch import locate
+
+    locate(uri, name)
+    return Finding(Outcome.OK, uri)
+
+
+def check_bucket(uri: str) -> Finding:
+    """Raises StorageError where there is no such bucket, or it cannot be reached."""
+    from cloudtrain.storage import open_store
+
+    open_store(uri).stat("cloudtrain-doctor")
+    return Finding(Outcome.OK, f"reached for {uri}")
+
+
+def check_endpoint(endpoint: str) -> Finding:
+    parts = urlsplit(endpoint)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
+    except OSError as error:
+        return Finding(
+            Outcome.FAILED,
+            f"{endpoint} does not answer: {error}",
+            "Start it, or unset the variable AWS_ENDPOINT_URL.",
+        )
+    return Finding(Outcome.OK, f"{endpoint} answers")
+
+
+def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str | None] | Finding:
+    """What `_LOOK` tells of an interpreter; a failure where it does not run."""
+    command = [python, "-c", _LOOK, json.dumps(list(names))]
+    try:
+        # in a folder without modules: those beside the user are not the job's
+        done = subprocess.run(
+            command, cwd=Path(python).anchor, capture_output=True, timeout=PATIENCE, check=True
+        )
+        version, missing, torch = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return Finding(Outcome.FAILED, f"{python} does not run: {error}", "Check platform_options.python.")
+    return version, missing, torch

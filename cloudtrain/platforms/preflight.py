@@ -1,0 +1,37 @@
+"""All checks of one job: those of its source, and those of the platform it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cloudtrain.packaging.imports import outside_imports, read_sources
+from cloudtrain.platforms.base import Platform, Preflight, Request
+from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.spec import TrainingJob
+
+
+def job_checks(
+    platform: Platform, job: TrainingJob, request: Request | None, archive: Path | None
+) -> dict[str, Check]:
+    """The checks of a prepared job, by name. None of them changes anything.
+
+    Args:
+        request: as ``platform.render`` gave it; None where there is only a platform to ask.
+        archive: the packed source.
+
+    Raises:
+        InvalidSource: a module of the source does not compile.
+        StorageError: the archive cannot be read.
+    """
+    imports: Sequence[str] = ()
+    if archive and job.entry_point:
+        imports = outside_imports(read_sources(archive), job.entry_point)
+    checks: dict[str, Check] = {}
+    if request:
+        checks["request"] = lambda: Finding(Outcome.OK, f"the description is valid for {platform.name}")
+    if archive:
+        checks["source"] = lambda: Finding(Outcome.OK, f"{job.entry_point} and what it imports compile")
+    if isinstance(platform, Preflight):
+        checks.update(platform.preflight(job, request, imports))
+    return checks

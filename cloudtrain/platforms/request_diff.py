@@ -1,0 +1,56 @@
+"""What differs between two requests, by the path of each field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cloudtrain.platforms.base import Request
+
+_KEYS = ("ChannelName", "InstanceGroupName", "Key", "Name", "instance_group_name")
+"""The fields by which the items of a list are known, whatever their order."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A field whose value is another one; None where one of the requests has not got it."""
+
+    path: str
+    old: Any
+    new: Any
+
+
+def changes(old: Request, new: Request) -> list[Change]:
+    """The fields that differ, by path.
+
+    The name of the job is no difference, wherever it stands. Nor is a field that one request leaves out and the
+    other has empty or false: platforms fill in such defaults.
+    """
+    before, after = dict(_leaves(old.body)), dict(_leaves(new.body))
+    found = [Change(path, before.get(path), after.get(path)) for path in sorted({*before, *after})]
+    names = old.job_name, new.job_name
+    return [change for change in found if change.new not in (change.old, _renamed(change.old, *names))]
+
+
+def _renamed(value: Any, old: str, new: str) -> Any:
+    """``value`` as it would be for the other job."""
+    return json.loads(json.dumps(value).replace(old, new))
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else key)
+    elif isinstance(value, (list, tuple)) and any(isinstance(item, Mapping) for item in value):
+        for name, item in _named(value):
+            yield from _leaves(item, f"{path}[{name}]")
+    elif value not in (None, False, "", "None", [], ()):
+        yield path, value
+
+
+def _named(items: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+    for number, item in enumerate(items):
+        key = next((key for key in _KEYS if isinstance(item, Mapping) and key in item), None)
+        yield str(item[key]) if key else str(number), item

@@ -1,0 +1,112 @@
+"""Who asks, and whether SageMaker may take the job's role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.sagemaker.doctor.asking import Account
+from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code
+
+SERVICE = "sagemaker.amazonaws.com"
+
+
+def check_credentials(account: Account) -> Finding:
+    """Raises PlatformError where there are none, or no region."""
+    region = account.region
+    with aws_errors("the AWS credentials"):
+        return Finding(Outcome.OK, f"{account.caller} in {region}")
+
+
+def check_permission(account: Account) -> Finding:
+    return _simulate(account, "sagemaker:CreateTrainingJob", "*", {})
+
+
+def check_role(account: Account, role: str) -> Finding:
+    return Finding(Outcome.OK, found["Arn"]) if (found := _role(account, role)) else _no_role(role)
+
+
+def check_trust(account: Account, role: str) -> Finding:
+    found = _role(account, role)
+    if not found:
+        return _no_role(role)
+    if any(_trusts(statement) for statement in _as_list(found["AssumeRolePolicyDocument"]["Statement"])):
+        return Finding(Outcome.OK, f"{SERVICE} may assume it")
+    return Finding(
+        Outcome.FAILED,
+        f"{SERVICE} may not assume {found['Arn']}",
+        f'Add to its trust policy: {{"Effect": "Allow", "Principal": {{"Service": "{SERVICE}"}}, '
+        '"Action": "sts:AssumeRole"}',
+    )
+
+
+def check_pass_role(account: Account, role: str) -> Finding:
+    found = _role(account, role)
+    return (
+        _simulate(account, "iam:PassRole", found["Arn"], {"iam:PassedToService": SERVICE})
+        if found
+        else _no_role(role)
+    )
+
+
+def _role(account: Account, role: str) -> dict[str, Any] | None:
+    from botocore.exceptions import ClientError
+
+    try:
+        found: dict[str, Any] = account.client("iam").get_role(RoleName=role.rpartition("/")[2])["Role"]
+    except ClientError as error:
+        if error_code(error) != "NoSuchEntity":
+            raise
+        return None
+    return found
+
+
+def _no_role(role: str) -> Finding:
+    return Finding(
+        Outcome.FAILED,
+        f"there is no role {role}",
+        "Give the ARN of a role that SageMaker may assume; see them with: aws iam list-roles",
+    )
+
+
+def _trusts(statement: Mapping[str, Any]) -> bool:
+    """Whether a statement of a trust policy lets SageMaker assume the role; its conditions are not looked at."""
+    principal = statement.get("Principal", {})
+    services = ["*"] if principal == "*" else _as_list(principal.get("Service", []))
+    return (
+        statement.get("Effect") == "Allow"
+        and not {"sts:AssumeRole", "sts:*", "*"}.isdisjoint(_as_list(statement.get("Action", [])))
+        and any(service == "*" or service.startswith(SERVICE) for service in services)
+    )
+
+
+def _simulate(account: Account, action: str, resource: str, context: Mapping[str, str]) -> Finding:
+    """Whether the caller may do ``action``, by IAM's policy simulator; it knows nothing of service control policies."""
+    caller = account.caller
+    if caller.endswith(":root"):
+        return Finding(Outcome.OK, f"{caller} may do everything")
+    if ":assumed-role/" in caller:
+        role = _role(account, caller.split("/")[1])
+        if not role:
+            return Finding(Outcome.UNKNOWN, f"the role of {caller} cannot be found")
+        caller = role["Arn"]
+    answer = account.client("iam").simulate_principal_policy(
+        PolicySourceArn=caller,
+        ActionNames=[action],
+        ResourceArns=[resource],
+        ContextEntries=[
+            {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in context.items()
+        ],
+    )
+    if all(result["EvalDecision"] == "allowed" for result in answer["EvaluationResults"]):
+        return Finding(Outcome.OK, f"you may {action}")
+    on = "" if resource == "*" else f" on {resource}"
+    return Finding(
+        Outcome.FAILED, f"{caller} may not {action}{on}", f"Ask for a policy that allows {action}{on}."
+    )
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,111 @@
+"""The checks that a request gives rise to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.checks import Check
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.doctor.access import (
+    check_credentials,
+    check_pass_role,
+    check_permission,
+    check_role,
+    check_trust,
+)
+from cloudtrain.platforms.sagemaker.doctor.asking import Account, asked
+from cloudtrain.platforms.sagemaker.doctor.image import check_image, check_imports
+from cloudtrain.platforms.sagemaker.doctor.network import (
+    check_s3_route,
+    check_security_groups,
+    check_subnets,
+)
+from cloudtrain.platforms.sagemaker.doctor.quota import Wanted, check_quota
+from cloudtrain.platforms.sagemaker.doctor.storage import check_bucket, check_default_bucket, check_input
+from cloudtrain.spec import TrainingJob
+
+
+def checks(
+    aws: Aws, job: TrainingJob, request: Request | None, imports: Sequence[str]
+) -> Mapping[str, Check]:
+    """All checks by name. Each asks AWS by itself; what the caller may not ask is ``UNKNOWN``.
+
+    Without a request there are those of the account, and of the role that is the user's default.
+    """
+    account = Account(aws)
+    found: dict[str, Check] = {"credentials": partial(check_credentials, account)}
+    body = request.body if request else {}
+    found.update(_access(account, body.get("RoleArn") or job.role))
+    if not request:
+        found["default bucket"] = partial(check_default_bucket, account)
+    found.update(_storage(account, job, body))
+    found.update(_image(account, body, imports))
+    found.update(_quotas(account, body))
+    found.update(_network(account, body.get("VpcConfig", {})))
+    # the credentials are told about by their own check, which must not take their absence for ignorance
+    return {name: check if name == "credentials" else asked(check) for name, check in found.items()}
+
+
+def _access(account: Account, role: str | None) -> Iterator[tuple[str, Check]]:
+    yield "create jobs", partial(check_permission, account)
+    if role:
+        yield "role", partial(check_role, account, role)
+        yield "role: trust", partial(check_trust, account, role)
+        yield "role: pass", partial(check_pass_role, account, role)
+
+
+def _storage(account: Account, job: TrainingJob, body: Mapping[str, Any]) -> Iterator[tuple[str, Check]]:
+    places = [
+        body.get("OutputDataConfig", {}).get("S3OutputPath"),
+        body.get("CheckpointConfig", {}).get("S3Uri"),
+        job.source.uri if job.source and body else None,
+    ]
+    buckets = dict.fromkeys(_bucket(uri) for uri in places if uri)
+    for channel in body.get("InputDataConfig", []):
+        source = channel["DataSource"].get("S3DataSource")
+        if source and channel["ChannelName"] in job.channels:  # the others are our own, made on submitting
+            buckets.setdefault(_bucket(source["S3Uri"]))
+            yield f"input {channel['ChannelName']}", partial(check_input, account, source["S3Uri"])
+    for bucket in buckets:
+        yield f"bucket {bucket}", partial(check_bucket, account, bucket)
+
+
+def _bucket(uri: str) -> str:
+    return uri.removeprefix("s3://").partition("/")[0]
+
+
+def _image(account: Account, body: Mapping[str, Any], imports: Sequence[str]) -> Iterator[tuple[str, Check]]:
+    algorithm = body.get("AlgorithmSpecification", {})
+    image = algorithm.get("TrainingImage")
+    if image:
+        mode = algorithm.get("TrainingImageConfig", {}).get("TrainingRepositoryAccessMode")
+        yield "image", partial(check_image, account, image, private_registry=mode == "Vpc")
+        if imports:
+            yield "imports", partial(check_imports, image, imports)
+
+
+def _quotas(account: Account, body: Mapping[str, Any]) -> Iterator[tuple[str, Check]]:
+    resources = body.get("ResourceConfig", {})
+    if resources.get("TrainingPlanArn"):
+        return  # its capacity is reserved
+    kind = "spot training job" if body.get("EnableManagedSpotTraining") else "training job"
+    counts: dict[str, int] = {}
+    for group in resources.get("InstanceGroups") or [resources]:
+        if "InstanceType" in group:
+            counts[group["InstanceType"]] = counts.get(group["InstanceType"], 0) + group["InstanceCount"]
+    for instance_type, count in counts.items():
+        yield f"quota {instance_type}", partial(check_quota, account, Wanted(instance_type, kind, count))
+        if resources.get("KeepAlivePeriodInSeconds"):
+            wanted = Wanted(instance_type, "training warm pool", count, is_needed=False)
+            yield f"quota {instance_type}: warm pool", partial(check_quota, account, wanted)
+
+
+def _network(account: Account, vpc: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, Check]]:
+    if vpc:
+        subnets, groups = vpc["Subnets"], vpc["SecurityGroupIds"]
+        yield "subnets", partial(check_subnets, account, subnets)
+        yield "security groups", partial(check_security_groups, account, groups, subnets)
+        yield "S3 from the subnets", partial(check_s3_route, account, subnets)

@@ -1,0 +1,93 @@
+"""Whether the image is there, and has what the script imports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.sagemaker.doctor.asking import Account
+from cloudtrain.platforms.sagemaker.errors import error_code
+
+_ECR = re.compile(
+    r"(?P<registry>\d{12})\.dkr\.ecr(-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.[a-z.]+/"
+    r"(?P<repository>[^:@]+)(:(?P<tag>[^@]+))?(@(?P<digest>sha256:[0-9a-f]+))?"
+)
+
+COMMON = (
+    "awscli bokeh boto3 botocore click cloudpickle cmake cv2 cython cryptography dateutil h5py idna imageio "
+    "jmespath joblib matplotlib mpi4py numba numpy packaging pandas pip PIL plotly psutil pybind11 requests "
+    "s3transfer sagemaker sagemaker_training scipy seaborn setuptools shap six sklearn tqdm urllib3 werkzeug yaml"
+)
+"""The modules of AWS's training images, whatever the framework: by the Dockerfiles of PyTorch 2.5 and TensorFlow
+2.18 in github.com/aws/deep-learning-containers, read on 2026-11-21."""
+
+FRAMEWORKS = {
+    "huggingface-pytorch": "accelerate datasets diffusers evaluate fsspec huggingface_hub safetensors tokenizers "
+    "torch torchaudio torchvision transformers",
+    "huggingface-tensorflow": "datasets evaluate huggingface_hub keras tensorflow tokenizers transformers",
+    "pytorch": "accelerate fastai fsspec jinja2 networkx s3torchconnector spacy sympy thinc torch torchaudio "
+    "torchtext torchtnt torchvision typing_extensions",
+    "tensorflow": "absl google keras tensorboard tensorflow tensorflow_datasets tensorflow_io tensorflow_text",
+    "mxnet": "gluoncv gluonnlp horovod mxnet",
+}
+"""Those that come with the framework, in the repository ``<framework>-training``; from the same source."""
+
+
+def check_image(account: Account, image: str, *, private_registry: bool) -> Finding:
+    """Asks as SageMaker will: for the manifest."""
+    from botocore.exceptions import ClientError
+
+    parts = _ECR.fullmatch(image)
+    if not parts:
+        if private_registry:
+            return Finding(Outcome.UNKNOWN, f"{image} is in a registry that is reached from the VPC only")
+        return Finding(
+            Outcome.FAILED,
+            f"{image} is not in Amazon ECR",
+            "Push it to ECR, or set training_repository_access_mode=Vpc, with subnets that reach its registry.",
+        )
+    if parts["region"] != account.region:
+        return Finding(
+            Outcome.FAILED,
+            f"the image is in {parts['region']}, the job would run in {account.region}",
+            "Use an image of the region of the job.",
+        )
+    wanted = {"imageDigest": parts["digest"]} if parts["digest"] else {"imageTag": parts["tag"] or "latest"}
+    try:
+        answer = account.client("ecr").batch_get_image(
+            registryId=parts["registry"], repositoryName=parts["repository"], imageIds=[wanted]
+        )
+    except ClientError as error:
+        if error_code(error) != "RepositoryNotFoundException":
+            raise
+        return Finding(
+            Outcome.FAILED,
+            f"account {parts['registry']} has no repository {parts['repository']} in {parts['region']}",
+            "Check the account, the region and the name in image_uri.",
+        )
+    if not answer.get("images"):
+        return Finding(
+            Outcome.FAILED,
+            f"there is no image {next(iter(wanted.values()))} in {parts['repository']}",
+            f"See what there is: aws ecr list-images --registry-id {parts['registry']} "
+            f"--repository-name {parts['repository']} --region {parts['region']}",
+        )
+    return Finding(Outcome.OK, image)
+
+
+def check_imports(image: str, imports: Sequence[str]) -> Finding:
+    """``imports`` against what AWS's own images are known to have. Of other images nothing is known."""
+    repository = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
+    framework = repository.partition("-training")[0]
+    if framework not in FRAMEWORKS or not repository.endswith(("-training", "-training-neuronx")):
+        return Finding(Outcome.UNKNOWN, f"whether the image has {', '.join(imports)}")
+    has = {*COMMON.split(), *FRAMEWORKS[framework].split(), "cloudtrain", "horovod"}
+    missing = [name for name in imports if name not in has]
+    if not missing:
+        return Finding(Outcome.OK, f"the image has {', '.join(imports)}")
+    return Finding(
+        Outcome.WARNING,
+        f"neither requirements.txt nor, as far as is known, {repository} has {', '.join(missing)}",
+        "Name them in requirements.txt, unless another requirement brings them.",
+    )

@@ -1,0 +1,56 @@
+"""Whether the account may start as many instances as the job wants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.sagemaker.doctor.asking import Account
+
+CONSOLE = "https://{region}.console.aws.amazon.com/servicequotas/home/services/sagemaker/quotas/{code}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Instances of one type. ``kind`` is the word by which Service Quotas tells usages apart."""
+
+    instance_type: str
+    kind: str
+    count: int
+    is_needed: bool = True
+    """Whether the job fails without; a warm pool is only not kept."""
+
+    @property
+    def quota_name(self) -> str:
+        return f"{self.instance_type} for {self.kind} usage"
+
+
+def check_quota(account: Account, wanted: Wanted) -> Finding:
+    quota = _find(account, wanted.quota_name)
+    if quota is None:
+        return Finding(
+            Outcome.WARNING,
+            f"{account.region} has no quota {wanted.quota_name!r}",
+            "Check the instance type, and whether the region has it.",
+        )
+    value = int(quota["Value"])
+    if value >= wanted.count:
+        return Finding(
+            Outcome.OK, f"{value} instances, {wanted.count} wanted; what runs already is not counted"
+        )
+    return Finding(
+        Outcome.FAILED if wanted.is_needed else Outcome.WARNING,
+        f"the quota {wanted.quota_name!r} is {value}, {wanted.count} wanted",
+        f"Ask for more: {CONSOLE.format(region=account.region, code=quota['QuotaCode'])}",
+    )
+
+
+def _find(account: Account, name: str) -> dict[str, Any] | None:
+    pages = account.client("service-quotas").get_paginator("list_service_quotas")
+    for page in pages.paginate(ServiceCode="sagemaker", PaginationConfig={"PageSize": 100}):
+        for quota in page["Quotas"]:
+            if quota["QuotaName"].lower() == name:
+                found: dict[str, Any] = quota
+                return found
+    return None

@@ -1,0 +1,61 @@
+"""Whether buckets are there, and in the region of the job; whether inputs hold anything."""
+
+from __future__ import annotations
+
+from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.sagemaker.doctor.asking import Account
+from cloudtrain.platforms.sagemaker.errors import error_code
+
+MISSING = {"404", "NoSuchBucket", "NotFound"}
+
+
+def check_default_bucket(account: Account) -> Finding:
+    return check_bucket(account, account.default_bucket)
+
+
+def check_bucket(account: Account, bucket: str) -> Finding:
+    region = _region(account, bucket)
+    if region is None and bucket == account.default_bucket:
+        return Finding(Outcome.OK, "it is the default bucket, and made when something is uploaded")
+    if region is None:
+        return Finding(
+            Outcome.FAILED,
+            f"there is no bucket {bucket}",
+            f"Make it: aws s3 mb s3://{bucket} --region {account.region}",
+        )
+    if region != account.region:
+        return Finding(
+            Outcome.FAILED,
+            f"{bucket} is in {region}, the job would run in {account.region}",
+            "Use a bucket in the region of the job, or start the job in that of the bucket: AWS_DEFAULT_REGION.",
+        )
+    return Finding(Outcome.OK, f"in {region}")
+
+
+def check_input(account: Account, uri: str) -> Finding:
+    """A channel without a single object fails the job."""
+    from botocore.exceptions import ClientError
+
+    bucket, _, prefix = uri.removeprefix("s3://").partition("/")
+    try:
+        found = account.client("s3").list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1)
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        return Finding(Outcome.FAILED, f"there is no bucket {bucket}", "Check the URI of the channel.")
+    if not found.get("Contents"):
+        return Finding(Outcome.FAILED, f"there is no object below {uri}", f"Look: aws s3 ls {uri}")
+    return Finding(Outcome.OK, uri)
+
+
+def _region(account: Account, bucket: str) -> str | None:
+    """The region of a bucket, None where there is none of this name."""
+    from botocore.exceptions import ClientError
+
+    try:
+        found = account.client("s3").head_bucket(Bucket=bucket)
+    except ClientError as error:
+        if error_code(error) not in MISSING:
+            raise
+        return None
+    return str(found.get("BucketRegion") or account.region)

@@ -1,0 +1,34 @@
+"""The request that made a job, from what SageMaker tells of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.errors import job_errors
+from cloudtrain.spec import redact
+
+
+def earlier_request(job_name: str, aws: Aws) -> Request:
+    """The fields of DescribeTrainingJob that CreateTrainingJob takes, and the tags.
+
+    Raises:
+        JobNotFound: there is no such job in the account and region.
+    """
+    client = aws.client("sagemaker")
+    with job_errors(job_name):
+        described = client.describe_training_job(TrainingJobName=job_name)
+        pages = client.get_paginator("list_tags").paginate(ResourceArn=described["TrainingJobArn"])
+        tags = [tag for page in pages for tag in page["Tags"]]
+    taken = client.meta.service_model.operation_model("CreateTrainingJob").input_shape.members
+    body: dict[str, Any] = {name: value for name, value in described.items() if name in taken}
+    if tags:
+        body["Tags"] = tags
+    if body.get("Environment"):
+        body["Environment"] = redact(body["Environment"])
+    if body.get("OutputDataConfig", {}).get("CompressionType") == "GZIP":  # the default, filled in
+        body["OutputDataConfig"] = {
+            name: value for name, value in body["OutputDataConfig"].items() if name != "CompressionType"
+        }
+    return Request("sagemaker", job_name, body)
