@@ -84,7 +84,7 @@ class HostRun:
         self._sync: CheckpointSync | None = None
         self._python = ""
         self._horovod = HorovodChoice()
-        """The leader's word for all hosts; of the leader only."""
+        """The word of rank 0's host for all hosts; of that host only."""
         self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
         self._memory_kills = 0
@@ -194,14 +194,14 @@ class HostRun:
                 plan.paths.code, package=plan.is_package, cache=plan.settings.requirements_cache
             )
 
-        if plan.host.leads:
+        if plan.host.current == plan.distribution_hosts[0]:
             self._horovod = HorovodChoice.make(plan.launcher, self._python, self._environ)
 
     def _get_ready(self) -> None:
         if self._horovod.engine == "gloo":
             environment = {**self._environ, "PYTHONPATH": library_path(self._environ)}
             ranks = ranks_on_host(self._plan, self._environ)
-            self._rendezvous, port = start_rendezvous(self._python, self._plan.host.hosts, ranks, environment)
+            self._rendezvous, port = start_rendezvous(self._python, self._plan.team.hosts, ranks, environment)
             self._horovod = replace(self._horovod, port=port)
         self._leader.send({"type": "ready", "horovod": asdict(self._horovod)})
 
