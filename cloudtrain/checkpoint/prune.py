@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.checkpoint._keep import Keep
 from cloudtrain.checkpoint._manifest import GIVEN_UP
+from cloudtrain.checkpoint._remains import Remains, find_remains, remove_empty
 from cloudtrain.checkpoint.inspect import CheckpointInfo, list_checkpoints, look
 from cloudtrain.checkpoint.layout import manifest_key, step_of
 from cloudtrain.errors import CheckpointError
+from cloudtrain.storage import FileStore
 from cloudtrain.storage.base import Entry, Store
 
 
@@ -22,17 +25,24 @@ class Pruning:
     """Checkpoints, ascending."""
     leftovers: tuple[Entry, ...]
     """Objects that no checkpoint names, left by saves that were interrupted."""
+    remains: Remains
+    """Of a folder: what no store lists, and nobody has touched for a day."""
     freed: int
-    """Bytes of all objects that go, the leftovers included."""
+    """Bytes of all that goes."""
 
     @property
     def is_empty(self) -> bool:
-        return not self.steps and not self.leftovers
+        return not (self.steps or self.leftovers or self.remains.files or self.remains.folders)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        keys = [entry.key for entry in self.leftovers]
-        return {"steps": list(self.steps), "leftovers": keys, "freed": self.freed}
+        return {
+            "steps": list(self.steps),
+            "leftovers": [entry.key for entry in self.leftovers],
+            "unfinished": [entry.key for entry in self.remains.files],
+            "empty_folders": len(self.remains.folders),
+            "freed": self.freed,
+        }
 
 
 def plan_pruning(store: Store, *, keep: int | None = None, leftovers: bool = False) -> Pruning:
@@ -41,7 +51,7 @@ def plan_pruning(store: Store, *, keep: int | None = None, leftovers: bool = Fal
     Args:
         keep: how many of the newest checkpoints stay, damaged ones not counted; None: all.
         leftovers: also what interrupted saves have left below the newest checkpoint. A save may be under way
-            above it.
+            above it. Of a folder also the `Remains`.
 
     Raises:
         CheckpointError: a newer cloudtrain has written here: what its checkpoints name is not known.
@@ -61,7 +71,9 @@ def plan_pruning(store: Store, *, keep: int | None = None, leftovers: bool = Fal
         if leftovers and entry.key not in before and (step_of(entry.key) or 0) <= newest
     ]
     gone = [entry for entry in objects if entry.key in before - after]
-    return Pruning(tuple(doomed), tuple(left), sum(entry.size for entry in (*gone, *left)))
+    remains = find_remains(store.folder) if leftovers and isinstance(store, FileStore) else Remains()
+    freed = sum(entry.size for entry in (*gone, *left, *remains.files))
+    return Pruning(tuple(doomed), tuple(left), remains, freed)
 
 
 def prune(store: Store, pruning: Pruning) -> None:
@@ -79,8 +91,11 @@ def prune(store: Store, pruning: Pruning) -> None:
         store.create(manifest_key(step or 0), GIVEN_UP)
     store.delete(manifest_key(info.step) for info in doomed)
     named = _named(list_checkpoints(store))  # again, for what a run has committed meanwhile
-    keys = _named(doomed) | {entry.key for entry in pruning.leftovers}
-    store.delete(sorted(keys - named))
+    keys = _named(doomed) | {entry.key for entry in (*pruning.leftovers, *pruning.remains.files)}
+    gone = sorted(keys - named)
+    store.delete(gone)
+    if isinstance(store, FileStore):
+        remove_empty(store.folder, [*pruning.remains.folders, *(os.path.dirname(key) for key in gone)])
 
 
 def _named(infos: Iterable[CheckpointInfo]) -> set[str]:

@@ -101,8 +101,10 @@ def show_pruning(uri: str, pruning: Pruning) -> None:
     click.echo(f"To be deleted in {uri}, {decimal(pruning.freed)}:")
     for step in pruning.steps:
         click.echo(f"  step {step}")
-    for entry in pruning.leftovers:
+    for entry in (*pruning.leftovers, *pruning.remains.files):
         click.echo(f"  {entry.key}, {decimal(entry.size)}")
+    if pruning.remains.folders:
+        click.echo(f"  empty folders: {len(pruning.remains.folders)}")
 
 
 def _table(*headings: str) -> Table:

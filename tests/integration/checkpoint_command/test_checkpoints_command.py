@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,45 @@ def test_prune_deletes_leftovers_on_request(place: str) -> None:
         checkpointer.restore()
         checkpointer.save(5, state(5))
     assert checkpointer.steps()[-1] == 5
+
+
+def test_prune_takes_what_was_never_finished_in_a_folder_and_what_is_empty(tmp_path: Path) -> None:
+    with Checkpointer(tmp_path, keep=1) as checkpointer:
+        for step in range(1, 4):
+            checkpointer.save(step, {"epoch": step})
+    dead, alive = (tmp_path / f"step-00000000000{step}/{step}{step}/.cloudtrain-tmp-ab" for step in (8, 9))
+    foreign = tmp_path / "notes" / ".cloudtrain-tmp-ab"
+    for path in (dead, alive, foreign):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"half")
+    for path in tmp_path.rglob("*"):
+        if path != alive and alive.parent not in path.parents:
+            os.utime(path, (time.time() - 90_000,) * 2)
+    planned = done("prune", str(tmp_path), "--leftovers")
+    assert (planned["unfinished"], planned["empty_folders"], planned["freed"]) == (
+        [dead.relative_to(tmp_path).as_posix()],
+        4,  # of steps 1 and 2
+        4,
+    )
+    assert "empty folders: 4" in run("prune", str(tmp_path), "--leftovers", confirm="n\n").stdout
+    assert dead.exists()
+    done("prune", str(tmp_path), "--leftovers", "--yes")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "notes",
+        "step-000000000003",
+        "step-000000000009",
+    ]
+    assert alive.exists()
+    assert foreign.exists()
+    assert Checkpointer(tmp_path).steps() == [3]
+
+
+def test_prune_leaves_no_empty_folder_of_what_it_deletes(tmp_path: Path) -> None:
+    with Checkpointer(tmp_path, keep=None) as checkpointer:
+        for step in range(1, 4):
+            checkpointer.save(step, {"epoch": step})
+    done("prune", str(tmp_path), "--keep", "1", "--yes")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000000003"]
 
 
 def test_a_later_format_is_left_alone(place: str) -> None:
