@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
@@ -10,6 +11,20 @@ from typing import Any
 
 REASON_LIMIT = 1024
 """Characters of a failure reason that SageMaker keeps."""
+
+_NOBODY = "the job"
+_REASON = re.compile(
+    r"(?:rank (?P<rank>\d+)|(?P<phase>the job|[\w-]+))(?: on (?P<host>\S+?))?"
+    r"(?: hangs: (?P<hangs>.*?)"
+    r"| was killed by (?P<signal>SIG\w+|signal \d+)(?:: (?P<killed>.*?))?"
+    r"| raised (?P<type>[\w.]+)(?:: (?P<raised>.*?))?"
+    r"| exited with code (?P<code>-?\d+)(?:: (?P<exited>.*?))?"
+    r"|: (?P<other>.*?))"
+    r" \[(?P<failure_class>[a-z-]+)\]",
+    re.DOTALL,
+)
+"""The first line of a reason: `FailureReport.summary` and the class."""
+_MESSAGES = ("hangs", "killed", "raised", "exited", "other")
 
 
 class FailureClass(str, Enum):
@@ -65,7 +80,7 @@ class FailureReport:
         >>> FailureReport(FailureClass.KILLED, "", rank=1, host="algo-2", exit_code=137, signal=9).summary()
         'rank 1 on algo-2 was killed by SIGKILL'
         """
-        subject = f"rank {self.rank}" if self.rank is not None else self.phase or "the job"
+        subject = f"rank {self.rank}" if self.rank is not None else self.phase or _NOBODY
         if self.host:
             subject += f" on {self.host}"
         if self.failure_class == FailureClass.HANG:
@@ -73,7 +88,7 @@ class FailureReport:
         if self.signal is not None:
             ending = f"{subject} was killed by {signal_name(self.signal)}"
         elif self.exception_type:
-            return f"{subject} raised {self.exception_type}: {first_line(self.message)}".rstrip(": ")
+            ending = f"{subject} raised {self.exception_type}"
         elif self.rank is not None:
             ending = f"{subject} exited with code {self.exit_code}"
         else:
@@ -81,13 +96,39 @@ class FailureReport:
         return f"{ending}: {first_line(self.message)}" if self.message else ending
 
     def reason(self) -> str:
-        """Text of at most 1,024 characters: the summary, the class, then as much tail as fits."""
-        head = f"{self.summary()} [{self.failure_class}]"
-        if self.hint:
-            head += f"\n{self.hint}"
+        """Text of at most 1,024 characters: the summary and the class, the hint, then as much tail as fits.
+
+        `from_reason` reads it back.
+        """
+        summary, rest = self.summary(), f" [{self.failure_class}]" + (f"\n{self.hint}" if self.hint else "")
+        room = REASON_LIMIT - len(rest)
+        head = (summary if len(summary) <= room else f"{summary[: room - 1]}…") + rest
         tail = self.traceback or "\n".join(self.log_tail)
-        room = REASON_LIMIT - len(head) - 1
-        return (f"{head}\n{tail[-room:]}" if tail and room > 0 else head)[:REASON_LIMIT].rstrip()
+        room = REASON_LIMIT - len(head) - 2
+        return (f"{head}\n\n{tail[-room:]}" if tail and room > 0 else head)[:REASON_LIMIT].rstrip()
+
+    @classmethod
+    def from_reason(cls, text: str) -> FailureReport | None:
+        """What `reason` wrote, as far as it fitted; None for any other text."""
+        head, _, tail = text.partition("\n\n")
+        line, _, hint = head.partition("\n")
+        match = _REASON.fullmatch(line)
+        if match is None or match["failure_class"] not in FailureClass.__members__.values():
+            return None
+        number = _signal_number(match["signal"]) if match["signal"] else None
+        return cls(
+            failure_class=FailureClass(match["failure_class"]),
+            message=next((match[key] for key in _MESSAGES if match[key] is not None), ""),
+            hint=hint,
+            rank=int(match["rank"]) if match["rank"] else None,
+            host=match["host"],
+            exit_code=int(match["code"]) if match["code"] else 1 if number is None else 128 + number,
+            signal=number,
+            exception_type=match["type"],
+            traceback=tail if match["type"] else "",
+            log_tail=() if match["type"] or not tail else tuple(tail.split("\n")),
+            phase=None if match["phase"] in (None, _NOBODY) else match["phase"],
+        )
 
     @classmethod
     def host_lost(cls, host: str, why: str, now: float) -> FailureReport:
@@ -129,6 +170,13 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
+
+
+def _signal_number(name: str) -> int | None:
+    """The inverse of `signal_name`; None for a signal that this system has not."""
+    if name.startswith("signal "):
+        return int(name.split()[1])
+    return signal.Signals[name].value if name in signal.Signals.__members__ else None
 
 
 def first_line(text: str) -> str:
