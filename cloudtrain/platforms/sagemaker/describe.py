@@ -2,17 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
+from cloudtrain.platforms.sagemaker._statuses import REASONS, first_time, job_status, phases, restarts
 from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.errors import aws_errors, job_errors
+from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason
+from cloudtrain.storage import S3Store, join_uri
+
+CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
+PAGE = 100
 
 
 def describe(job_name: str, aws: Aws) -> JobDescription:
-    """Raises JobNotFound."""
-    raise NotImplementedError
+    """All that is known of a job. Why it failed is looked up in its logs too. Raises JobNotFound."""
+    answer = describe_training_job(job_name, aws)
+    place = console_url(job_name, aws.region, aws.partition)
+    status = job_status(answer)
+    failure = from_failure_reason(answer) if status == JobStatus.FAILED else None
+    if failure:
+        from cloudtrain.platforms.sagemaker.logs import last_lines
+
+        failure = complete(failure, lambda host: last_lines(job_name, aws, host))
+    output = _output_data(answer, aws) if status.is_final else None
+    return describe_answer(answer, failure=failure, output_data=output, place=place)
 
 
 def list_jobs(aws: Aws) -> Iterator[JobDescription]:
-    """All training jobs of the account and region, the newest first."""
-    raise NotImplementedError
+    """All training jobs of the account and region, the newest first, with no more than their states and times."""
+    with aws_errors("the training jobs"):
+        pages = aws.client("sagemaker").get_paginator("list_training_jobs")
+        order = {"SortBy": "CreationTime", "SortOrder": "Descending"}
+        for page in pages.paginate(**order, PaginationConfig={"PageSize": PAGE}):
+            for row in page["TrainingJobSummaries"]:
+                yield describe_answer(
+                    row, place=console_url(row["TrainingJobName"], aws.region, aws.partition)
+                )
+
+
+def describe_training_job(job_name: str, aws: Aws) -> dict[str, Any]:
+    """The answer of the operation of that name. Raises JobNotFound."""
+    with job_errors(job_name):
+        answer: dict[str, Any] = aws.client("sagemaker").describe_training_job(TrainingJobName=job_name)
+    return answer
+
+
+def describe_answer(answer: Mapping[str, Any], **fields: Any) -> JobDescription:
+    """A description from an answer of DescribeTrainingJob, or a row of ListTrainingJobs.
+
+    Args:
+        fields: more fields of the description, which the answer does not have.
+    """
+    status, secondary = job_status(answer), answer.get("SecondaryStatus", "")
+    ended = answer.get("TrainingEndTime"), answer.get("LastModifiedTime")
+    failure = fields.get("failure")
+    return JobDescription(
+        name=answer["TrainingJobName"],
+        platform="sagemaker",
+        status=status,
+        submitted_at=answer["CreationTime"].timestamp(),
+        started_at=first_time([answer.get("TrainingStartTime")]),
+        ended_at=first_time(ended) if status.is_final else None,
+        attempt=restarts(answer),
+        exit_code=0 if status == JobStatus.COMPLETED else failure.exit_code if failure else None,
+        reason=REASONS.get(secondary, ""),
+        phase=None if status.is_final else secondary or None,
+        phases=phases(answer),
+        metrics={found["MetricName"]: found["Value"] for found in answer.get("FinalMetricDataList", ())},
+        model_data=_model_data(answer, status),
+        checkpoint_uri=answer.get("CheckpointConfig", {}).get("S3Uri"),
+        git_commit=answer.get("Environment", {}).get("CLOUDTRAIN_GIT_COMMIT"),
+        details=_details(answer),
+        **fields,
+    )
+
+
+def console_url(job_name: str, region: str, partition: str) -> str:
+    """The page of the job in the AWS console."""
+    console = CONSOLES.get(partition, "console.aws.amazon.com")
+    return f"https://{region}.{console}/sagemaker/home?region={region}#/jobs/{job_name}"
+
+
+def _model_data(answer: Mapping[str, Any], status: JobStatus) -> str | None:
+    """Where the model is, of a job that has left one; a folder where it is not compressed."""
+    if status not in (JobStatus.COMPLETED, JobStatus.STOPPED):
+        return None
+    uri = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts")
+    return uri.rstrip("/") if uri else None
+
+
+def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
+    """Where the other outputs are; None where there are none, or they may not be seen."""
+    output = answer["OutputDataConfig"]
+    try:
+        folder = join_uri(output["S3OutputPath"], answer["TrainingJobName"], "output")
+        store = S3Store(folder, aws.session)
+        if output.get("CompressionType") == "NONE":
+            return join_uri(folder, "data") if next(iter(store.list("data/")), None) else None
+        return join_uri(folder, "output.tar.gz") if store.stat("output.tar.gz") else None
+    except (StorageError, PlatformError):
+        return None
+
+
+def _details(answer: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    resources = answer.get("ResourceConfig", {})
+    groups = resources.get("InstanceGroups") or [resources]
+    if "InstanceType" in groups[0]:
+        found["instances"] = ", ".join(
+            f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups
+        )
+    training, billable = answer.get("TrainingTimeInSeconds"), answer.get("BillableTimeInSeconds")
+    if training is not None:
+        found["training"] = f"{training:,} s"
+    if billable is not None:
+        found["billable"] = f"{billable:,} s"
+    if answer.get("EnableManagedSpotTraining") and training and billable is not None:
+        found["spot saving"] = f"{100 * (1 - billable / training):.0f} %"
+    pool = answer.get("WarmPoolStatus")
+    if pool:
+        kept = pool.get("ResourceRetainedBillableTimeInSeconds")
+        found["warm pool"] = (
+            pool["Status"]
+            + (f" by {pool['ReusedByJob']}" if "ReusedByJob" in pool else "")
+            + (f", kept {kept:,} s" if kept is not None else "")
+        )
+    return found

@@ -1,0 +1,72 @@
+"""SageMaker's two statuses of a job, and the transitions between the secondary ones, in cloudtrain's words.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SecondaryStatusTransition.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from cloudtrain.contract import JobStatus
+
+WAITING = {
+    *("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"),
+}
+"""Secondary statuses of a job that has no instances yet, or has lost them."""
+ENDED = {"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"}
+REASONS = {
+    "MaxRuntimeExceeded": "it ran longer than max_run",
+    "MaxWaitTimeExceeded": "it waited and ran longer than max_wait",
+    "Interrupted": "its spot instances were taken away",
+    "Restarting": "it starts again on other instances",
+}
+
+
+def job_status(answer: Mapping[str, Any]) -> JobStatus:
+    """Of an answer of DescribeTrainingJob, or a row of ListTrainingJobs."""
+    status, secondary = answer["TrainingJobStatus"], answer.get("SecondaryStatus", "")
+    if status == "Deleting":  # it had ended before
+        status = secondary if secondary in ("Completed", "Failed") else "Stopped"
+    if status == "InProgress":
+        return JobStatus.PENDING if secondary in WAITING else JobStatus.RUNNING
+    if status == "Stopped" and (secondary == "Interrupted" or was_lost(answer)):
+        return JobStatus.INTERRUPTED
+    return JobStatus(status)
+
+
+def was_lost(answer: Mapping[str, Any]) -> bool:
+    """Whether a spot job waited in vain for new instances after its own were taken away."""
+    return answer.get("SecondaryStatus") == "MaxWaitTimeExceeded" and restarts(answer) > 0
+
+
+def restarts(answer: Mapping[str, Any]) -> int:
+    """How often the job lost its instances or failed, and was started again."""
+    names = [transition["Status"] for transition in answer.get("SecondaryStatusTransitions", ())]
+    before = [None, *names]
+    return sum(
+        name == "Interrupted" or (name == "Restarting" and previous != "Interrupted")
+        for previous, name in zip(before, names, strict=False)
+    )
+
+
+def phases(answer: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of each secondary status that the job has left, over all its starts."""
+    took: dict[str, float] = {}
+    for transition in answer.get("SecondaryStatusTransitions", ()):
+        end = transition.get("EndTime")
+        if end is not None and transition["Status"] not in ENDED:
+            seconds = (end - transition["StartTime"]).total_seconds()
+            took[transition["Status"]] = took.get(transition["Status"], 0.0) + seconds
+    return took
+
+
+def seconds(moment: datetime | None) -> float | None:
+    """Seconds since the epoch."""
+    return None if moment is None else moment.timestamp()
+
+
+def first_time(moments: Iterable[datetime | None]) -> float | None:
+    """The first of ``moments`` that is known."""
+    return next((moment.timestamp() for moment in moments if moment is not None), None)

@@ -1,0 +1,108 @@
+"""The CloudWatch streams of a job: one for each start of each host.
+
+https://docs.aws.amazon.com/AmazonCloudWatchLogs/latest/APIReference/API_GetLogEvents.html
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from cloudtrain.platforms.sagemaker.errors import error_code
+
+GROUP = "/aws/sagemaker/TrainingJobs"
+MOST_EVENTS = 10_000
+"""Events that GetLogEvents gives at once, at the most."""
+
+_RUNTIME_PREFIX = re.compile(r"\[rank \d+\] ")
+_STREAM = re.compile(r"(?P<host>.+?)(?:-(?P<start>\d{5,}))?")
+
+
+class Event(NamedTuple):
+    """What a host printed with one write. ``time`` is in milliseconds since the epoch."""
+
+    time: int
+    host: str
+    text: str
+
+    def lines(self) -> Iterator[str]:
+        """Each line with its host before it, unless the runtime has said already which rank it is from."""
+        for line in self.text.rstrip("\r\n").split("\n"):
+            shown = line.rstrip("\r").rpartition("\r")[2]  # a progress bar overwrites its line
+            yield shown if _RUNTIME_PREFIX.match(shown) else f"[{self.host}] {shown}"
+
+
+Page = tuple[list[Event], bool]
+"""Events, and whether they are the last for now."""
+
+
+class LogStream:
+    """Reads one stream from its first event on, page by page."""
+
+    def __init__(self, name: str, client: Any) -> None:
+        match = _STREAM.fullmatch(name.partition("/")[2])
+        self.name = name
+        self.host = match["host"] if match else name
+        self._client = client
+        self._token: str | None = None
+        self._last = 0
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Sorts ``algo-10`` after ``algo-9``."""
+        base, _, number = self.host.rpartition("-")
+        return (base, int(number), self.name) if number.isdigit() else (self.host, 0, self.name)
+
+    def next_page(self, limit: int, until: float) -> Page:
+        """The next events; the last are those that come with the token that was given. A page may be empty.
+
+        Raises botocore's errors; the next call asks again.
+
+        Args:
+            until: milliseconds since the epoch. Events that came in later are the last for now too: a stream that
+                grows faster than it is read would have no end.
+        """
+        where = {"logGroupName": GROUP, "logStreamName": self.name, "startFromHead": True, "limit": limit}
+        answer = self._ask(where)
+        token = answer.get("nextForwardToken")
+        # what comes in faster than it is read would have no end
+        is_last = token in (None, self._token) or any(
+            event.get("ingestionTime", 0) > until for event in answer["events"]
+        )
+        self._token = token or self._token
+        events = [Event(event["timestamp"], self.host, event["message"]) for event in answer["events"]]
+        if events:
+            self._last = events[-1].time
+        return events, is_last
+
+    def _ask(self, where: dict[str, Any]) -> dict[str, Any]:
+        from botocore.exceptions import ClientError
+
+        token = {"nextToken": self._token} if self._token else {}
+        try:
+            answer: dict[str, Any] = self._client.get_log_events(**where, **token)
+        except ClientError as error:
+            if not token or error_code(error) != "InvalidParameterException":
+                raise
+            # tokens expire after 24 hours
+            answer = self._client.get_log_events(**where, startTime=self._last + 1)
+        return answer
+
+
+def find_streams(job_name: str, client: Any) -> list[LogStream]:
+    """All streams that the job has now, by host; none where nothing was logged yet."""
+    from botocore.exceptions import ClientError
+
+    pages = client.get_paginator("describe_log_streams")
+    try:
+        names = [
+            stream["logStreamName"]
+            for page in pages.paginate(logGroupName=GROUP, logStreamNamePrefix=f"{job_name}/")
+            for stream in page["logStreams"]
+        ]
+    except ClientError as error:
+        if error_code(error) != "ResourceNotFoundException":
+            raise
+        return []
+    return sorted((LogStream(name, client) for name in names), key=lambda stream: stream.order)
