@@ -22,12 +22,14 @@ _OPTIONS = {field.name for field in fields(Launcher)} - {"name"}
 
 def launcher_of(job: TrainingJob) -> Launcher:
     """Raises InvalidJob for a distribution that cloudtrain's runtime has no launcher for."""
-    for kind, distribution in (job.distribution.enabled if job.distribution else {}).items():
+    enabled = job.distribution.enabled if job.distribution else {}
+    for kind in enabled:
         if kind not in LAUNCHERS:
             raise InvalidJob(
                 f"distribution: cloudtrain's runtime cannot launch by {kind!r}",
                 hint=f'Use one of {", ".join(LAUNCHERS)}; or, on SageMaker, an image of AWS with runtime="toolkit".',
             )
+    for kind, distribution in enabled.items():
         options = {name: getattr(distribution, name) for name in _OPTIONS if hasattr(distribution, name)}
         return Launcher(LAUNCHERS[kind], **options)
     return Launcher()
@@ -40,7 +42,10 @@ def runtime_hyperparameters(job: TrainingJob, region: str = "") -> dict[str, Any
         "sagemaker_container_log_level": job.container_log_level,
         "sagemaker_job_name": job.job_name,
         "sagemaker_region": region,
+        **launcher_of(job).to_hyperparameters(),
     }
     if job.source:
         values["sagemaker_submit_directory"] = job.source.uri
-    return {**values, **launcher_of(job).to_hyperparameters()}
+    if job.distribution and job.distribution.instance_groups:
+        values["sagemaker_distribution_instance_groups"] = job.distribution.instance_groups
+    return values

@@ -128,16 +128,17 @@ class Machine:
 
 
 class Network:
-    """The machines ``n1``, ``n2``, ... Use it as a context manager.
+    """The machines ``n1``, ``n2``, ... or of another name. Use it as a context manager.
 
     Raises:
         NetworkError: a tool is missing, or namespaces are not permitted (root is needed).
     """
 
-    def __init__(self, count: int, folder: Path) -> None:
+    def __init__(self, count: int, folder: Path, name: str = "n") -> None:
         """``folder`` takes the files that are not the same on the machines as here."""
         self._count = count
         self._folder = folder
+        self._name = name
         self._stack = ExitStack()
         self.machines: list[Machine] = []
 
@@ -146,7 +147,7 @@ class Network:
         if missing:
             raise NetworkError(f"not installed: {', '.join(missing)}")
         numbers = range(1, self._count + 1)
-        lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} n{number}" for number in numbers)]
+        lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} {self._name}{number}" for number in numbers)]
         (self._folder / "hosts").write_text("\n".join(lines) + "\n")
         with self._stack:  # closed again unless all of it could be made
             switch = self._namespaces("ip link add br0 type bridge; ip link set br0 up")
@@ -158,19 +159,20 @@ class Network:
         self._stack.close()
 
     def _machine(self, number: int, switch: _Namespaces) -> Machine:
-        temporary = self._folder / f"tmp-n{number}"
+        name = f"{self._name}{number}"
+        temporary = self._folder / f"tmp-{name}"
         temporary.mkdir()
         host = self._namespaces(
             'hostname "$1"; mount --bind "$2" /etc/hosts; mount --bind "$3" /var/tmp; ip link set lo up; '
             "ip link add docker0 type bridge; ip address add 172.17.0.1/16 dev docker0; ip link set docker0 up",
-            *(f"n{number}", str(self._folder / "hosts"), str(temporary)),
+            *(name, str(self._folder / "hosts"), str(temporary)),
         )
         port = f"port{number}"
         switch.ip(f"link add {port} type veth peer name eth0 netns {host.pid}")
         switch.ip(f"link set {port} master br0 up")
         host.ip(f"address add 10.77.0.{number}/24 dev eth0")
         host.ip("link set eth0 up")
-        return Machine(f"n{number}", host, switch, port)
+        return Machine(name, host, switch, port)
 
     def _namespaces(self, setup: str, *arguments: str) -> _Namespaces:
         namespaces = _Namespaces(setup, *arguments)

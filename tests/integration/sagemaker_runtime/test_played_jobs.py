@@ -1,0 +1,92 @@
+"""Jobs on the played SageMaker, from `fit` to their outcome."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+
+import pytest
+from played import Played, wait_until
+
+from cloudtrain import FailureClass, JobStatus, TrainingFailed
+from cloudtrain.storage import open_store
+
+GREETING = """
+import os
+import cloudtrain
+from cloudtrain import environment
+
+assert cloudtrain.__file__.startswith("/var/tmp/cloudtrain-"), cloudtrain.__file__
+print("channels", os.environ["SM_CHANNELS"], sorted(os.listdir(environment.channel("train"))), flush=True)
+print("told", os.environ["MY_TOKEN"], flush=True)
+(environment.model_dir() / f"model-{environment.rank()}").write_text("weights")
+"""
+
+RAISES = """
+import os, time
+
+if os.environ["RANK"] == "3":
+    raise ValueError("a bad batch")
+time.sleep(600)
+"""
+
+SAVES_ON_SIGTERM = """
+import signal, sys, time
+from cloudtrain import environment
+
+def save(number, frame):
+    (environment.model_dir() / "weights").write_text("saved")
+    sys.exit(0)
+
+signal.signal(signal.SIGTERM, save)
+print("training", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_job_completes(sagemaker: Played) -> None:
+    for name in ("a.txt", "b.txt"):
+        open_store(f"s3://{sagemaker.bucket}/data").write(name, b"")
+    estimator = sagemaker.estimator(GREETING, instance_count=2, environment={"MY_TOKEN": "a secret"})
+    job = estimator.fit({"train": f"s3://{sagemaker.bucket}/data"}, job_name="completes", logs=False)
+    assert job.status == JobStatus.COMPLETED
+    assert sagemaker.states("completes") == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
+    lines = job.logs().splitlines()
+    assert sum("""channels ["train"] ['a.txt', 'b.txt']""" in line for line in lines) == 2
+    assert sum("told a secret" in line for line in lines) == 2
+    archive = open_store(f"s3://{sagemaker.bucket}/out/completes/output").read("model.tar.gz")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as model:
+        assert sorted(model.getnames()) == ["model-0", "model-1"]
+
+
+def test_the_second_submit_uploads_nothing_and_asks_for_the_source_only(sagemaker: Played) -> None:
+    estimator = sagemaker.estimator(GREETING)
+    requests: list[str] = []
+    for name in ("first", "second"):
+        requests = sagemaker.requests_of(lambda name=name: estimator.fit(job_name=name, wait=False))
+    assert requests == ["HeadObject", "CreateTrainingJob"]
+
+
+def test_the_rank_that_fails_is_named(sagemaker: Played) -> None:
+    estimator = sagemaker.estimator(
+        RAISES, instance_count=2, distribution={"processes": {"processes_per_host": 2}}
+    )
+    with pytest.raises(TrainingFailed) as raised:
+        estimator.fit(job_name="fails", logs=False)
+    failure = raised.value.failure
+    assert (failure.rank, failure.host, failure.exception_type) == (3, "algo-2", "ValueError")
+    assert failure.failure_class == FailureClass.USER_ERROR
+    assert "a bad batch" in failure.message
+    assert "train.py" in failure.traceback
+    assert sagemaker.states("fails")[-1] == "Failed"
+
+
+def test_a_stop_reaches_the_script_which_saves(sagemaker: Played) -> None:
+    job = sagemaker.estimator(SAVES_ON_SIGTERM).fit(job_name="stops", wait=False)
+    sagemaker.wait_for_line(job, "training")
+    job.stop()
+    wait_until(lambda: job.status.is_final)
+    assert job.status == JobStatus.STOPPED
+    archive = open_store(f"s3://{sagemaker.bucket}/out/stops/output").read("model.tar.gz")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as model:
+        assert model.getnames() == ["weights"]

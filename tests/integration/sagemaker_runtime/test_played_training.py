@@ -1,0 +1,108 @@
+"""Real training on the played SageMaker: two hosts with two ranks each, by every launcher, and on spot instances."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from played import Played
+
+from cloudtrain.storage import open_store
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_pytorch"
+
+HOROVOD = """
+import horovod.torch as hvd
+import torch
+
+hvd.init()
+total = hvd.allreduce(torch.tensor([hvd.rank() + 1.0]), name="ranks", op=hvd.Sum)
+print(f"rank {hvd.rank()} of {hvd.size()} on {hvd.cross_rank()} sums to {int(total)}", flush=True)
+"""
+
+WHERE = """
+import os
+from cloudtrain import environment
+
+print("group", os.environ["SM_CURRENT_INSTANCE_GROUP"], "rank", environment.rank(), "of", environment.world_size(),
+      "master", os.environ["SM_MASTER_ADDR"], flush=True)
+"""
+
+TWO_RANKS: dict[str, Any] = {"processes_per_host": 2}
+
+
+@pytest.fixture
+def digits(sagemaker: Played) -> str:
+    """The URI of the example's channel."""
+    uri = f"s3://{sagemaker.bucket}/digits"
+    subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), uri], check=True)
+    return uri
+
+
+@pytest.mark.parametrize("kind", ["torch_distributed", "mpi"])
+def test_digits_on_two_hosts(sagemaker: Played, digits: str, kind: str) -> None:
+    estimator = sagemaker.estimator_of(
+        EXAMPLE, instance_count=2, distribution={kind: TWO_RANKS}, hyperparameters={"epochs": 2}
+    )
+    job = estimator.fit({"train": digits}, logs=False)
+    log = job.logs()
+    assert all(f"rank {rank} of 4 trains" in log for rank in range(4))
+    assert float(re.findall(r"test:accuracy=([0-9.]+)", log)[-1]) > 0.5
+    assert open_store(f"s3://{sagemaker.bucket}/out/{job.name}/output").stat("model.tar.gz")
+
+
+def test_a_horovod_script_needs_no_horovod(sagemaker: Played) -> None:
+    estimator = sagemaker.estimator(HOROVOD, instance_count=2, distribution={"horovod": TWO_RANKS})
+    log = estimator.fit(logs=False).logs()
+    assert all(f"rank {rank} of 4 on {rank // 2} sums to 10" in log for rank in range(4))
+
+
+@pytest.mark.parametrize("kind", ["torch_distributed", "mpi", "processes"])
+def test_ranks_are_where_the_distribution_is(sagemaker: Played, kind: str) -> None:
+    groups = [
+        {"instance_group_name": name, "instance_type": kind, "instance_count": 1}
+        for name, kind in (("data", "ml.c5.xlarge"), ("gpu", "ml.p4d.24xlarge"))
+    ]
+    estimator = sagemaker.estimator(
+        WHERE,
+        instance_type=None,
+        instance_groups=groups,
+        distribution={kind: TWO_RANKS, "instance_groups": ["gpu"]},
+    )
+    log = estimator.fit(logs=False).logs()
+    said = sorted(re.findall(r"group \w+ rank \d of \d master [\w.-]+", log))
+    assert said == [
+        "group data rank 0 of 1 master algo-2",
+        "group gpu rank 0 of 2 master algo-2",
+        "group gpu rank 1 of 2 master algo-2",
+    ]
+
+
+def test_spot_instances_that_come_back_go_on(sagemaker: Played, digits: str) -> None:
+    estimator = sagemaker.estimator_of(
+        EXAMPLE,
+        instance_count=2,
+        distribution={"torch_distributed": TWO_RANKS},
+        hyperparameters={"epochs": 6, "epoch-seconds": 0.5},
+        checkpoint_s3_uri=f"s3://{sagemaker.bucket}/checkpoints",
+        use_spot_instances=True,
+        max_run=600,
+        max_wait=1200,
+    )
+    job = estimator.fit({"train": digits}, wait=False)
+    sagemaker.wait_for_line(job, "epoch 2/6")
+    sagemaker.instances.interrupt.set()
+    job.wait()
+    assert sagemaker.states(job.name) == [
+        *("Starting", "Downloading", "Training", "Interrupted"),
+        *("Starting", "Downloading", "Training", "Uploading", "Completed"),
+    ]
+    log = job.logs()
+    done = re.findall(r"epoch (\d)/6", log)
+    resumed = re.search(r"resumed after epoch (\d)", log)
+    assert resumed
+    assert done == [str(epoch) for epoch in range(1, 7)]

@@ -1,0 +1,126 @@
+"""The runtime as one file: the same bytes everywhere, nothing in it that does not travel, unpacked safely."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import cloudtrain
+from cloudtrain.errors import StorageError
+from cloudtrain.packaging import pack_runtime
+from cloudtrain.runtime.zipapp_main import unpack
+
+PACK = "import sys; from pathlib import Path; from cloudtrain.packaging import pack_runtime as p; "
+PACK += "print(p(Path(sys.argv[1])).sha256)"
+
+
+def test_the_same_files_give_the_same_bytes_anywhere(tmp_path: Path) -> None:
+    here = pack_runtime(tmp_path / "cache")
+    copy = tmp_path / "elsewhere" / "cloudtrain"
+    shutil.copytree(Path(cloudtrain.__file__).parent, copy, copy_function=shutil.copyfile)  # other times
+    (copy / "runtime" / "notes.txt").write_text("not code")
+    there = subprocess.run(
+        [sys.executable, "-c", PACK, str(tmp_path / "other cache")],
+        env={**os.environ, "PYTHONPATH": str(copy.parent), "PYTHONDONTWRITEBYTECODE": "1"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert there.stdout.strip() == here.sha256
+    assert here.path == tmp_path / "cache" / here.sha256 / "cloudtrain.pyz"
+
+
+def test_a_change_gives_another_name(tmp_path: Path) -> None:
+    before = pack_runtime(tmp_path / "cache")
+    copy = tmp_path / "elsewhere" / "cloudtrain"
+    shutil.copytree(Path(cloudtrain.__file__).parent, copy)
+    (copy / "_version.py").write_text('__version__ = "9.9.9"\n')
+    after = subprocess.run(
+        [sys.executable, "-c", PACK, str(tmp_path / "cache")],
+        env={**os.environ, "PYTHONPATH": str(copy.parent)},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert after.stdout.strip() != before.sha256
+
+
+def test_only_what_travels_is_in_it(tmp_path: Path) -> None:
+    with zipfile.ZipFile(pack_runtime(tmp_path).path) as archive:
+        names = archive.namelist()
+    assert names[0] == "__main__.py"
+    rooms = {name.split("/")[1] for name in names[1:]}
+    assert {"runtime", "contract", "storage", "distributed", "checkpoint", "alias", "__init__.py"} <= rooms
+    assert not {"spec", "cli", "platforms", "packaging", "testing", "estimator.py"} & rooms
+    assert all(name.endswith(".py") for name in names)
+
+
+def test_a_damaged_cache_is_mended(tmp_path: Path) -> None:
+    archive = pack_runtime(tmp_path)
+    whole = archive.path.read_bytes()
+    archive.path.write_bytes(whole[:1000])
+    assert pack_runtime(tmp_path) == archive
+    assert archive.path.read_bytes() == whole
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot write the runtime into"):
+        pack_runtime(tmp_path / "file")
+
+
+@pytest.fixture
+def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A packed runtime, and a temporary folder of its own."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    return str(pack_runtime(tmp_path / "cache").path)
+
+
+def test_unpacked_once_for_all_who_come_later(archive: str, tmp_path: Path) -> None:
+    folder = unpack(archive)
+    program = Path(folder) / "cloudtrain" / "runtime" / "rank.py"
+    before = program.stat()
+    assert unpack(archive) == folder
+    assert program.stat() == before
+    assert os.listdir(tmp_path / "tmp") == [os.path.basename(folder)]
+    assert os.stat(folder).st_mode & 0o077 == 0
+
+
+def test_a_folder_that_is_not_whole_is_passed_by(archive: str) -> None:
+    folder = unpack(archive)
+    (Path(folder) / "cloudtrain" / "errors.py").unlink()
+    again = unpack(archive)
+    assert again != folder
+    assert (Path(again) / "cloudtrain" / "errors.py").exists()
+
+
+def test_a_file_of_another_size_is_passed_by(archive: str) -> None:
+    folder = unpack(archive)
+    (Path(folder) / "cloudtrain" / "errors.py").write_text("")
+    assert unpack(archive) != folder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_somebody_else_s_folder_is_passed_by(archive: str) -> None:
+    folder = unpack(archive)
+    os.chown(folder, 12345, 12345)
+    assert unpack(archive) != folder
+
+
+def test_many_at_once_find_one_folder(archive: str, tmp_path: Path) -> None:
+    code = "import sys, tempfile; tempfile.tempdir = sys.argv[1]; from cloudtrain.runtime.zipapp_main import unpack;"
+    code += "print(unpack(sys.argv[2]))"
+    command = [sys.executable, "-c", code, str(tmp_path / "tmp"), archive]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    folders = {process.communicate()[0].strip() for process in running}
+    assert len(folders) == 1
+    assert len(os.listdir(tmp_path / "tmp")) == 1
