@@ -54,6 +54,7 @@ def asked(check: Check) -> Check:
 
     def run() -> Finding:
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         try:
             return check()
@@ -61,8 +62,8 @@ def asked(check: Check) -> Check:
             if error_code(error) in DENIED:
                 return Finding(Outcome.UNKNOWN, f"you may not call {error.operation_name}")
             return Finding(Outcome.UNKNOWN, str(error))
-        except BotoCoreError as error:
-            return Finding(Outcome.UNKNOWN, str(error))
+        except (BotoCoreError, ResponseParserError) as error:
+            return Finding(Outcome.UNKNOWN, str(error).partition("\n")[0])
         except PlatformError as error:  # no credentials, no region: what they lack has a check of its own
             return Finding(Outcome.UNKNOWN, error.message)
 
