@@ -16,6 +16,7 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.checkpoint._held import Shard
     from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
     from cloudtrain.checkpoint.layout import is_checkpoint_key
 
@@ -25,8 +26,9 @@ __getattr__, __dir__ = lazy(
     {
         "Checkpoint": "cloudtrain.checkpoint.checkpointer",
         "Checkpointer": "cloudtrain.checkpoint.checkpointer",
+        "Shard": "cloudtrain.checkpoint._held",
         "is_checkpoint_key": "cloudtrain.checkpoint.layout",
     },
 )
 
-__all__ = ["Checkpoint", "Checkpointer", "is_checkpoint_key"]
+__all__ = ["Checkpoint", "Checkpointer", "Shard", "is_checkpoint_key"]

@@ -15,6 +15,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
 class Schedule(Protocol):
+    by_time: bool
+    """Whether ranks may differ in what they find due."""
+
     def is_due(self, step: int) -> bool:
         """Whether ``step`` is to be saved. Called with each step, ascending."""
         ...
@@ -40,6 +43,8 @@ def schedule(every: Every) -> Schedule:
 
 
 class _Never:
+    by_time = False
+
     def is_due(self, step: int) -> bool:
         return False
 
@@ -48,6 +53,8 @@ class _Never:
 
 
 class _Steps:
+    by_time = False
+
     def __init__(self, every: int) -> None:
         self._every = every
         self._last: int | None = None
@@ -65,6 +72,8 @@ class _Steps:
 
 
 class _Time:
+    by_time = True
+
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._last = time.monotonic()

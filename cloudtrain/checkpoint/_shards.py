@@ -41,6 +41,9 @@ class RankShards(NamedTuple):
         return cls(specs, {name: _stored(entries) for name, entries in record["shards"].items()})
 
 
+NO_SHARDS = RankShards({}, {})
+
+
 def own_shards(tensors: Mapping[str, Held], taken: Collection[str]) -> tuple[RankShards, dict[str, Leaf]]:
     """The shards that this rank stores, and their tensors by the names under which they are stored.
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from cloudtrain.checkpoint._errors import Damaged, Unsupported
 from cloudtrain.checkpoint._framework import Framework, TensorSpec, framework_of
+from cloudtrain.checkpoint._held import Held, held_shards
 from cloudtrain.checkpoint._safetensors import METADATA
 from cloudtrain.errors import CheckpointError
 
@@ -49,13 +50,30 @@ def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, L
     Raises:
         CheckpointError: a value that cannot be saved, with its place in the tree.
     """
+    document, leaves, sharded = encode_sharded(state, root)
+    if sharded:
+        raise CheckpointError(
+            f"{next(iter(sharded))} of the {root} cannot be saved here: each rank holds a part of it",
+            hint="Checkpointer(sharded=True) saves the parts of all ranks.",
+        )
+    return document, leaves
+
+
+def encode_sharded(
+    state: Any, root: str = "state"
+) -> tuple[dict[str, Any], dict[str, Leaf], dict[str, Held]]:
+    """As `encode`; last the sharded tensors by name, which the document does not describe yet.
+
+    The names are the same on all ranks whose states have the same keys: memory that sharded tensors have in
+    common, which may be so on some ranks only, changes nothing.
+    """
     encoder = _Encoder(root)
     tree = encoder.encode(state, ())
     # Many tensors have one spec.
     entries = {id(leaf.spec): leaf.spec for leaf in encoder.leaves.values()}
     described = {number: spec._asdict() for number, spec in entries.items()}
     tensors = {name: described[id(leaf.spec)] for name, leaf in encoder.leaves.items()}
-    return {"tree": tree, "tensors": tensors}, encoder.leaves
+    return {"tree": tree, "tensors": tensors}, encoder.leaves, encoder.sharded
 
 
 def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
@@ -106,6 +124,7 @@ _DICTS = frozenset({dict, OrderedDict, defaultdict})
 class _Encoder:
     def __init__(self, root: str) -> None:
         self.leaves: dict[str, Leaf] = {}
+        self.sharded: dict[str, Held] = {}
         self._root = root
         self._names: dict[object, str] = {}
 
@@ -130,7 +149,7 @@ class _Encoder:
             return {"$bytes": base64.b64encode(value).decode()}
         number = _number(value)
         if type(number) is kind:
-            raise self._error(path, f"a {kind.__module__}.{kind.__qualname__}")
+            return {"$tensor": self._sharded(value, path, f"a {kind.__module__}.{kind.__qualname__}")}
         return self.encode(number, path)
 
     def _items(self, values: list[Any] | tuple[Any, ...], path: Path) -> list[Any]:
@@ -149,7 +168,7 @@ class _Encoder:
         try:
             spec = framework.spec(value)
         except Unsupported as error:
-            raise self._error(path, str(error)) from error
+            return self._sharded(value, path, str(error))
         address = framework.address(value)
         name = self._free_name("/".join(map(str, path)) or self._root)
         identity = framework.identity(value) if address is None else address or None
@@ -162,9 +181,21 @@ class _Encoder:
         self.leaves[name] = Leaf(spec, framework, value, address)
         return name
 
+    def _sharded(self, value: Any, path: Path, what: str) -> str:
+        """Anything but a sharded tensor is refused as ``what`` it is."""
+        try:
+            tensor = held_shards(value)
+        except Unsupported as error:
+            raise self._error(path, str(error)) from error
+        if tensor is None:
+            raise self._error(path, what)
+        name = self._free_name("/".join(map(str, path)) or self._root)
+        self.sharded[name] = tensor
+        return name
+
     def _free_name(self, wanted: str) -> str:
         name, count = wanted, 1
-        while name in self.leaves or name == METADATA:
+        while name in self.leaves or name in self.sharded or name == METADATA:
             count += 1
             name = f"{wanted}#{count}"
         return name

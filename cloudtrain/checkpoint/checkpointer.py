@@ -10,9 +10,10 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 from cloudtrain import environment
 from cloudtrain._version import __version__
@@ -23,9 +24,13 @@ from cloudtrain.checkpoint._errors import Damaged
 from cloudtrain.checkpoint._keep import Best, BestArgument, Keep
 from cloudtrain.checkpoint._objects import Grouping
 from cloudtrain.checkpoint._place import Place, Save
+from cloudtrain.checkpoint._ranks import Ranks
 from cloudtrain.checkpoint._schedule import Every, schedule
-from cloudtrain.checkpoint._snapshot import Buffer, Snapshot
+from cloudtrain.checkpoint._shards import NO_SHARDS, RankShards, own_shards
+from cloudtrain.checkpoint._snapshot import Buffer
+from cloudtrain.checkpoint._together import Prepare, Together
 from cloudtrain.checkpoint.layout import MAX_STEP
+from cloudtrain.environment.leaving import leave_when
 from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
 from cloudtrain.storage import open_store
@@ -74,6 +79,9 @@ class Checkpointer:
             saves nothing, and ``"queue"`` copies the state, for which it needs the memory a second time, and
             lets it wait, in the place of one that waits already.
         asynchronous: False makes `save` return when the checkpoint is durable.
+        sharded: the state is itself spread over the ranks, as DTensors are: every rank saves its shards, and
+            all call `save`, `maybe_save` and `restore` at the same steps. It needs the default process group
+            of torch.distributed.
     """
 
     def __init__(
@@ -86,11 +94,17 @@ class Checkpointer:
         local: str | os.PathLike[str] | None = None,
         when_busy: str = "wait",
         asynchronous: bool = True,
+        sharded: bool = False,
     ) -> None:
         if keep is not None and keep < 1:
             raise CheckpointError(f"keep={keep} would keep no checkpoint", hint="Give at least 1.")
         if when_busy not in BUSY:
             raise CheckpointError(f"when_busy={when_busy!r} is unknown", hint=f"Known: {', '.join(BUSY)}.")
+        if sharded and (local is not None or when_busy != "wait"):
+            raise CheckpointError(
+                f"sharded=True cannot be together with {'local' if local else f'when_busy={when_busy!r}'}",
+                hint="All ranks save to one place that they share, and at the same steps.",
+            )
         self._best = Best.of(best)
         self._schedule = schedule(every)
         uris = [uri or environment.checkpoint_uri() or DEFAULT_FOLDER]
@@ -100,6 +114,8 @@ class Checkpointer:
         self._places = [Place(open_store(_full_uri(place)), kept) for place in uris]
         self._when_busy = when_busy
         self._asynchronous = asynchronous
+        self._sharded = sharded
+        self._team: Together | None = None
         self._background: Background[_Task] = Background(self._commit)
         self._grouping = Grouping()
         self._buffers: list[Buffer] = []
@@ -132,20 +148,24 @@ class Checkpointer:
     def save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
         """Save ``state`` as ``step``: copy it, and commit the copy beside the training.
 
-        Call it on every rank: rank 0 writes, on the others it returns at once.
+        Call it on every rank: rank 0 writes, on the others it returns at once. With ``sharded`` every rank
+        writes its shards, and rank 0 all else.
 
         Args:
             state: a tree of dicts, lists and tuples of torch tensors, NumPy arrays, numbers, strings, bytes,
-                booleans and None. A tensor is saved without its device and its gradient.
+                booleans and None. A tensor is saved without its device and its gradient. With ``sharded``
+                also DTensors, ShardedTensors and `Shard`, under the same keys on every rank.
             metrics: numbers that belong to this step, such as the validation loss.
 
         Returns:
             Whether the state was taken. It was not on another rank, for a step that this object has saved or
-            restored, and where ``when_busy`` is "skip" and the save before goes on.
+            restored, and where ``when_busy`` is "skip" and the save before goes on. With ``sharded`` it is
+            always taken, and left out later on all ranks alike.
 
         Raises:
             CheckpointError: the state holds something else; or the save before this one failed, by an error
-                of the storage, or because the URI held this or a later step already.
+                of the storage, or because the URI held this or a later step already. With ``sharded`` what
+                fails on one rank is raised on all.
         """
         return self._save(step, state, metrics, self._when_busy)
 
@@ -160,6 +180,8 @@ class Checkpointer:
         """
         beat()
         step = _checked_step(step)
+        if self._sharded:
+            return self._maybe_save_together(step, state, metrics)
         stopping = environment.preemption() is not None and not self._heeded
         if environment.rank() != 0 or not (stopping or self._schedule.is_due(step)):
             return False
@@ -172,12 +194,14 @@ class Checkpointer:
         """The checkpoint of ``step``, verified; new tensors are in the host's memory.
 
         Every rank may call it: each reads for itself. For a large state let rank 0 restore, and broadcast.
+        With ``sharded`` every rank must call it, and all get the same step.
         A latest or best checkpoint that is damaged is reported by a warning, and the one before is taken.
 
         Args:
             step: a step, ``"latest"``, or ``"best"`` as the Checkpointer's ``best`` says.
             into: a state like the one that was saved. Its tensors are filled, on any device, and stand in the
                 state that is returned; what it lacks is made anew. After an error they may hold anything.
+                Of a sharded tensor only this rank's shards are read, whichever ranks have saved it.
 
         Returns:
             None where there is no checkpoint yet, and the latest or best is asked for.
@@ -189,18 +213,7 @@ class Checkpointer:
         """
         beat()
         self._wait()
-        places = {place: place.steps() for place in self._places}
-        steps = sorted({step for committed in places.values() for step in committed})
-        if isinstance(step, str):
-            candidates = self._ranked(step, places, steps)
-        else:
-            candidates = [_checked_step(step)]
-            if candidates[0] not in steps:
-                known = ", ".join(map(str, steps)) or "none"
-                raise CheckpointError(f"{self.uri} has no checkpoint of step {step}", hint=f"Steps: {known}.")
-        sources = [
-            (place, candidate) for candidate in candidates for place in places if candidate in places[place]
-        ]
+        sources = self._sources(step)
         with Crew("cloudtrain-restore") as crew:
             for number, (place, candidate) in enumerate(sources, 1):
                 try:
@@ -210,9 +223,10 @@ class Checkpointer:
                         raise
                     message = f"{error.message}; going back to the one before it"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
-        if steps:
+        if sources:
+            steps = ", ".join(map(str, sorted({candidate for _, candidate in sources})))
             raise CheckpointError(
-                f"every checkpoint in {self.uri} is damaged: steps {', '.join(map(str, steps))}",
+                f"every checkpoint in {self.uri} is damaged: steps {steps}",
                 hint="To start again from nothing, give another uri.",
             )
         return None
@@ -226,16 +240,25 @@ class Checkpointer:
         """As `wait`; gives the memory back. There are no saves after it."""
         self._closed = True
         self._wait()
+        if self._sharded and not self._heeded:
+            leave_when(None)
         self._buffers.clear()
         self._raise_error()
 
     def _save(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         beat()
         step = _checked_step(step)
-        if environment.rank() != 0:
+        if not self._sharded and environment.rank() != 0:
             return False
         self._check_usable()
         self._raise_error()
+        submit = self._save_together if self._sharded else self._save_alone
+        saved = submit(step, state, metrics, when_busy)
+        if saved and not self._asynchronous:
+            self.wait()
+        return saved
+
+    def _save_alone(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         document, leaves = _tree.encode(state)
         about = _about(metrics or {})
         if self._background.busy and when_busy != "queue":
@@ -247,19 +270,70 @@ class Checkpointer:
         waiting = self._background.take_back()
         if waiting is not None:
             self._buffers.append(waiting.buffer)
-        buffer = self._buffers.pop() if self._buffers else Buffer()
-        self._background.submit(_Task(step, document, about, buffer.snapshot(leaves), buffer))
-        self._schedule.saved(step)
-        if not self._asynchronous:
-            self.wait()
+        self._submit(step, document, leaves, about)
         return True
+
+    def _save_together(
+        self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str
+    ) -> bool:
+        """On all ranks, which do alike: ``when_busy`` is "wait"."""
+        team = self._together()
+        self.wait()
+        try:
+            document, leaves, sharded = _tree.encode_sharded(state)
+            shards, own = own_shards(sharded, leaves)
+            if team.ranks.rank == 0:
+                own = {**leaves, **own}
+            self._submit(step, document, own, _about(metrics or {}), shards)
+        except Exception as error:  # the others must not wait for this rank's part
+            self._background.submit(_Task(step, partial(_raise, error), Buffer()))
+            raise
+        return True
+
+    def _submit(
+        self,
+        step: int,
+        document: Mapping[str, Any],
+        leaves: Mapping[str, _tree.Leaf],
+        about: Mapping[str, Any],
+        shards: RankShards = NO_SHARDS,
+    ) -> None:
+        buffer = self._buffers.pop() if self._buffers else Buffer()
+        snapshot = buffer.snapshot(leaves)
+
+        def prepare() -> tuple[Save, RankShards]:
+            snapshot.wait()
+            return Save(step, document, self._grouping.files(snapshot), about), shards
+
+        self._background.submit(_Task(step, prepare, buffer))
+        self._schedule.saved(step)
+
+    def _maybe_save_together(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:
+        """Ranks hear of the job's end, and find a time come, at different steps: they save at the step after."""
+        ranks = self._together().ranks
+        leave_when(lambda: self._heeded)
+        due = self._schedule.is_due(step)
+        time_has_come, stopping = ranks.verdict((False, False))
+        if self._schedule.by_time:
+            due = time_has_come
+        stopping &= not self._heeded
+        try:
+            if due or stopping:
+                self._save(step, state() if callable(state) else state, metrics, "wait")
+                self._heeded |= stopping
+        finally:
+            is_time = self._schedule.by_time and self._schedule.is_due(step)
+            ranks.vote((is_time, environment.preemption() is not None))
+        return due or stopping
 
     def _commit(self, task: _Task, crew: Crew) -> None:
         try:
-            task.snapshot.wait()
-            save = Save(task.step, task.document, self._grouping.files(task.snapshot), task.about)
-            for place in self._places:
-                place.commit(save, crew)
+            if self._team is not None:
+                self._team.commit(task.step, task.prepare, crew)
+            else:
+                save, _ = task.prepare()
+                for place in self._places:
+                    place.commit(save, crew)
         except BaseException as error:
             reason, hint = (
                 (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
@@ -271,8 +345,36 @@ class Checkpointer:
             self._buffers.append(task.buffer)
             beat()
 
+    def _together(self) -> Together:
+        """The ranks of a sharded checkpoint, which meet at the first call."""
+        if self._team is None:
+            self._team = Together(self._places[0], Ranks())
+        return self._team
+
+    def _sources(self, wanted: int | str) -> list[tuple[Place, int]]:
+        """Where the wanted checkpoint may be had, in the order in which they are tried."""
+        if not self._sharded:
+            return self._own_sources(wanted)
+        steps = self._together().ask_first(lambda: [step for _, step in self._own_sources(wanted)])
+        return [(self._places[0], step) for step in steps]
+
+    def _own_sources(self, wanted: int | str) -> list[tuple[Place, int]]:
+        places = {place: place.steps() for place in self._places}
+        steps = sorted({step for committed in places.values() for step in committed})
+        if isinstance(wanted, str):
+            candidates = self._ranked(wanted, places, steps)
+        else:
+            candidates = [_checked_step(wanted)]
+            if candidates[0] not in steps:
+                known = ", ".join(map(str, steps)) or "none"
+                raise CheckpointError(
+                    f"{self.uri} has no checkpoint of step {wanted}", hint=f"Steps: {known}."
+                )
+        return [(place, step) for step in candidates for place in places if step in places[place]]
+
     def _load(self, place: Place, step: int, into: Any, crew: Crew) -> Checkpoint:
-        state = place.load(step, into, crew)
+        load = self._team.load if self._team is not None else place.load
+        state = load(step, into, crew)
         for other in self._places:
             other.adopt(step)
         self._grouping.adopt(place.manifest(step))
@@ -323,9 +425,7 @@ class _Task:
     """A save that is to be committed."""
 
     step: int
-    document: Mapping[str, Any]
-    about: Mapping[str, Any]
-    snapshot: Snapshot
+    prepare: Prepare
     buffer: Buffer
     """Holds the snapshot; free for the next one afterwards."""
 
@@ -345,6 +445,10 @@ def _about(metrics: Mapping[str, Any]) -> dict[str, Any]:
             **_framework.versions(),
         },
     }
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _full_uri(uri: str | os.PathLike[str]) -> str:

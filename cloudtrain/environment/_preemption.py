@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from cloudtrain.contract import PREEMPTED, SPOT_VARIABLE, Notice, Settings
-from cloudtrain.environment._job import rank
+from cloudtrain.environment.leaving import may_leave
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -44,12 +44,13 @@ def exit_if_preempted() -> None:
 
     The exit status makes the job ``Interrupted``, not failed. Other ranks go on until rank 0 has left, which
     ends them: ranks hear of a notice at different steps, and one that left first would fail a collective
-    that rank 0 still needs.
+    that rank 0 still needs. Where the ranks save together, they leave together, after the step for which
+    ``Checkpointer(sharded=True).maybe_save`` has saved on all of them.
 
     Raises:
         SystemExit: the interpreter ends as usual, and checkpoints on their way are committed.
     """
-    if preemption() is not None and rank() == 0:
+    if may_leave(preemption() is not None):
         sys.exit(PREEMPTED)
 
 

@@ -1,0 +1,77 @@
+"""Programs run as real ranks: processes on this machine that meet on the loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.contract import RankSlot
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One rank that runs, or has run."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+
+    @property
+    def text(self) -> str:
+        """What it has printed so far."""
+        return self.output.read_text(errors="replace")
+
+    def wait_for(self, what: str, timeout: float = 60) -> None:
+        """Until it has printed ``what``."""
+        deadline = time.monotonic() + timeout
+        while what not in self.text:
+            assert self.process.poll() is None, f"it ended without {what!r}:\n{self.text}"
+            assert time.monotonic() < deadline, f"no {what!r} within {timeout} s:\n{self.text}"
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def started(program: str, size: int, *arguments: str) -> Iterator[list[Rank]]:
+    """A program of `PROGRAMS` as ``size`` ranks; those that still run in the end are killed."""
+    with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+        probe.close()
+        ranks = []
+        try:
+            for number, slot in enumerate(RankSlot.on_host(0, 1, size)):
+                path = Path(folder, str(number))
+                with open(path, "w") as output:
+                    process = subprocess.Popen(
+                        [sys.executable, str(PROGRAMS / program), *arguments],
+                        env={**os.environ, "OMP_NUM_THREADS": "1", **slot.environment("127.0.0.1", port)},
+                        stdout=output,
+                        stderr=subprocess.STDOUT,
+                    )
+                ranks.append(Rank(process, path))
+            yield ranks
+        finally:
+            for rank in ranks:
+                rank.process.kill()
+                rank.process.wait()
+
+
+def run(program: str, size: int, *arguments: str, timeout: float = 120) -> list[str]:
+    """Run it to its end; what each rank has printed. All must succeed."""
+    with started(program, size, *arguments) as ranks:
+        deadline = time.monotonic() + timeout
+        for rank in ranks:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                rank.process.wait(max(deadline - time.monotonic(), 0.1))
+        told = "\n".join(f"-- rank {number}:\n{rank.text}" for number, rank in enumerate(ranks))
+        assert [rank.process.poll() for rank in ranks] == [0] * size, told
+        return [rank.text for rank in ranks]
