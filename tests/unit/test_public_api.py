@@ -77,7 +77,8 @@ PUBLIC = {
         GitState SourceArchive check_entry_point pack
     """,
     "cloudtrain.platforms": """
-        Account Events JobDescription Platform Preemption Request get_platform platform_names
+        Account Change Check Events Finding JobDescription Outcome Platform Preemption Preflight
+        Request Requests changes get_platform job_checks platform_names run_checks
     """,
     "cloudtrain.platforms.local": """
         LocalPlatform

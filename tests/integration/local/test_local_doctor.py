@@ -1,0 +1,122 @@
+"""What the doctor finds on this machine."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.platforms import Finding, Outcome, Request, get_platform, job_checks, run_checks
+from cloudtrain.platforms.local.doctor import check_bucket, check_imports, check_python, check_torch
+from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import open_store
+from cloudtrain.submission import prepare
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "train.py"
+    path.write_text("import json\n")
+    return path
+
+
+def find(script: Path, **fields: object) -> dict[str, Finding]:
+    submission = prepare({"entry_point": str(script), **fields})
+    archive = submission.archive.path if submission.archive else None
+    return dict(run_checks(job_checks(submission.platform, submission.job, submission.request, archive)))
+
+
+def interpreter(folder: Path, script: str) -> str:
+    """A program that stands where a Python is expected."""
+    path = folder / "python-else"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_this_python_is_well() -> None:
+    found = check_python(sys.executable)
+    assert found.outcome == Outcome.OK
+    assert "Python 3." in found.what
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ("exit 3", "does not run"),
+        ("echo no JSON", "does not run"),
+        ("echo '[[3, 8, 1], [], null]'", "Python 3.8.1"),
+        ("""echo '[[3, 12, 1], ["cloudtrain"], null]'""", "no cloudtrain"),
+    ],
+)
+def test_a_python_that_will_not_do(tmp_path: Path, answers: str, words: str) -> None:
+    found = check_python(interpreter(tmp_path, answers))
+    assert found.outcome == Outcome.FAILED
+    assert words in found.what and found.hint
+
+
+def test_the_interpreter_of_the_job_is_asked(script: Path, tmp_path: Path) -> None:
+    python = interpreter(tmp_path, f'exec {sys.executable} -I -S "$@"')
+    found = find(script, platform_options={"python": python})
+    assert found["python"].what == f"{python} has no cloudtrain"
+
+
+def test_torch_is_looked_for_where_it_is_imported(script: Path, tmp_path: Path) -> None:
+    assert "torch" not in find(script)
+    script.write_text("import torch\n")
+    assert find(script)["torch"].outcome == Outcome.OK
+    without = check_torch(interpreter(tmp_path, "echo '[[3, 12, 1], [], null]'"))
+    assert without.outcome == Outcome.WARNING
+
+
+def test_imports() -> None:
+    assert check_imports(sys.executable, ["msgspec"]).outcome == Outcome.OK
+    found = check_imports(sys.executable, ["msgspec", "no_such_module"])
+    assert found.outcome == Outcome.WARNING
+    assert found.what.endswith(" has no_such_module")
+
+
+def test_mpirun_is_looked_for_where_it_is_needed(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "mpirun" not in find(script)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find(script, distribution={"mpi": {}})["mpirun"].outcome == Outcome.FAILED
+    mpirun = tmp_path / "mpirun"
+    mpirun.touch(mode=0o755)
+    assert find(script, distribution={"mpi": {}})["mpirun"] == Finding(Outcome.OK, str(mpirun))
+
+
+def test_inputs_and_buckets(script: Path, s3: str) -> None:
+    open_store(f"s3://{s3}/train").write("part-0", b"1")
+    found = find(
+        script,
+        inputs={"train": f"s3://{s3}/train", "test": f"s3://{s3}/test"},
+        output_path=f"s3://{s3}/out",
+        checkpoint_s3_uri="s3://no-such-bucket-here/run",
+    )
+    outcomes = {name: finding.outcome for name, finding in found.items()}
+    assert outcomes["input train"] == outcomes[f"bucket {s3}"] == Outcome.OK
+    assert outcomes["input test"] == outcomes["bucket no-such-bucket-here"] == Outcome.FAILED
+
+
+def test_a_bucket_is_asked_about_without_a_trace(s3: str) -> None:
+    assert check_bucket(f"s3://{s3}/out").outcome == Outcome.OK
+    assert list(open_store(f"s3://{s3}").list()) == []
+
+
+def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", "/proc/cloudtrain")
+    checks = job_checks(get_platform("local"), TrainingJob(), None, None)
+    found = dict(run_checks({"disk": checks["disk"]}))["disk"]
+    assert found.outcome == Outcome.FAILED
+    assert "CLOUDTRAIN_HOME" in found.hint
+
+
+def test_a_platform_without_the_ability_has_the_checks_of_the_source(tmp_path: Path) -> None:
+    from cloudtrain.testing import FakePlatform
+
+    checks = job_checks(FakePlatform(), TrainingJob(), Request("fake", "job", {}), None)
+    assert list(checks) == ["request"]
