@@ -62,11 +62,12 @@ def phases(answer: Mapping[str, Any]) -> dict[str, float]:
     return took
 
 
-def seconds(moment: datetime | None) -> float | None:
-    """Seconds since the epoch."""
-    return None if moment is None else moment.timestamp()
+def host_count(resources: Mapping[str, Any]) -> int:
+    """Of a ResourceConfig, whether it has groups or not."""
+    groups = resources.get("InstanceGroups") or [resources]
+    return sum(int(group.get("InstanceCount", 0)) for group in groups)
 
 
 def first_time(moments: Iterable[datetime | None]) -> float | None:
-    """The first of ``moments`` that is known."""
+    """The first of ``moments`` that is known, in seconds since the epoch."""
     return next((moment.timestamp() for moment in moments if moment is not None), None)

@@ -8,7 +8,14 @@ from typing import Any
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
-from cloudtrain.platforms.sagemaker._statuses import REASONS, first_time, job_status, phases, restarts
+from cloudtrain.platforms.sagemaker._statuses import (
+    REASONS,
+    first_time,
+    host_count,
+    job_status,
+    phases,
+    restarts,
+)
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors, job_errors
 from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason
@@ -120,7 +127,8 @@ def _details(answer: Mapping[str, Any]) -> dict[str, str]:
     if training is not None:
         found["training"] = f"{training:,} s"
     if billable is not None:
-        found["billable"] = f"{billable:,} s"
+        on_each = " on each instance" if host_count(resources) > 1 else ""
+        found["billable"] = f"{billable:,} s{on_each}"
     if answer.get("EnableManagedSpotTraining") and training and billable is not None:
         found["spot saving"] = f"{100 * (1 - billable / training):.0f} %"
     pool = answer.get("WarmPoolStatus")

@@ -137,7 +137,7 @@ def from_botocore(error: BotoCoreError, subject: str) -> CloudtrainError:
         hint = "Set AWS_DEFAULT_REGION to a region of AWS, such as us-east-1."
     elif isinstance(error, exceptions.EndpointConnectionError):
         hint = "Is the region's name right (AWS_DEFAULT_REGION), and does the network reach AWS (AWS_ENDPOINT_URL)?"
-    elif isinstance(error, exceptions.HTTPClientError):
+    elif isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError)):
         hint = "Check the network, its proxy, and AWS_ENDPOINT_URL."
     else:
         hint = ""

@@ -31,7 +31,7 @@ _TOOLKIT = re.compile(
 """What the SageMaker training toolkit (5.1, ``errors.py``) writes of a script that failed."""
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?:: (?P<message>.*))?")
 _RANK = re.compile(r"\[rank (?P<rank>\d+)\] ")
-_MPI_RANK = re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\](?:<std\w+>:?)? ?")
+_MPI_RANK = re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\](?:<std\w+>:?| )?")
 """What mpirun puts before each line under the toolkit: ``[1,mpirank:3,algo-2]<stderr>:``."""
 
 
@@ -149,7 +149,7 @@ def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
 def _named_exception(lines: Sequence[str]) -> RankRecord | None:
     """Of lines without a traceback: the last one that names an exception."""
     for line in reversed(lines):
-        match = _EXCEPTION.fullmatch(line.strip())
+        match = _EXCEPTION.fullmatch(line.strip(" :"))
         if match:
             kind = match["type"].rpartition(".")[2]
             return RankRecord(pid=0, rank=0, exception_type=kind, message=match["message"] or "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cloudtrain.platforms.sagemaker._statuses import first_time, job_status, restarts
+from cloudtrain.platforms.sagemaker._statuses import first_time, host_count, job_status, restarts
 from cloudtrain.platforms.sagemaker._streams import GROUP, MOST_EVENTS, Event, LogStream, Page, find_streams
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.describe import describe_training_job
@@ -186,10 +186,7 @@ def _next_pause(pause: float, pace: Pace, *, is_busy: bool, is_throttled: bool) 
 
 def _expected(answer: Mapping[str, Any]) -> int:
     """How many streams a job has that prints on all hosts, at each of its starts."""
-    resources = answer["ResourceConfig"]
-    groups = resources.get("InstanceGroups") or [resources]
-    hosts: int = sum(group["InstanceCount"] for group in groups)
-    return hosts * (1 + restarts(answer))
+    return host_count(answer["ResourceConfig"]) * (1 + restarts(answer))
 
 
 def _ended_long_ago(answer: Mapping[str, Any]) -> bool:

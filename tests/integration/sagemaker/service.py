@@ -146,6 +146,9 @@ class SageMakerService:
             start = int(token.rstrip("e").partition("/")[2])
         if self.empty_pages and not (token or "").endswith("e"):
             return {"events": [], "nextForwardToken": f"f/{start}e", "nextBackwardToken": f"b/{start}"}
+        since = given.get("startTime", 0)
+        while start < len(stream.events) and stream.events[start][0] < since:
+            start += 1
         events = stream.events[start : start + size]
         end = start + len(events)
         # at the end the token is the one that was given
