@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
+from contract_platforms import PLATFORMS, Seen
 
-from cloudtrain import Estimator
-
-PLATFORMS = ["local"]
+from cloudtrain.testing import S3Server
 
 # design: every name that a script may rely on, on every platform
 VARIABLES = [
@@ -101,41 +99,35 @@ with open(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "seen-" + os.environ["R
 
 @pytest.fixture(scope="module", params=PLATFORMS)
 def seen(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> dict[int, dict[str, Any]]:
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server
+) -> Seen:
     """What each rank of a job of two hosts with two ranks each saw."""
     folder = tmp_path_factory.mktemp("conformance")
+    for name, text in {
+        "src/train.py": SCRIPT,
+        "src/helper.py": "",
+        "data/a.txt": "a",
+        "data/b.txt": "b",
+    }.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    arguments = {
+        "source_dir": str(folder / "src"),
+        "instance_count": 2,
+        "hyperparameters": {"lr": 0.1, "name": "a b", "version": "1.10"},
+        "disable_output_compression": True,
+    }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLOUDTRAIN_HOME", str(folder / "home"))
-        for name, text in {
-            "src/train.py": SCRIPT,
-            "src/helper.py": "",
-            "data/a.txt": "a",
-            "data/b.txt": "b",
-        }.items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            (folder / name).write_text(text)
-        job = Estimator(
-            "train.py",
-            source_dir=str(folder / "src"),
-            platform=request.param,
-            instance_count=2,
-            distribution={"processes": {"processes_per_host": 2}},
-            hyperparameters={"lr": 0.1, "name": "a b", "version": "1.10"},
-            output_path=(folder / "out").as_uri(),
-            disable_output_compression=True,
-        ).fit({"train": (folder / "data").as_uri()}, job_name="conforms", logs=False)
-        assert job.failure is None
-        found = sorted((folder / "out").rglob("seen-*.json"))
-    return {int(path.stem[5:]): json.loads(path.read_text()) for path in found}
+        return PLATFORMS[request.param](folder, arguments, s3_server)
 
 
-def test_every_rank_was_there(seen: dict[int, dict[str, Any]]) -> None:
+def test_every_rank_was_there(seen: Seen) -> None:
     assert sorted(seen) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_the_environment(seen: dict[int, dict[str, Any]], rank: int) -> None:
+def test_the_environment(seen: Seen, rank: int) -> None:
     environ, base = seen[rank]["environ"], seen[rank]["base"]
     assert [name for name in VARIABLES if name not in environ] == []
     host = f"algo-{rank // 2 + 1}"
@@ -167,7 +159,7 @@ def test_the_environment(seen: dict[int, dict[str, Any]], rank: int) -> None:
     assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 0.1)
 
 
-def test_all_ranks_meet_at_one_address(seen: dict[int, dict[str, Any]]) -> None:
+def test_all_ranks_meet_at_one_address(seen: Seen) -> None:
     addresses = {(rank["environ"]["MASTER_ADDR"], rank["environ"]["MASTER_PORT"]) for rank in seen.values()}
     assert len(addresses) == 1
     [(host, port)] = addresses
@@ -175,7 +167,7 @@ def test_all_ranks_meet_at_one_address(seen: dict[int, dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_files_and_command_line(seen: dict[int, dict[str, Any]], rank: int) -> None:
+def test_files_and_command_line(seen: Seen, rank: int) -> None:
     assert seen[rank]["argv"] == ["train.py", "--lr", "0.1", "--name", "a b", "--version", "1.10"]
     assert seen[rank]["cwd"] == f"{seen[rank]['base']}/code"
     assert {"checkpoints", "code", "input", "model", "output"} <= set(seen[rank]["folders"])
@@ -183,7 +175,7 @@ def test_files_and_command_line(seen: dict[int, dict[str, Any]], rank: int) -> N
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_the_documents(seen: dict[int, dict[str, Any]], rank: int) -> None:
+def test_the_documents(seen: Seen, rank: int) -> None:
     documents = seen[rank]["documents"]
     hyperparameters = documents["hyperparameters.json"]
     assert all(isinstance(value, str) for value in hyperparameters.values())
@@ -191,17 +183,15 @@ def test_the_documents(seen: dict[int, dict[str, Any]], rank: int) -> None:
     assert hyperparameters["sagemaker_program"] == '"train.py"'
     resources = documents["resourceconfig.json"]
     assert (resources["current_host"], resources["hosts"]) == (f"algo-{rank // 2 + 1}", ["algo-1", "algo-2"])
-    assert documents["inputdataconfig.json"] == {
-        "train": {
-            "TrainingInputMode": "File",
-            "S3DistributionType": "FullyReplicated",
-            "RecordWrapperType": "None",
-        }
+    assert documents["inputdataconfig.json"]["train"] == {
+        "TrainingInputMode": "File",
+        "S3DistributionType": "FullyReplicated",
+        "RecordWrapperType": "None",
     }
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_the_python_api_says_the_same(seen: dict[int, dict[str, Any]], rank: int) -> None:
+def test_the_python_api_says_the_same(seen: Seen, rank: int) -> None:
     api, base = seen[rank]["api"], seen[rank]["base"]
     assert api.pop("checkpoint_uri")
     assert api == {

@@ -38,6 +38,7 @@ class Played:
         return self.estimator_of(source, **arguments)
 
     def estimator_of(self, source: Path, **arguments: Any) -> Estimator:
+        """An estimator of the folder ``source``, whose entry point is ``train.py``."""
         fixed = {
             "image_uri": IMAGE,
             "role": ROLE,
@@ -45,8 +46,9 @@ class Played:
             "output_path": f"s3://{self.bucket}/out",
             "code_location": f"s3://{self.bucket}/code",
             "platform": "sagemaker",
+            "source_dir": str(source),
         }
-        return Estimator("train.py", source_dir=str(source), **{**fixed, **arguments})
+        return Estimator("train.py", **{**fixed, **arguments})
 
     def states(self, job_name: str) -> list[str]:
         """The secondary states that the job has been in."""
