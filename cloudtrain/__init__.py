@@ -14,21 +14,41 @@ if TYPE_CHECKING:
     from cloudtrain.contract import FailureClass, FailureReport, JobStatus
     from cloudtrain.errors import CloudtrainError, InvalidJob, TrainingFailed
     from cloudtrain.estimator import Estimator
+    from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, TensorFlow
     from cloudtrain.job import Job
-    from cloudtrain.spec import InstanceGroup, ShuffleConfig, TrainingInput, TrainingJob
+    from cloudtrain.spec import (
+        CollectionConfig,
+        DebuggerHookConfig,
+        FileSystemInput,
+        InstanceGroup,
+        ProfilerConfig,
+        ShuffleConfig,
+        TensorBoardOutputConfig,
+        TrainingInput,
+        TrainingJob,
+    )
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "CloudtrainError": "cloudtrain.errors",
+        "CollectionConfig": "cloudtrain.spec",
+        "DebuggerHookConfig": "cloudtrain.spec",
         "Estimator": "cloudtrain.estimator",
         "FailureClass": "cloudtrain.contract",
         "FailureReport": "cloudtrain.contract",
+        "FileSystemInput": "cloudtrain.spec",
+        "HuggingFace": "cloudtrain.frameworks",
         "InstanceGroup": "cloudtrain.spec",
         "InvalidJob": "cloudtrain.errors",
         "Job": "cloudtrain.job",
         "JobStatus": "cloudtrain.contract",
+        "MXNet": "cloudtrain.frameworks",
+        "ProfilerConfig": "cloudtrain.spec",
+        "PyTorch": "cloudtrain.frameworks",
         "ShuffleConfig": "cloudtrain.spec",
+        "TensorBoardOutputConfig": "cloudtrain.spec",
+        "TensorFlow": "cloudtrain.frameworks",
         "TrainingFailed": "cloudtrain.errors",
         "TrainingInput": "cloudtrain.spec",
         "TrainingJob": "cloudtrain.spec",
@@ -37,14 +57,23 @@ __getattr__, __dir__ = lazy(
 
 __all__ = [
     "CloudtrainError",
+    "CollectionConfig",
+    "DebuggerHookConfig",
     "Estimator",
     "FailureClass",
     "FailureReport",
+    "FileSystemInput",
+    "HuggingFace",
     "InstanceGroup",
     "InvalidJob",
     "Job",
     "JobStatus",
+    "MXNet",
+    "ProfilerConfig",
+    "PyTorch",
     "ShuffleConfig",
+    "TensorBoardOutputConfig",
+    "TensorFlow",
     "TrainingFailed",
     "TrainingInput",
     "TrainingJob",

@@ -1,7 +1,7 @@
 """The user's defaults: a YAML file of Estimator arguments.
 
 ``$CLOUDTRAIN_CONFIG``, else ``$XDG_CONFIG_HOME/cloudtrain/config.yaml``, else ``~/.config/cloudtrain/config.yaml``.
-An empty variable counts as unset.
+``$CLOUDTRAIN_RUNTIME`` goes before the file's ``runtime``. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec import FIELDS, read_job_file
+from cloudtrain.spec import FIELDS, RUNTIMES, read_job_file
 
 NOT_DEFAULTS = ("source", "job_name", "inputs")
 """Fields that belong to one job only."""
@@ -26,16 +26,22 @@ def config_path() -> Path:
 
 
 def read_config() -> dict[str, Any]:
-    """The defaults; none where there is no file.
+    """The defaults; none where there is no file and no variable.
 
     Raises:
-        InvalidJob: the file is no YAML, or has a key that is no argument of an Estimator.
+        InvalidJob: the file is no YAML, or has a key that is no argument of an Estimator; or the variable names no
+            runtime.
     """
     path = config_path()
-    if not path.exists() and not os.environ.get("CLOUDTRAIN_CONFIG"):
-        return {}
-    config = read_job_file(path)
+    config = read_job_file(path) if path.exists() or os.environ.get("CLOUDTRAIN_CONFIG") else {}
     for key in config:
         if key not in FIELDS or key in NOT_DEFAULTS:
             raise InvalidJob(f"{path}: {key!r} cannot have a default", hint=nearest(key, FIELDS))
-    return config
+    runtime = os.environ.get("CLOUDTRAIN_RUNTIME")
+    if not runtime:
+        return config
+    if runtime not in RUNTIMES:
+        raise InvalidJob(
+            f"CLOUDTRAIN_RUNTIME: there is no runtime {runtime!r}", hint=nearest(runtime, RUNTIMES)
+        )
+    return {**config, "runtime": runtime}

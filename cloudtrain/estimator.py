@@ -6,13 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
+import msgspec
+
+from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.job import Job
 from cloudtrain.platforms import Platform
-from cloudtrain.spec import FIELDS, TrainingInput
+from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.submission import Submission, prepare
 
-Inputs = Union[str, TrainingInput, Mapping[str, Union[str, TrainingInput, Mapping[str, Any]]]]
+Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
+Inputs = Union[str, TrainingInput, FileSystemInput, Mapping[str, Channel]]
 
 DEFAULT_CHANNEL = "training"
 """The channel of inputs that name none, as in the SageMaker SDK."""
@@ -22,19 +26,26 @@ class Estimator:
     """A training job that can be started, again and again.
 
     The argument names are those of the SageMaker Python SDK, version 2; what is not given has that SDK's
-    default, or the one in the user's config file.
+    default, or the one in the user's config file. One positional argument is the script, or an image of ECR; several
+    are those of that SDK's ``Estimator``: image, role, instance count, instance type, and so on.
 
     Args:
         entry_point: the script to run: a path in ``source_dir``, or a file on its own.
-        source_dir: the folder that is packed and sent along.
+        source_dir: the folder that is packed and sent along; or an archive of it in S3.
         dependencies: more files and folders, put beside the script.
         hyperparameters: become the script's command line: ``{"lr": 0.1}`` is ``--lr 0.1``.
         environment: variables for the script. Names that look like secrets are never shown or stored.
         distribution: how ranks are started: ``{"torch_distributed": {"enabled": True}}``,
             ``{"processes": {"processes_per_host": 2}}``.
+        image_uri: the image of the container, where the platform has containers.
+        role: the role that the job acts as, where the platform has roles.
         platform: where to run, by name or as an object; ``local`` unless the config file or an ``ml.`` instance
             type say otherwise.
         platform_options: what only that platform understands.
+        sagemaker_session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or a
+            ``sagemaker.Session``. No other platform asks for it.
+        runtime: what starts the script in SageMaker's container: ``cloudtrain``, in any image with Python; or
+            ``toolkit``, what AWS's images have for it.
         instance_type: the kind of machine.
         instance_count: how many of them, each one a host of the job.
         volume_size: GB of disk on each host.
@@ -47,25 +58,29 @@ class Estimator:
         code_location: where packed sources go.
         checkpoint_s3_uri: where checkpoints are kept, and found again by a later job.
         metric_definitions: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``, looked for in the output.
-        base_job_name: the beginning of the job's name; else that of the script.
+        base_job_name: the beginning of the job's name; else that of the image, or of the script.
         arguments: all others that `cloudtrain.spec.TrainingJob` has fields for.
 
     Raises:
-        InvalidJob: an argument is unknown; the message has the nearest right name. Values are checked when
-            the job is started.
+        InvalidJob: an argument is unknown; the message has the nearest right name. Or it is one of the SageMaker SDK
+            that cloudtrain has no use for; the hint says what to do. Values are checked when the job is started.
     """
 
     def __init__(
         self,
         entry_point: str | Path | None = None,
-        *,
+        *positional: Any,
         source_dir: str | Path | None = None,
         dependencies: Sequence[str] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         distribution: Mapping[str, Any] | None = None,
+        image_uri: str | None = None,
+        role: str | None = None,
         platform: str | Platform | None = None,
         platform_options: Mapping[str, Any] | None = None,
+        sagemaker_session: Any = None,
+        runtime: str | None = None,
         instance_type: str | None = None,
         instance_count: int | None = None,
         volume_size: int | None = None,
@@ -80,22 +95,40 @@ class Estimator:
         base_job_name: str | None = None,
         **arguments: Any,
     ) -> None:
-        named = {name: value for name, value in locals().items() if name not in ("self", "arguments")}
-        for name in arguments:
+        named = {
+            name: value for name, value in locals().items() if name not in ("self", "arguments", "positional")
+        }
+        given = {name: value for name, value in {**named, **arguments}.items() if value is not None}
+        if positional or ".dkr.ecr." in str(entry_point):
+            given = _with_positional((entry_point, *positional), given)
+        given = drop_empty(rename_arguments(given))
+        self._session = given.pop("sagemaker_session", None)
+        for name in given:
             if name not in FIELDS or name == "source":
-                raise InvalidJob(f"Estimator has no argument {name!r}", hint=nearest(name, FIELDS))
-        given = {**named, **arguments}
-        self._platform = None if platform is None or isinstance(platform, str) else platform
+                raise InvalidJob(
+                    f"{type(self).__name__} has no argument {name!r}", hint=nearest(name, FIELDS)
+                )
+        self._platform = None if isinstance(platform, (str, type(None))) else platform
         if self._platform:
             given["platform"] = self._platform.name
-        self.arguments = {name: _to_builtins(value) for name, value in given.items() if value is not None}
+        self.arguments = {name: _to_builtins(value) for name, value in given.items()}
         self.latest_training_job: Job | None = None
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The hyperparameters given so far."""
+        return dict(self.arguments.get("hyperparameters", {}))
 
     def set_hyperparameters(self, **hyperparameters: Any) -> None:
         """Add hyperparameters to those given before."""
         self.arguments["hyperparameters"] = {**self.arguments.get("hyperparameters", {}), **hyperparameters}
 
-    def prepare(self, inputs: Inputs | None = None, *, job_name: str | None = None) -> Submission:
+    def prepare(
+        self,
+        inputs: Inputs | None = None,
+        *,
+        job_name: str | None = None,
+        experiment_config: Mapping[str, str] | None = None,
+    ) -> Submission:
         """Validate, pack and render, without uploading or starting anything: the dry run.
 
         ``prepare(...).request`` is exactly what ``fit`` would ask the platform for.
@@ -104,11 +137,15 @@ class Estimator:
             InvalidJob, InvalidSource, UnknownPlatform: as `fit`.
         """
         fields = dict(self.arguments)
+        if isinstance(inputs, TrainingInput) and inputs.input_mode:
+            fields["input_mode"] = inputs.input_mode
         if inputs is not None:
             fields["inputs"] = _channels(inputs)
         if job_name is not None:
             fields["job_name"] = job_name
-        return prepare(fields, self._platform)
+        if experiment_config is not None:
+            fields["experiment_config"] = _to_builtins(experiment_config)
+        return prepare(fields, self._platform, self._session)
 
     def fit(
         self,
@@ -116,6 +153,7 @@ class Estimator:
         wait: bool = True,
         logs: bool | str = "All",
         job_name: str | None = None,
+        experiment_config: Mapping[str, str] | None = None,
     ) -> Job:
         """Start the job, and wait for its end unless told otherwise.
 
@@ -127,6 +165,7 @@ class Estimator:
             wait: return when the job has ended.
             logs: print what the ranks print while waiting; false, or the SDK's ``"None"``: print nothing.
             job_name: else one is made of the base name and the time.
+            experiment_config: the experiment of SageMaker's that the job belongs to.
 
         Raises:
             InvalidJob: an argument has a wrong value, or contradicts another.
@@ -135,7 +174,7 @@ class Estimator:
             PlatformError: the platform refuses the job.
             TrainingFailed: the job failed while it was waited for.
         """
-        job = self.prepare(inputs, job_name=job_name).submit()
+        job = self.prepare(inputs, job_name=job_name, experiment_config=experiment_config).submit()
         self.latest_training_job = job
         if wait:
             if logs and logs != "None":
@@ -158,8 +197,25 @@ class Estimator:
     attach = staticmethod(Job.attach)
 
 
+def _with_positional(positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, where they stand in the order of the SageMaker SDK's ``Estimator``."""
+    if len(positional) > len(POSITIONS):
+        raise InvalidJob(f"Estimator takes {len(POSITIONS)} positional arguments, not {len(positional)}")
+    by_place = dict(zip(POSITIONS, positional))
+    named = {name: value for name, value in named.items() if name != "entry_point" or value != positional[0]}
+    for name in by_place:
+        if name in named:
+            raise InvalidJob(
+                f"Estimator got {name!r} twice: by its place and by its name",
+                hint="Several positional arguments are an image, a role, an instance count, ...; name them.",
+            )
+    return {**named, **{name: value for name, value in by_place.items() if value is not None}}
+
+
 def _to_builtins(value: Any) -> Any:
-    """Mappings, sequences and paths as the dicts, lists and strings that validation wants."""
+    """Mappings, sequences, paths and our own small structs as the dicts, lists and strings that validation wants."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
     if isinstance(value, Mapping):
         return {key: _to_builtins(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -168,7 +224,7 @@ def _to_builtins(value: Any) -> Any:
 
 
 def _channels(inputs: Inputs) -> dict[str, Any]:
-    if isinstance(inputs, (str, TrainingInput)):
+    if isinstance(inputs, (str, Path, TrainingInput, FileSystemInput)):
         inputs = {DEFAULT_CHANNEL: inputs}
     if not isinstance(inputs, Mapping):
         raise InvalidJob(f"inputs: expected a URI or a dict of channels, got {type(inputs).__name__}")
@@ -176,7 +232,7 @@ def _channels(inputs: Inputs) -> dict[str, Any]:
 
 
 def _channel(channel: Any) -> Any:
-    """A folder or file of this machine as a URI; everything else as it is."""
+    """A folder or file of this machine as a URI; everything else as validation wants it."""
     if isinstance(channel, (str, Path)) and "://" not in str(channel) and Path(channel).exists():
         return Path(channel).absolute().as_uri()
-    return channel
+    return _to_builtins(channel)

@@ -12,11 +12,12 @@ import msgspec
 
 from cloudtrain.config import read_config
 from cloudtrain.contract import Settings
+from cloudtrain.errors import InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.platforms import Account, Platform, Request, get_platform
-from cloudtrain.spec import Source, TrainingJob, new_job_name
+from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
 
 OnUpload = Callable[[int], None]
@@ -71,11 +72,12 @@ class Submission:
         open_store(folder).upload(path, name, on_upload, if_absent=True)
 
 
-def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Submission:
+def prepare(fields: Mapping[str, Any], platform: Platform | None = None, session: Any = None) -> Submission:
     """Validate, pack and render a job; ``fields`` go before those of the config file.
 
     Args:
         platform: the platform itself, where it is not to be found by its name.
+        session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
 
     Raises:
         InvalidJob: the description is wrong.
@@ -84,10 +86,17 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Subm
     """
     job = TrainingJob.from_dict({**read_config(), **fields})
     by_name = platform is None
-    platform = platform or get_platform(job.platform or default_platform(job))
+    platform = platform or _find_platform(job.platform or default_platform(job), session)
     entry_point = job.entry_point
     archive = None
-    if entry_point is not None:
+    if job.source_dir and job.source_dir.startswith("s3://"):
+        if job.dependencies:
+            raise InvalidJob(
+                f"dependencies: cannot be put beside what is packed already: {job.source_dir}",
+                hint="Pack them with it, or name a source_dir of this machine.",
+            )
+        job = msgspec.structs.replace(job, source=Source(job.source_dir, ""))
+    elif entry_point is not None:
         source_dir = Path(job.source_dir) if job.source_dir else None
         name = check_entry_point(source_dir, entry_point)
         archive = pack(
@@ -101,9 +110,17 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None) -> Subm
             job, entry_point=name, environment=environment, source=_source(job, archive, platform)
         )
     if job.job_name is None:
-        base = job.base_job_name or Path(entry_point or platform.name).stem
+        base = base_name(job) or Path(entry_point or platform.name).stem
         job = msgspec.structs.replace(job, job_name=new_job_name(base))
     return Submission(job, platform, platform.render(job), archive, indexed=by_name)
+
+
+def _find_platform(name: str, session: Any) -> Platform:
+    if session is None or name != "sagemaker":
+        return get_platform(name)
+    from cloudtrain.platforms.sagemaker import SageMakerPlatform
+
+    return SageMakerPlatform(session)
 
 
 def _git_commit(archive: SourceArchive) -> dict[str, str]:
@@ -118,8 +135,15 @@ def default_platform(job: TrainingJob) -> str:
 
 
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:
-    """Where the archive goes: below the code location under its hash, or it stays in the cache."""
-    location = job.code_location or (platform.code_location() if isinstance(platform, Account) else None)
+    """Where the archive goes: below the code location under its hash, or it stays in the cache.
+
+    An account keeps it in the bucket of the job's own output, if it names one, so that no other has to be allowed.
+    """
+    location = job.code_location
+    if location is None and isinstance(platform, Account):
+        output = job.output_path or ""
+        bucket = output.split("/")[2] if output.startswith("s3://") else None
+        location = f"s3://{bucket}/cloudtrain/source" if bucket else platform.code_location()
     if location is None:
         return Source(archive.path.as_uri(), archive.sha256)
     return Source(join_uri(location, archive.sha256, archive.path.name), archive.sha256)

@@ -1,40 +1,60 @@
 """What a job is: pure data, validated once, the same from Python, YAML and JSON."""
 
 from cloudtrain.spec._convert import convert
+from cloudtrain.spec.debugger import (
+    CollectionConfig,
+    DebuggerHookConfig,
+    ProfilerConfig,
+    TensorBoardOutputConfig,
+)
 from cloudtrain.spec.distribution import (
+    DataParallel,
     Distribution,
     Horovod,
+    ModelParallel,
     Mpi,
     MultiWorkerMirrored,
     ParameterServer,
     Processes,
     PytorchDdp,
+    SmDistributed,
     TorchDistributed,
 )
 from cloudtrain.spec.documents import parse_yaml, read_job_file
-from cloudtrain.spec.inputs import InstanceGroup, ShuffleConfig, TrainingInput
-from cloudtrain.spec.job import FIELDS, Source, TrainingJob
-from cloudtrain.spec.names import check_job_name, new_job_name
+from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, ShuffleConfig, TrainingInput
+from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob
+from cloudtrain.spec.names import base_name, check_job_name, new_job_name
 from cloudtrain.spec.overrides import apply_overrides, script_arguments
 from cloudtrain.spec.redact import REDACTED, is_secret_name, redact
 
 __all__ = [
     "FIELDS",
     "REDACTED",
+    "RUNTIMES",
+    "Channel",
+    "CollectionConfig",
+    "DataParallel",
+    "DebuggerHookConfig",
     "Distribution",
+    "FileSystemInput",
     "Horovod",
     "InstanceGroup",
+    "ModelParallel",
     "Mpi",
     "MultiWorkerMirrored",
     "ParameterServer",
     "Processes",
+    "ProfilerConfig",
     "PytorchDdp",
     "ShuffleConfig",
+    "SmDistributed",
     "Source",
+    "TensorBoardOutputConfig",
     "TorchDistributed",
     "TrainingInput",
     "TrainingJob",
     "apply_overrides",
+    "base_name",
     "check_job_name",
     "convert",
     "is_secret_name",

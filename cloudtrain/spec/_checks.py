@@ -6,8 +6,9 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from cloudtrain.errors import InvalidJob
+from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec._exec import check_environment, check_hyperparameters
+from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_job_name
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def _check_values(job: TrainingJob) -> None:
     for field in URI_FIELDS:
         _check_uri(field, getattr(job, field))
     for name, channel in job.inputs.items():
-        _check_uri(f"inputs.{name}", channel.s3_data)
+        if isinstance(channel, TrainingInput):
+            _check_uri(f"inputs.{name}", channel.s3_data)
     for number, definition in enumerate(job.metric_definitions):
         if set(definition) != {"Name", "Regex"}:
             raise InvalidJob(f"metric_definitions[{number}]: a definition has a Name and a Regex")
@@ -68,9 +70,22 @@ def _check_uri(field: str, uri: str | None) -> None:
 
 
 def _check_distribution(job: TrainingJob) -> None:
-    enabled = job.distribution.enabled if job.distribution else {}
-    if len(enabled) > 1:
+    if job.distribution is None:
+        return
+    enabled = job.distribution.enabled
+    launchers = set(enabled) - {"smdistributed"}
+    if len(launchers) > 1 or (len(enabled) > 1 and not launchers <= {"mpi", "torch_distributed"}):
         raise InvalidJob(f"distribution: only one can be enabled, not {' and '.join(enabled)}")
+    libraries = job.distribution.smdistributed
+    if libraries and libraries.dataparallel and libraries.modelparallel:
+        raise InvalidJob("distribution.smdistributed: only one of dataparallel and modelparallel can be used")
+    groups = [group.instance_group_name for group in job.instance_groups]
+    for group in job.distribution.instance_groups:
+        if group not in groups:
+            raise InvalidJob(
+                f"distribution.instance_groups: there is no instance group {group!r}",
+                hint=nearest(group, groups) if groups else "Name it in instance_groups too.",
+            )
     for name, kind in enabled.items():
         try:
             shlex.split(getattr(kind, "custom_mpi_options", ""))
@@ -97,3 +112,17 @@ def _check_contradictions(job: TrainingJob) -> None:
         raise InvalidJob("subnets and security_group_ids: either both or none")
     if job.source_dir and not job.entry_point:
         raise InvalidJob("source_dir: needs an entry_point", hint="The script in it to run.")
+    if job.dependencies and not job.entry_point:
+        raise InvalidJob("dependencies: needs an entry_point", hint="The script that uses them.")
+    if job.model_uri and job.model_channel_name in job.inputs:
+        raise InvalidJob(
+            f"inputs.{job.model_channel_name}: model_uri has this channel",
+            hint="Give the input another name.",
+        )
+    if job.training_repository_credentials_provider_arn and not job.training_repository_access_mode:
+        raise InvalidJob(
+            "training_repository_credentials_provider_arn: needs training_repository_access_mode",
+            hint="training_repository_access_mode='Vpc' is the one for registries that want credentials.",
+        )
+    if job.disable_profiler and job.profiler_config and not job.profiler_config.disable_profiler:
+        raise InvalidJob("profiler_config: contradicts disable_profiler=True", hint="Leave one of them out.")

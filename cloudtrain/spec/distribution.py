@@ -6,7 +6,7 @@ distribution is to want it: ``enabled`` is true unless it says otherwise.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -59,6 +59,29 @@ class PytorchDdp(_Kind, frozen=True):
     custom_mpi_options: str = ""
 
 
+class DataParallel(_Kind, frozen=True):
+    """SageMaker's data parallel library, which its images for some versions have."""
+
+    custom_mpi_options: str = ""
+
+
+class ModelParallel(_Kind, frozen=True):
+    """SageMaker's model parallel library; ``parameters`` are its own. It is launched by another distribution."""
+
+    parameters: dict[str, Any] = {}
+
+
+class SmDistributed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """SageMaker's own libraries, one of them."""
+
+    dataparallel: DataParallel | None = None
+    modelparallel: ModelParallel | None = None
+
+    @property
+    def enabled(self) -> bool:
+        return any(kind and kind.enabled for kind in (self.dataparallel, self.modelparallel))
+
+
 class ParameterServer(_Kind, frozen=True):
     """TensorFlow's parameter servers, one beside each worker."""
 
@@ -68,7 +91,10 @@ class MultiWorkerMirrored(_Kind, frozen=True):
 
 
 class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """At most one of these is enabled."""
+    """At most one of these is enabled; ``smdistributed`` may go with ``mpi`` or ``torch_distributed``.
+
+    ``instance_groups`` names the groups of a heterogeneous cluster that have ranks.
+    """
 
     torch_distributed: TorchDistributed | None = None
     processes: Processes | None = None
@@ -77,9 +103,11 @@ class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     pytorchddp: PytorchDdp | None = None
     parameter_server: ParameterServer | None = None
     multi_worker_mirrored_strategy: MultiWorkerMirrored | None = None
+    smdistributed: SmDistributed | None = None
+    instance_groups: list[str] = []
 
     @property
-    def enabled(self) -> dict[str, _Kind]:
+    def enabled(self) -> dict[str, _Kind | SmDistributed]:
         """The enabled kinds by name."""
-        kinds = {name: getattr(self, name) for name in self.__struct_fields__}
+        kinds = {name: getattr(self, name) for name in self.__struct_fields__ if name != "instance_groups"}
         return {name: kind for name, kind in kinds.items() if kind is not None and kind.enabled}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -17,11 +17,11 @@ class TrainingInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """One channel: where its data is, and how hosts share it.
 
     ``s3_data`` is an ``s3://`` or ``file://`` URI. ``distribution`` is ``FullyReplicated`` (every host gets
-    all) or ``ShardedByS3Key`` (every host gets its part of the keys).
+    all, which is the default) or ``ShardedByS3Key`` (every host gets its part of the keys).
     """
 
     s3_data: str
-    distribution: Annotated[str, Meta(pattern="^(FullyReplicated|ShardedByS3Key)$")] = "FullyReplicated"
+    distribution: Annotated[str, Meta(pattern="^(FullyReplicated|ShardedByS3Key)$")] | None = None
     compression: Annotated[str, Meta(pattern="^(None|Gzip)$")] | None = None
     content_type: str | None = None
     record_wrapping: Annotated[str, Meta(pattern="^(None|RecordIO)$")] | None = None
@@ -31,6 +31,24 @@ class TrainingInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     attribute_names: list[str] | None = None
     target_attribute_name: str | None = None
     shuffle_config: ShuffleConfig | None = None
+    hub_access_config: dict[str, str] | None = None
+    model_access_config: dict[str, bool] | None = None
+
+
+class FileSystemInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A channel on a file system that is mounted on every host, read-only (``ro``) unless it says ``rw``."""
+
+    file_system_id: str
+    file_system_type: Literal["FSxLustre", "EFS"]
+    directory_path: str
+    file_system_access_mode: Literal["ro", "rw"] = "ro"
+    content_type: str | None = None
+
+
+if TYPE_CHECKING:
+    Channel = TrainingInput | FileSystemInput
+else:
+    Channel = Any  # msgspec has no union of two structs; `TrainingJob.from_dict` makes the right one
 
 
 class InstanceGroup(Struct, frozen=True, forbid_unknown_fields=True):

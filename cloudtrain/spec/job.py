@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -11,11 +11,13 @@ from msgspec import Meta, Struct
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
+from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
 from cloudtrain.spec.distribution import Distribution
-from cloudtrain.spec.inputs import InstanceGroup, TrainingInput
+from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, TrainingInput
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[int, Meta(ge=1)]
+Runtime = Literal["cloudtrain", "toolkit"]
 InputMode = Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")]
 
 
@@ -39,7 +41,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     dependencies: list[str] = []
     hyperparameters: dict[str, Any] = {}
     environment: dict[str, str] = {}
-    inputs: dict[str, TrainingInput] = {}
+    inputs: dict[str, Channel] = {}
     distribution: Distribution | None = None
     container_entry_point: list[str] | None = None
     container_arguments: list[str] | None = None
@@ -48,9 +50,15 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     source: Source | None = None
 
     # in what
+    runtime: Runtime | None = None
     image_uri: str | None = None
+    framework: Literal["pytorch", "tensorflow", "huggingface", "mxnet"] | None = None
     framework_version: str | None = None
     py_version: str | None = None
+    transformers_version: str | None = None
+    pytorch_version: str | None = None
+    tensorflow_version: str | None = None
+    model_dir: str | Literal[False] | None = None
 
     # on what
     platform: str | None = None
@@ -61,6 +69,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     volume_size: Positive = 30
     keep_alive_period_in_seconds: Seconds | None = None
     training_plan: str | None = None
+    instance_placement_config: dict[str, Any] = {}
 
     # how long
     max_run: Seconds = 86400
@@ -98,6 +107,11 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     enable_session_tag_chaining: bool | None = None
     training_repository_access_mode: str | None = None
     training_repository_credentials_provider_arn: str | None = None
+    debugger_hook_config: DebuggerHookConfig | bool | None = None
+    profiler_config: ProfilerConfig | None = None
+    disable_profiler: bool = False
+    tensorboard_output_config: TensorBoardOutputConfig | None = None
+    experiment_config: dict[str, str] = {}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> TrainingJob:
@@ -129,10 +143,10 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return msgspec.json.encode(self).decode()
 
     @property
-    def channels(self) -> dict[str, TrainingInput]:
+    def channels(self) -> dict[str, Channel]:
         """The inputs, and the model to start from as one more."""
-        model = {self.model_channel_name: TrainingInput(self.model_uri)} if self.model_uri else {}
-        return {**model, **self.inputs}
+        model = TrainingInput(self.model_uri) if self.model_uri else None
+        return {**self.inputs, self.model_channel_name: model} if model else self.inputs
 
     @property
     def host_count(self) -> int:
@@ -142,16 +156,20 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 FIELDS = TrainingJob.__struct_fields__
 """The names of all fields."""
 
+RUNTIMES = get_args(Runtime)
+"""What can start the script in a container of a cloud: our own runtime, or the toolkit in the cloud's images."""
+
 
 def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
     """Accept what people write: a channel as a URI, tags as a dict, numbers in the environment."""
     fields = {key: value for key, value in fields.items() if value is not None}
     inputs = fields.get("inputs")
     if isinstance(inputs, dict):
-        fields["inputs"] = {
-            name: {"s3_data": channel} if isinstance(channel, str) else channel
-            for name, channel in inputs.items()
-        }
+        fields["inputs"] = {name: _channel(name, channel) for name, channel in inputs.items()}
+    distribution = fields.get("distribution")
+    if isinstance(distribution, dict) and isinstance(distribution.get("instance_groups"), list):
+        groups = [_group_name(group) for group in distribution["instance_groups"]]
+        fields["distribution"] = {**distribution, "instance_groups": groups}
     environment = fields.get("environment")
     if isinstance(environment, dict):
         fields["environment"] = {key: _text(value) for key, value in environment.items()}
@@ -159,6 +177,21 @@ def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
     if isinstance(tags, dict):
         fields["tags"] = [{"Key": key, "Value": str(value)} for key, value in tags.items()]
     return fields
+
+
+def _channel(name: str, channel: Any) -> TrainingInput | FileSystemInput:
+    if isinstance(channel, str):
+        channel = {"s3_data": channel}
+    is_mounted = isinstance(channel, FileSystemInput) or (
+        isinstance(channel, dict) and "file_system_id" in channel
+    )
+    where = f"inputs.{name}"
+    return convert(channel, FileSystemInput, where) if is_mounted else convert(channel, TrainingInput, where)
+
+
+def _group_name(group: Any) -> Any:
+    """The SageMaker SDK names groups by the groups themselves."""
+    return group.get("instance_group_name", group) if isinstance(group, dict) else group
 
 
 def _text(value: Any) -> Any:

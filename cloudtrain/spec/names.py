@@ -6,8 +6,12 @@ import os
 import re
 from collections.abc import Callable
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from cloudtrain.spec.job import TrainingJob
 
 MAX_LENGTH = 63
 """SageMaker's, and that of a DNS label, which Kubernetes wants."""
@@ -52,3 +56,18 @@ def new_job_name(
     suffix = f"-{now():%Y%m%d-%H%M%S}-{token()}"
     stem = clean(base)[: MAX_LENGTH - len(suffix)].strip("-") or "job"
     return stem + suffix
+
+
+def base_name(job: TrainingJob) -> str | None:
+    """The beginning of a made name: the one given, or as the SageMaker SDK does, that of the image.
+
+    None where neither is known.
+    """
+    if job.base_job_name:
+        return job.base_job_name
+    if job.image_uri:
+        repository = job.image_uri.rpartition("/")[2]
+        return re.split("[:@]", repository)[0]
+    if job.framework == "huggingface":
+        return f"huggingface-{'tensorflow' if job.tensorflow_version else 'pytorch'}-training"
+    return f"{job.framework}-training" if job.framework else None

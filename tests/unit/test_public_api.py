@@ -13,8 +13,10 @@ import cloudtrain
 
 PUBLIC = {
     "cloudtrain": """
-        CloudtrainError Estimator FailureClass FailureReport InstanceGroup InvalidJob Job JobStatus
-        ShuffleConfig TrainingFailed TrainingInput TrainingJob __version__
+        CloudtrainError CollectionConfig DebuggerHookConfig Estimator FailureClass FailureReport
+        FileSystemInput HuggingFace InstanceGroup InvalidJob Job JobStatus MXNet ProfilerConfig PyTorch
+        ShuffleConfig TensorBoardOutputConfig TensorFlow TrainingFailed TrainingInput TrainingJob
+        __version__
     """,
     "cloudtrain.checkpoint": """
         Checkpoint Checkpointer is_checkpoint_key
@@ -90,10 +92,12 @@ PUBLIC = {
         main
     """,
     "cloudtrain.spec": """
-        Distribution FIELDS Horovod InstanceGroup Mpi MultiWorkerMirrored ParameterServer Processes
-        PytorchDdp REDACTED ShuffleConfig Source TorchDistributed TrainingInput TrainingJob
-        apply_overrides check_job_name convert is_secret_name new_job_name parse_yaml read_job_file
-        redact script_arguments
+        Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
+        Horovod InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes
+        ProfilerConfig PytorchDdp REDACTED RUNTIMES ShuffleConfig SmDistributed Source
+        TensorBoardOutputConfig TorchDistributed TrainingInput TrainingJob apply_overrides base_name
+        check_job_name convert is_secret_name new_job_name parse_yaml read_job_file redact
+        script_arguments
     """,
     "cloudtrain.storage": """
         Entry FileStore Progress S3Store Select Store download_tree join_uri list_folder list_tree

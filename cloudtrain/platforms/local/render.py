@@ -10,19 +10,21 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from cloudtrain.contract import Launcher, Settings, encode_hyperparameters
+from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.local.folder import JobFolder
-from cloudtrain.spec import TrainingInput, TrainingJob, convert, is_secret_name, redact
+from cloudtrain.spec import (
+    Channel,
+    FileSystemInput,
+    TrainingInput,
+    TrainingJob,
+    convert,
+    is_secret_name,
+    redact,
+)
 from cloudtrain.storage import join_uri, state_home
-
-_LAUNCHERS = {
-    "torch_distributed": "torchrun",
-    "processes": "processes",
-    "mpi": "mpirun",
-    "horovod": "horovod",
-}
 
 _CHANNEL_FIELDS = (
     "attribute_names",
@@ -63,7 +65,7 @@ def render(job: TrainingJob) -> Request:
         "hosts": hosts,
         "instance_type": job.instance_type or "local",
         "python": _interpreter(options),
-        "hyperparameters": encode_hyperparameters({**job.hyperparameters, **_platform_hyperparameters(job)}),
+        "hyperparameters": encode_hyperparameters({**job.hyperparameters, **runtime_hyperparameters(job)}),
         "channels": {name: _channel_config(job, channel) for name, channel in job.channels.items()},
         "environment": redact(environment),
         "max_run": job.max_run,
@@ -83,14 +85,16 @@ def _check(job: TrainingJob) -> None:
     for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
         if getattr(job, field):
             raise InvalidJob(f"{field}: the local platform has no containers", hint="Leave it out.")
-    enabled = job.distribution.enabled if job.distribution else {}
-    for kind in enabled:
-        if kind not in _LAUNCHERS:
-            raise InvalidJob(
-                f"distribution: the local platform cannot launch by {kind!r}",
-                hint=f"Use one of {', '.join(_LAUNCHERS)}.",
-            )
+    if job.distribution and job.distribution.instance_groups:
+        raise InvalidJob(
+            "distribution.instance_groups: the local platform has ranks in all groups", hint="Leave it out."
+        )
     for name, channel in job.inputs.items():
+        if isinstance(channel, FileSystemInput):
+            raise InvalidJob(
+                f"inputs.{name}: the local platform mounts no file systems",
+                hint="Give the data's own place: a file:// or s3:// URI.",
+            )
         if "Pipe" in (channel.input_mode, job.input_mode):
             raise InvalidJob(
                 f"inputs.{name}: the local platform has no Pipe mode", hint="Use File or FastFile."
@@ -136,28 +140,6 @@ def _instance_groups(job: TrainingJob, hosts: list[str]) -> list[dict[str, Any]]
     ]
 
 
-def launcher_of(job: TrainingJob) -> Launcher:
-    enabled = job.distribution.enabled if job.distribution else {}
-    for kind, distribution in enabled.items():
-        options = {
-            name: getattr(distribution, name) for name in distribution.__struct_fields__ if name != "enabled"
-        }
-        return Launcher(_LAUNCHERS[kind], **options)
-    return Launcher()
-
-
-def _platform_hyperparameters(job: TrainingJob) -> dict[str, Any]:
-    values: dict[str, Any] = {
-        "sagemaker_program": job.entry_point,
-        "sagemaker_container_log_level": job.container_log_level,
-        "sagemaker_job_name": job.job_name,
-        "sagemaker_region": "",
-    }
-    if job.source:
-        values["sagemaker_submit_directory"] = job.source.uri
-    return {**values, **launcher_of(job).to_hyperparameters()}
-
-
 def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
     assert job.job_name
     folder = JobFolder.of(job.job_name)
@@ -168,7 +150,7 @@ def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
         checkpoint_uri=job.checkpoint_s3_uri or (folder.path / "checkpoints").as_uri(),
         source_sha256=job.source.sha256 if job.source else "",
         compress_output=not job.disable_output_compression,
-        channels=tuple((name, channel.s3_data) for name, channel in job.channels.items()),
+        channels=tuple((name, _uri(channel)) for name, channel in job.channels.items()),
         rendezvous=str(folder.path / "leader"),
         master_addr="127.0.0.1",
         master_port=options.master_port,
@@ -181,11 +163,17 @@ def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
     )
 
 
-def _channel_config(job: TrainingJob, channel: TrainingInput) -> dict[str, Any]:
+def _uri(channel: Channel) -> str:
+    assert isinstance(channel, TrainingInput)
+    return channel.s3_data
+
+
+def _channel_config(job: TrainingJob, channel: Channel) -> dict[str, Any]:
     """One entry of ``inputdataconfig.json``, as SageMaker writes it."""
+    assert isinstance(channel, TrainingInput)
     config = {
         "TrainingInputMode": channel.input_mode or job.input_mode,
-        "S3DistributionType": channel.distribution,
+        "S3DistributionType": channel.distribution or "FullyReplicated",
         "RecordWrapperType": channel.record_wrapping or "None",
     }
     return {**config, "ContentType": channel.content_type} if channel.content_type else config

@@ -30,6 +30,7 @@ class Aws:
     def __init__(self, session: Any = None, bucket: str | None = None) -> None:
         self.session: boto3.Session | None = getattr(session, "boto_session", session)
         self._bucket = bucket or getattr(session, "_default_bucket_name_override", None)
+        self._prefix: str = getattr(session, "default_bucket_prefix", None) or ""
         self._clients: dict[str, Any] = {}
 
     @cached_property
@@ -58,6 +59,12 @@ class Aws:
     def default_bucket(self) -> str:
         """The SageMaker SDK's, by name; whether it exists is not asked."""
         return self._bucket or f"sagemaker-{self.region}-{self.account}"
+
+    @property
+    def default_output_path(self) -> str:
+        """Where jobs without an ``output_path`` write: the default bucket, or the session's prefix in it."""
+        prefix = self._prefix.strip("/")
+        return f"s3://{self.default_bucket}/{prefix}/" if prefix else f"s3://{self.default_bucket}/"
 
     def client(self, service: str) -> Any:
         """The boto3 client of ``service``. It repeats what is throttled, and waits longer each time."""

@@ -74,7 +74,7 @@ class SageMakerPlatform:
         return list_jobs(self.aws)
 
     def code_location(self) -> str:
-        return f"s3://{self.aws.default_bucket}/cloudtrain/source"
+        return f"{self.aws.default_output_path}cloudtrain/source"
 
     def open_store(self, uri: str) -> Store:
         from cloudtrain.storage import FileStore, S3Store, uri_scheme, uri_to_path

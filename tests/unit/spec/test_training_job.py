@@ -62,7 +62,7 @@ REFUSED = {
     "type": ({"instance_count": "2"}, r"^instance_count: expected int, got str$"),
     "distribution": (
         {"distribution": {"nosuch": {}}},
-        r"unknown field 'distribution.nosuch'\n  Known: horovod, mpi, ",
+        r"unknown field 'distribution.nosuch'\n  Known: horovod, instance_groups, mpi, ",
     ),
     "near-distribution": ({"distribution": {"torch_distribted": {}}}, r"Did you mean 'torch_distributed'\?"),
     "two-distributions": (

@@ -1,0 +1,200 @@
+"""The images of AWS's Deep Learning Containers, by framework, version, Python and region.
+
+Where a version is newer than ``images.json``, its URI follows the pattern: no list here can refuse it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import TrainingJob
+
+DATA = Path(__file__).with_name("images.json")
+"""Facts: accounts by region, and the suffixes that some tags have. It names its date and source."""
+
+_REPOSITORIES = {
+    "pytorch": (("1.2", "pytorch-training"), ("0", "sagemaker-pytorch")),
+    "tensorflow": (
+        ("1.13", "tensorflow-training"),
+        ("1.11", "sagemaker-tensorflow-scriptmode"),
+        ("0", "sagemaker-tensorflow"),
+    ),
+    "mxnet": (("1.4.1", "mxnet-training"), ("0", "sagemaker-mxnet")),
+}
+"""The repositories of a framework, each with the version that it begins with."""
+
+_PYTHON_2 = {
+    "tensorflow-training": ((1, 14), "sagemaker-tensorflow-scriptmode"),
+    "mxnet-training": ((1, 5), "sagemaker-mxnet"),
+}
+"""Where the images for Python 2 of versions below the one named stayed longer."""
+
+_DOMAINS = {
+    "cn-": "amazonaws.com.cn",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "eusc-": "amazonaws.eu",
+}
+"""The domains of AWS's partitions, by the beginning of their regions' names."""
+
+_OWN_IMAGE = "Give the image itself: image_uri='...'."
+
+
+def training_image(job: TrainingJob, region: str) -> str:
+    """The URI of the image that ``job`` trains in: the one it names, or AWS's for its framework.
+
+    Raises:
+        InvalidJob: it names neither, or AWS has no image for its instances or region.
+    """
+    if job.image_uri:
+        return job.image_uri
+    if job.framework is None:
+        raise InvalidJob(
+            "image_uri: SageMaker needs an image, or a framework to choose one for",
+            hint="image_uri='...', or framework='pytorch', framework_version='2.5.1', py_version='py311', say.",
+        )
+    if job.framework == "huggingface":
+        return _uri("dlc", region, *_huggingface(job))
+    version, python = job.framework_version, job.py_version
+    if not version or not python:
+        raise InvalidJob(
+            f"framework_version and py_version: {job.framework} needs both, or an image_uri",
+            hint="framework_version='2.5.1', py_version='py311', say.",
+        )
+    if _has_model_parallel(job):
+        return _uri(
+            "smp", region, "smdistributed-modelparallel", f"{version}-gpu-{python}-{_cuda(job, version)}"
+        )
+    if _family(job).startswith("trn"):
+        return _uri("dlc", region, *_neuron(job, version, python))
+    repository = _repository(job.framework, version, python)
+    tag = f"{version}-{'gpu' if _on_gpu(job) else 'cpu'}-{python}"
+    suffix = _data()["p4d"].get(f"{repository}:{tag}")
+    if suffix and (_family(job) == "p4d" or (job.distribution and job.distribution.smdistributed)):
+        tag += f"-{suffix}"
+    return _uri("legacy" if repository.startswith("sagemaker-") else "dlc", region, repository, tag)
+
+
+def image_instance_type(job: TrainingJob) -> str:
+    """The instance type by which the image is chosen: of several groups, the first with GPUs, else the first."""
+    types = [group.instance_type for group in job.instance_groups] or [job.instance_type or ""]
+    return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
+
+
+def has_data_parallel(job: TrainingJob) -> bool:
+    """Whether the image of the job's framework and version has SageMaker's data parallel library."""
+    framework, version = job.framework, job.framework_version
+    if framework == "huggingface":
+        framework = "tensorflow" if job.tensorflow_version else "pytorch"
+        version = job.tensorflow_version or job.pytorch_version
+    return version in _data()["dataparallel"].get(framework, "").split()
+
+
+def numbers(version: str) -> tuple[float, ...]:
+    """``"1.4.1"`` as ``(1, 4, 1)``; a short ``"1.4"`` means the last of its patches."""
+    parts: list[float] = [int(part) for part in re.findall(r"\d+", version)]
+    return (*parts, float("inf")) if len(parts) < 3 else tuple(parts)
+
+
+def _repository(framework: str, version: str, python: str) -> str:
+    name = next(name for first, name in _REPOSITORIES[framework] if numbers(version) >= _parts(first))
+    if framework == "tensorflow" and numbers(version) < (1, 11):
+        raise InvalidJob(
+            f"framework_version: the images of TensorFlow {version} cannot run scripts", hint=_OWN_IMAGE
+        )
+    below, longer = _PYTHON_2.get(name, ((), name))
+    return longer if python == "py2" and numbers(version) < below else name
+
+
+def _parts(version: str) -> tuple[float, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def _huggingface(job: TrainingJob) -> tuple[str, str]:
+    framework = "tensorflow" if job.tensorflow_version else "pytorch"
+    base, version = job.tensorflow_version or job.pytorch_version, job.transformers_version
+    if not base or not version or not job.py_version or (job.tensorflow_version and job.pytorch_version):
+        raise InvalidJob(
+            "transformers_version, py_version, and one of pytorch_version and tensorflow_version:"
+            " huggingface needs them, or an image_uri",
+            hint="transformers_version='4.49.0', pytorch_version='2.5.1', py_version='py311', say.",
+        )
+    if not _on_gpu(job):
+        raise InvalidJob(
+            f"instance_type: AWS has no Hugging Face image for {image_instance_type(job)}, only for GPUs",
+            hint=f"Choose an instance with GPUs, ml.g5.xlarge, say. {_OWN_IMAGE}",
+        )
+    suffix = _huggingface_suffix(version, framework + base)
+    return f"huggingface-{framework}-training", f"{base}-transformers{version}-gpu-{job.py_version}-{suffix}"
+
+
+def _huggingface_suffix(version: str, base: str) -> str:
+    """The CUDA and Ubuntu of the image; of an unknown one those of the newest for the same framework version."""
+    known: dict[str, dict[str, str]] = _data()["huggingface"]
+    of_version = next((known[found] for found in known if _is_alias(version, found)), {})
+    if numbers(version) < (4, 6):
+        return "cu110-ubuntu18.04"
+    newest_first = [of_version, *reversed(known.values())]
+    same = (suffix for images in newest_first for found, suffix in images.items() if _is_alias(base, found))
+    return next(same, next(iter(newest_first[1].values())))
+
+
+def _is_alias(version: str, full: str) -> bool:
+    """``4.49`` is one of ``4.49.0``."""
+    return full == version or full.startswith(f"{version}.")
+
+
+def _neuron(job: TrainingJob, version: str, python: str) -> tuple[str, str]:
+    found = next((full for full in _data()["neuron"] if _is_alias(version, full)), None)
+    if job.framework != "pytorch" or found is None:
+        raise InvalidJob(
+            f"image_uri: the image of {job.framework} {version} for {image_instance_type(job)} is not known",
+            hint=f"Its tag has the version of the Neuron SDK in it. {_OWN_IMAGE}",
+        )
+    return "pytorch-training-neuron", f"{version}-neuron-{python}-{_data()['neuron'][found]}"
+
+
+def _has_model_parallel(job: TrainingJob) -> bool:
+    """Version 2 of SageMaker's model parallel library, which torchrun launches, has images of its own."""
+    if job.distribution is None or "torch_distributed" not in job.distribution.enabled:
+        return False
+    libraries = job.distribution.smdistributed
+    return bool(libraries and libraries.modelparallel and libraries.modelparallel.enabled)
+
+
+def _cuda(job: TrainingJob, version: str) -> str:
+    if (2, 5) <= numbers(version) < (2, 6):
+        return "cu124"
+    is_cu121 = (2, 1) <= numbers(version) < (2, 5) or "p5" in image_instance_type(job)
+    return "cu121" if is_cu121 else "cu118"
+
+
+def _on_gpu(job: TrainingJob) -> bool:
+    return _family(job)[:1] in ("g", "p")
+
+
+def _family(job: TrainingJob) -> str:
+    """``p4d`` of ``ml.p4d.24xlarge``."""
+    match = re.fullmatch(r"ml[._]([a-z\d\-]+)\.?\w*", image_instance_type(job))
+    return match[1] if match else ""
+
+
+def _uri(kind: str, region: str, repository: str, tag: str) -> str:
+    account = _data()["accounts"][kind].get(region)
+    if account is None:
+        raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=_OWN_IMAGE)
+    domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
+    return f"{account}.dkr.ecr.{region}.{domain}/{repository}:{tag}"
+
+
+@cache
+def _data() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+    return data

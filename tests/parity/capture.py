@@ -1,0 +1,129 @@
+"""Runs Python that submits jobs, and records the requests that it makes of AWS.
+
+    python capture.py {sagemaker|cloudtrain} < cases.json > requests.json
+
+The same file runs under the interpreter of the SageMaker SDK and under ours: standard library and botocore only.
+``AWS_ENDPOINT_URL`` leads to a server that stands for AWS.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+RECORDED = ("CreateTrainingJob", "CreateHyperParameterTuningJob")
+
+PRELUDE = {
+    "sagemaker": """
+import boto3
+import sagemaker
+from sagemaker.debugger import (
+    CollectionConfig, DebuggerHookConfig, FrameworkProfile, ProfilerConfig, TensorBoardOutputConfig,
+)
+from sagemaker.estimator import Estimator
+from sagemaker.huggingface import HuggingFace
+from sagemaker.inputs import FileSystemInput, ShuffleConfig, TrainingInput
+from sagemaker.instance_group import InstanceGroup
+from sagemaker.mxnet import MXNet
+from sagemaker.pytorch import PyTorch
+from sagemaker.tensorflow import TensorFlow
+def session(region): return sagemaker.Session(boto3.Session(region_name=region))
+""",
+    "cloudtrain": """
+import boto3
+from cloudtrain import (
+    CollectionConfig, DebuggerHookConfig, Estimator, FileSystemInput, HuggingFace, InstanceGroup, MXNet,
+    ProfilerConfig, PyTorch, ShuffleConfig, TensorBoardOutputConfig, TensorFlow, TrainingInput,
+)
+def session(region): return boto3.Session(region_name=region)
+""",
+}
+
+NAMES = """
+SRC = "SRC"
+ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
+IMAGE = "123456789012.dkr.ecr.us-east-1.amazonaws.com/my:latest"
+BASE = dict(entry_point="train.py", source_dir=SRC, role=ROLE, framework_version="2.5.1", py_version="py311")
+P4 = dict(instance_count=2, instance_type="ml.p4d.24xlarge")
+CPU = dict(instance_count=1, instance_type="ml.m5.xlarge")
+IN = {"train": "s3://my-data/train"}
+def J(): return "golden-job"
+def go(est, inputs=IN, **k): est.fit(inputs, wait=False, job_name=k.pop("job_name", "golden-job"), **k); return est
+"""
+
+
+def capture(code: str, library: str) -> dict[str, Any]:
+    """Run ``code`` with the names of ``library``, in a folder that has the sources it speaks of.
+
+    Returns:
+        ``requests`` by operation, ``calls`` in their order, and the ``error``, if one was raised.
+    """
+    if library == "cloudtrain":  # the one changed import line
+        code = re.sub(r"__import__\('sagemaker[\w.]*', ?fromlist=\['x'\]\)", "__import__('cloudtrain')", code)
+        code = re.sub(r"from sagemaker[\w.]* import", "from cloudtrain import", code)
+    error = None
+    with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)), _recorded() as (requests, calls):
+        try:
+            exec(PRELUDE[library] + NAMES + code, {})
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+    return {"requests": requests, "calls": calls, "error": error}
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    sources = {
+        "SRC": {"train.py": "print('hello')\n", "requirements.txt": "\n"},
+        "SRC_SH": {"run.sh": "echo hello\n"},
+        "EXTRA_DEP": {"extra.py": "\n"},
+        "DATA": {"a.txt": "a\n"},
+    }
+    for name, files in sources.items():
+        (folder / name).mkdir()
+        for file, text in files.items():
+            (folder / name / file).write_text(text)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+@contextmanager
+def _recorded() -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """What clients made meanwhile are asked for, before botocore validates it, and the calls that they make."""
+    from botocore.handlers import BUILTIN_HANDLERS
+
+    requests: dict[str, Any] = {}
+    calls: list[str] = []
+
+    def on_params(params: dict[str, Any], model: Any, **_: Any) -> None:
+        if model.name in RECORDED:
+            requests[model.name] = json.loads(json.dumps(params))
+
+    def on_call(model: Any, **_: Any) -> None:
+        calls.append(f"{model.service_model.service_name}.{model.name}")
+
+    handlers = [("provide-client-params.*.*", on_params), ("before-call.*.*", on_call)]
+    BUILTIN_HANDLERS.extend(handlers)
+    try:
+        yield requests, calls
+    finally:
+        for handler in handlers:
+            BUILTIN_HANDLERS.remove(handler)
+
+
+if __name__ == "__main__":
+    captured = {}
+    for case, source in json.load(sys.stdin).items():
+        print(case, file=sys.stderr)
+        captured[case] = capture(source, sys.argv[1])
+    json.dump(captured, sys.stdout)

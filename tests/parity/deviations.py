@@ -1,0 +1,73 @@
+"""What two requests for the same job may differ in: names that are made, and where the SageMaker SDK is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+JOB = "CreateTrainingJob"
+TUNING = "CreateHyperParameterTuningJob"
+
+_MADE_NAMES = {
+    r"s3://[^\"]*/sourcedir\.tar\.gz": "<source>",  # ours is found by its content, theirs by the job
+    r"-\d{4}(-\d\d){5}-\d{3}\b": "-<time>",  # theirs
+    r"-\d{8}-\d{6}-[a-z0-9]{4}\b": "-<time>",  # ours
+}
+
+
+def normalise(request: Mapping[str, Any]) -> dict[str, Any]:
+    """``request`` without what is made anew for every job: the end of its name, the place of its source."""
+    text = json.dumps(request)
+    for pattern, standing in _MADE_NAMES.items():
+        text = re.sub(pattern, standing, text)
+    normal: dict[str, Any] = json.loads(text)
+    return normal
+
+
+def correct(sdk: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The SDK's request as it should be, and the names of the deviations that this took.
+
+    Args:
+        sdk: normalised, as ``ours`` is; of a training job.
+    """
+    sdk = dict(sdk)
+    named = []
+    hook = sdk.get("DebugHookConfig")
+    if hook and hook.get("CollectionConfigurations") == [] and "DebugHookConfig" not in ours:
+        del sdk["DebugHookConfig"]
+        named.append("debugger hook unasked")
+    if "ProfilerConfig" in sdk and "ProfilerConfig" not in ours:
+        del sdk["ProfilerConfig"]
+        named.append("profiler unasked")
+    values = dict(sdk.get("HyperParameters", {}))
+    for name, text in values.items():
+        value = ours.get("HyperParameters", {}).get(name, "")
+        if text != value and _is_repr(text, value):
+            values[name] = value
+            named.append("dict as a Python repr")
+    if values:
+        sdk["HyperParameters"] = values
+    return sdk, named
+
+
+def _is_repr(text: str, value: str) -> bool:
+    """Whether ``text`` is Python for the dict or list that ``value`` has in JSON."""
+    try:
+        return text == repr(json.loads(value)) and value[:1] in "[{"
+    except ValueError:
+        return False
+
+
+def differences(sdk: Any, ours: Any, path: str = "") -> list[str]:
+    """A line for each field that is not the same."""
+    if isinstance(sdk, dict) and isinstance(ours, dict):
+        return [
+            line
+            for key in sorted({*sdk, *ours})
+            for line in differences(
+                sdk.get(key, "absent"), ours.get(key, "absent"), f"{path}.{key}".lstrip(".")
+            )
+        ]
+    return [] if sdk == ours else [f"{path}: SDK {json.dumps(sdk)}, ours {json.dumps(ours)}"]
