@@ -44,6 +44,7 @@ def main() -> int:
     inbox: Inbox = queue.SimpleQueue()
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # see zipapp_main
     signal.signal(
         NOTICE_SIGNAL, lambda _number, _frame: inbox.put({"type": "noticed", "reason": "signal SIGUSR1"})
     )

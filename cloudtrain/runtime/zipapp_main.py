@@ -12,12 +12,15 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import zipfile
 
 
 def main() -> None:
+    # Until there is a handler, the kernel drops the signals of process 1. Blocked ones wait, across execv too.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     folder = unpack(os.path.dirname(os.path.abspath(__file__)))
     rest = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])

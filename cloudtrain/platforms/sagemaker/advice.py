@@ -57,6 +57,12 @@ KNOWN = (
         "Use a bucket in the region of the job, or set AWS_DEFAULT_REGION to the bucket's region.",
     ),
     _advice(
+        r"No S3 objects found.*/runtime/[0-9a-f]{64}",
+        FailureClass.STORAGE,
+        "cloudtrain's runtime, uploaded before, was removed from the bucket: submit the job again, and it is uploaded "
+        "anew.",
+    ),
+    _advice(
         r"No S3 objects found|NoSuchKey|NoSuchBucket|ManifestInvalid",
         FailureClass.MISSING_DATA,
         "Check the URIs given to fit(): the bucket is in the job's region, objects exist below the prefix, and "

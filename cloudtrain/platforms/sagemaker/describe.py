@@ -34,6 +34,10 @@ def describe(job_name: str, aws: Aws) -> JobDescription:
     if failure:
         from cloudtrain.platforms.sagemaker.logs import last_lines
 
+        if "No S3 objects found" in failure.message:
+            from cloudtrain.platforms.sagemaker._traveling import forget_runtime
+
+            forget_runtime(answer)
         failure = complete(failure, lambda host: last_lines(job_name, aws, host))
     output = _output_data(answer, aws) if status.is_final else None
     return describe_answer(answer, failure=failure, output_data=output, place=place)

@@ -83,7 +83,7 @@ def upload_outputs(request: Mapping[str, Any], containers: list[Container], *, m
     config = request["OutputDataConfig"]
     bucket, prefix = _split(f"{config['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/output/")
     client = boto3.client("s3")
-    for kind, inside in (("model", "model"), ("output", "output/data")):
+    for kind, inside, plain in (("model", "model", "model"), ("output", "output/data", "data")):
         files = {
             path.relative_to(container.ml / inside).as_posix(): path
             for container in containers
@@ -94,7 +94,7 @@ def upload_outputs(request: Mapping[str, Any], containers: list[Container], *, m
             continue
         if config.get("CompressionType") == "NONE":
             for name, path in files.items():
-                client.upload_file(str(path), bucket, f"{prefix}{kind}/{name}")
+                client.upload_file(str(path), bucket, f"{prefix}{plain}/{name}")
             continue
         archive = containers[0].folder / f"{kind}.tar.gz"
         with tarfile.open(archive, "w:gz") as tar:

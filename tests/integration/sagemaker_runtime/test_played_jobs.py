@@ -67,6 +67,16 @@ def test_the_second_submit_uploads_nothing_and_asks_for_the_source_only(sagemake
     assert requests == ["HeadObject", "CreateTrainingJob"]
 
 
+def test_a_runtime_that_was_removed_is_uploaded_again(sagemaker: Played) -> None:
+    estimator = sagemaker.estimator("print('done')")
+    estimator.fit(job_name="first", logs=False)
+    store = open_store(f"s3://{sagemaker.bucket}/code/runtime")
+    store.delete([entry.key for entry in store.list()])
+    with pytest.raises(TrainingFailed, match="runtime, uploaded before, was removed"):
+        estimator.fit(job_name="second", logs=False)
+    assert estimator.fit(job_name="third", logs=False).status == JobStatus.COMPLETED
+
+
 def test_the_rank_that_fails_is_named(sagemaker: Played) -> None:
     estimator = sagemaker.estimator(
         RAISES, instance_count=2, distribution={"processes": {"processes_per_host": 2}}

@@ -1,0 +1,53 @@
+"""The zipapp as the first process of a container: it becomes the runtime, and signals reach it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import Paths
+from cloudtrain.packaging import pack_runtime
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A job whose script leaves a mark."""
+    paths = Paths(tmp_path / "ml")
+    paths.make()
+    (paths.code / "train.py").write_text("import os; open(os.environ['SM_MODEL_DIR'] + '/ran', 'w')")
+    (paths.input_config / "hyperparameters.json").write_text(json.dumps({"sagemaker_program": "train.py"}))
+    return paths
+
+
+def start(tmp_path: Path, paths: Paths, **options: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
+        [sys.executable, str(pack_runtime(tmp_path / "cache").path)],
+        env={**os.environ, "SAGEMAKER_BASE_DIR": str(paths.base), "TMPDIR": str(tmp_path)},
+        **options,
+    )
+
+
+def test_it_runs_the_job_in_the_same_process(tmp_path: Path, paths: Paths) -> None:
+    process = start(tmp_path, paths)
+    assert process.wait(60) == 0
+    assert (paths.model / "ran").exists()
+    events = [json.loads(line) for line in (paths.output / "events.jsonl").read_text().splitlines()]
+    assert events[0]["pid"] == process.pid
+
+
+def test_a_stop_that_comes_before_the_runtime_listens_is_heard(tmp_path: Path, paths: Paths) -> None:
+    """SIGTERM is pending when Python starts: the kernel would drop it, or kill with it, if nobody had blocked it."""
+
+    def send() -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    process = start(tmp_path, paths, preexec_fn=send)
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert not (paths.model / "ran").exists()
