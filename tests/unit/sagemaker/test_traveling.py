@@ -1,0 +1,184 @@
+"""What the runtime "cloudtrain" adds to a CreateTrainingJob request."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from cloudtrain.contract import Settings
+from cloudtrain.errors import InvalidJob
+from cloudtrain.packaging import pack_runtime
+from cloudtrain.platforms.sagemaker._traveling import forget_runtime, runtime_uri, travel, upload_runtime
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import state_home
+
+SHA = 64 * "a"
+FIELDS: dict[str, Any] = {
+    "entry_point": "train.py",
+    "job_name": "a-job",
+    "code_location": "s3://bucket/code",
+    "source": {"uri": f"s3://bucket/code/{SHA}/sourcedir.tar.gz", "sha256": SHA},
+}
+BODY = {
+    "TrainingJobName": "a-job",
+    "AlgorithmSpecification": {"TrainingImage": "image", "TrainingInputMode": "Pipe"},
+    "InputDataConfig": [{"ChannelName": "train"}],
+    "Environment": {"MINE": "1"},
+}
+
+
+def traveling(aws: Aws | None = None, **fields: Any) -> dict[str, Any]:
+    job = TrainingJob.from_dict({**FIELDS, **fields})
+    return travel(BODY, job, aws or Aws(boto3.Session(region_name="eu-west-1")))
+
+
+def settings(**fields: Any) -> Settings:
+    return Settings.from_environ(traveling(**fields)["Environment"])
+
+
+def test_two_channels_come_after_the_user_s(tmp_path: Path) -> None:
+    train, runtime, source = traveling()["InputDataConfig"]
+    assert train == {"ChannelName": "train"}
+    packed = pack_runtime(tmp_path)
+    assert runtime == {
+        "ChannelName": "cloudtrain",
+        "DataSource": {
+            "S3DataSource": {
+                "S3DataType": "S3Prefix",
+                "S3Uri": f"s3://bucket/code/runtime/{packed.sha256}/",
+                "S3DataDistributionType": "FullyReplicated",
+            }
+        },
+        "InputMode": "File",  # whatever the job's other channels are
+    }
+    assert source["ChannelName"] == "code"
+    assert source["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://bucket/code/{SHA}/"
+
+
+def test_the_default_bucket_takes_the_runtime() -> None:
+    body = traveling(Aws(boto3.Session(region_name="eu-west-1"), bucket="mine"), code_location=None)
+    assert (runtime_uri(body) or "").startswith("s3://mine/cloudtrain/runtime/")
+
+
+def test_the_entrypoint_is_within_sagemaker_s_limits() -> None:
+    entrypoint = traveling()["AlgorithmSpecification"]["ContainerEntrypoint"]
+    assert all(len(part) <= 256 and "\n" not in part for part in entrypoint)
+    assert entrypoint[:2] == ["/bin/sh", "-c"]
+    assert entrypoint[3] == "/opt/ml/input/data/cloudtrain/cloudtrain.pyz"
+
+
+def test_hyperparameters_are_those_of_the_local_platform() -> None:
+    values = traveling(
+        hyperparameters={"lr": 0.1, "version": "1.10", "nested": {"a": [1]}},
+        distribution={"mpi": {"processes_per_host": 8}, "instance_groups": ["gpu"]},
+        instance_groups=[
+            {"instance_group_name": "gpu", "instance_type": "ml.p4d.24xlarge", "instance_count": 1}
+        ],
+    )["HyperParameters"]
+    assert {name: json.loads(text) for name, text in values.items()} == {
+        "lr": 0.1,
+        "version": "1.10",
+        "nested": {"a": [1]},
+        "sagemaker_program": "train.py",
+        "sagemaker_submit_directory": FIELDS["source"]["uri"],
+        "sagemaker_container_log_level": 20,
+        "sagemaker_job_name": "a-job",
+        "sagemaker_region": "eu-west-1",
+        "sagemaker_mpi_enabled": True,
+        "sagemaker_mpi_num_of_processes_per_host": 8,
+        "sagemaker_distribution_instance_groups": ["gpu"],
+    }
+
+
+def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
+    told = settings(output_path="s3://bucket/out", checkpoint_s3_uri="s3://bucket/checkpoints")
+    assert told == Settings(job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0)
+    assert traveling()["Environment"]["MINE"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"stop_grace": 30}, {"stop_grace": 30.0}),
+        ({"hang_timeout": 600}, {"hang_timeout": 600.0}),
+        ({"checkpoint_local_path": "/opt/ml/checkpoints"}, {"checkpoint_uri": ""}),
+        ({"checkpoint_local_path": "/opt/ml/mine"}, {"checkpoint_uri": "file:///opt/ml/mine"}),
+    ],
+)
+def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
+    told = settings(checkpoint_s3_uri="s3://bucket/checkpoints", **fields)
+    assert {name: getattr(told, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"entry_point": None}, "entry_point: cloudtrain's runtime needs one"),
+        (
+            {"container_entry_point": ["run"]},
+            "container_entry_point: cloudtrain's runtime starts the container",
+        ),
+        ({"container_arguments": ["-v"]}, "container_arguments: cloudtrain's runtime starts the container"),
+        (
+            {"inputs": {"code": "s3://b/c"}},
+            "inputs.code: cloudtrain's runtime comes in a channel of this name",
+        ),
+        ({"model_uri": "s3://b/c", "model_channel_name": "cloudtrain"}, "inputs.cloudtrain: "),
+        ({"distribution": {"pytorchddp": {}}}, "cannot launch by 'pytorchddp'"),
+        (
+            {"checkpoint_s3_uri": "s3://b/c", "checkpoint_local_path": "here"},
+            "checkpoint_local_path: 'here' is not absolute",
+        ),
+    ],
+)
+def test_what_it_cannot_give_is_refused_with_a_way_out(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message) as raised:
+        traveling(**fields)
+    assert raised.value.hint
+
+
+class Shelf:
+    """The part of a platform's account that takes uploads."""
+
+    def __init__(self) -> None:
+        self.uploads: list[tuple[str, str]] = []
+
+    def upload(self, path: Path, uri: str, progress: object = None) -> None:
+        self.uploads.append((path.name, uri))
+
+
+def test_an_upload_is_remembered_until_a_job_does_not_find_it() -> None:
+    body, shelf = traveling(), Shelf()
+    uri = f"{runtime_uri(body)}cloudtrain.pyz"
+    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    assert shelf.uploads == [("cloudtrain.pyz", uri)]
+    upload_runtime(traveling(code_location="s3://other/code"), shelf)  # type: ignore[arg-type]
+    forget_runtime(body)
+    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    assert [uploaded for _, uploaded in shelf.uploads].count(uri) == 2
+
+
+def test_a_request_without_our_runtime_uploads_none() -> None:
+    shelf = Shelf()
+    upload_runtime(BODY, shelf)  # type: ignore[arg-type]
+    forget_runtime(BODY)
+    assert shelf.uploads == []
+
+
+def test_after_a_day_it_is_looked_for_again() -> None:
+    body, shelf = traveling(), Shelf()
+    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    [mark] = (state_home() / "runtime" / "uploads").iterdir()
+    yesterday = time.time() - 86500
+    os.utime(mark, (yesterday, yesterday))
+    for _ in range(2):
+        upload_runtime(body, shelf)  # type: ignore[arg-type]
+    assert len(shelf.uploads) == 2
