@@ -11,7 +11,7 @@ import msgspec
 from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.job import Job
-from cloudtrain.platforms import Platform
+from cloudtrain.platforms import Platform, telling
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.submission import Submission, prepare
 
@@ -163,7 +163,8 @@ class Estimator:
             inputs: the channels: ``{"train": "s3://bucket/train"}``; also ``file://`` URIs, folders of this
                 machine, `TrainingInput`.
             wait: return when the job has ended.
-            logs: print what the ranks print while waiting; false, or the SDK's ``"None"``: print nothing.
+            logs: print while waiting what the job waits for and what its ranks print; false, or the SDK's
+                ``"None"``: print nothing.
             job_name: else one is made of the base name and the time.
             experiment_config: the experiment of SageMaker's that the job belongs to.
 
@@ -178,8 +179,9 @@ class Estimator:
         self.latest_training_job = job
         if wait:
             if logs and logs != "None":
-                for line in job.follow():
-                    print(line)  # noqa: T201 - as the SageMaker SDK does
+                with telling(job.platform, job.name, print):
+                    for line in job.follow():
+                        print(line)  # noqa: T201 - as the SageMaker SDK does
             job.wait()
         return job
 

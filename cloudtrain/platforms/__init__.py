@@ -10,16 +10,22 @@ if TYPE_CHECKING:
         Account,
         Events,
         JobDescription,
+        JobState,
+        Metrics,
         Platform,
         Preemption,
         Preflight,
+        Prices,
         Request,
         Requests,
+        Series,
+        States,
     )
     from cloudtrain.platforms.checks import Check, Finding, Outcome, run_checks
     from cloudtrain.platforms.preflight import job_checks
     from cloudtrain.platforms.registry import get_platform, platform_names
     from cloudtrain.platforms.request_diff import Change, changes
+    from cloudtrain.platforms.states import telling
 
 # lazy: the supervisor of a local job imports its own module below this package, and nothing of the rest
 __getattr__, __dir__ = lazy(
@@ -31,17 +37,23 @@ __getattr__, __dir__ = lazy(
         "Events": "cloudtrain.platforms.base",
         "Finding": "cloudtrain.platforms.checks",
         "JobDescription": "cloudtrain.platforms.base",
+        "JobState": "cloudtrain.platforms.base",
+        "Metrics": "cloudtrain.platforms.base",
         "Outcome": "cloudtrain.platforms.checks",
         "Platform": "cloudtrain.platforms.base",
         "Preemption": "cloudtrain.platforms.base",
         "Preflight": "cloudtrain.platforms.base",
+        "Prices": "cloudtrain.platforms.base",
         "Request": "cloudtrain.platforms.base",
         "Requests": "cloudtrain.platforms.base",
+        "Series": "cloudtrain.platforms.base",
+        "States": "cloudtrain.platforms.base",
         "changes": "cloudtrain.platforms.request_diff",
         "get_platform": "cloudtrain.platforms.registry",
         "job_checks": "cloudtrain.platforms.preflight",
         "platform_names": "cloudtrain.platforms.registry",
         "run_checks": "cloudtrain.platforms.checks",
+        "telling": "cloudtrain.platforms.states",
     },
 )
 
@@ -52,15 +64,21 @@ __all__ = [
     "Events",
     "Finding",
     "JobDescription",
+    "JobState",
+    "Metrics",
     "Outcome",
     "Platform",
     "Preemption",
     "Preflight",
+    "Prices",
     "Request",
     "Requests",
+    "Series",
+    "States",
     "changes",
     "get_platform",
     "job_checks",
     "platform_names",
     "run_checks",
+    "telling",
 ]

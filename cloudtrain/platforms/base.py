@@ -149,6 +149,46 @@ class Events(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class JobState:
+    """One state of a job's life, in the platform's words. ``time`` is its begin, in seconds since the epoch."""
+
+    time: float
+    name: str
+    message: str = ""
+
+
+@runtime_checkable
+class States(Protocol):
+    """The ability to tell what a job is waiting for, long before it prints anything."""
+
+    def states(self, job_name: str) -> list[JobState]:
+        """All states so far, in order. What the last one says may still change. Raises JobNotFound."""
+        ...
+
+
+Series = Mapping[str, Sequence[tuple[float, float]]]
+"""The values of each metric over time: pairs of seconds since the epoch and value, in order."""
+
+
+@runtime_checkable
+class Metrics(Protocol):
+    """The ability to tell how metrics went, and not only how they ended."""
+
+    def metrics(self, job_name: str) -> Series:
+        """Raises JobNotFound, or PlatformError where they may not be asked for."""
+        ...
+
+
+@runtime_checkable
+class Prices(Protocol):
+    """The ability to tell what a job has cost."""
+
+    def cost(self, job_name: str) -> float | None:
+        """US dollars; None while it runs, and where the price is not known. Raises JobNotFound."""
+        ...
+
+
 @runtime_checkable
 class Preflight(Protocol):
     """The ability to look, before anything is submitted, for what would make a job fail."""

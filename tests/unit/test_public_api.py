@@ -79,8 +79,9 @@ PUBLIC = {
         GitState SourceArchive check_entry_point pack
     """,
     "cloudtrain.platforms": """
-        Account Change Check Events Finding JobDescription Outcome Platform Preemption Preflight
-        Request Requests changes get_platform job_checks platform_names run_checks
+        Account Change Check Events Finding JobDescription JobState Metrics Outcome Platform Preemption
+        Preflight Prices Request Requests Series States changes get_platform job_checks platform_names
+        run_checks telling
     """,
     "cloudtrain.platforms.local": """
         LocalPlatform

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudtrain.contract import JobStatus
+from cloudtrain.platforms.base import JobState
 
 WAITING = {
     *("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"),
@@ -60,6 +61,14 @@ def phases(answer: Mapping[str, Any]) -> dict[str, float]:
             seconds = (end - transition["StartTime"]).total_seconds()
             took[transition["Status"]] = took.get(transition["Status"], 0.0) + seconds
     return took
+
+
+def states(answer: Mapping[str, Any]) -> list[JobState]:
+    """The secondary statuses so far, with what SageMaker says of each."""
+    return [
+        JobState(found["StartTime"].timestamp(), found["Status"], found.get("StatusMessage", ""))
+        for found in answer.get("SecondaryStatusTransitions", ())
+    ]
 
 
 def host_count(resources: Mapping[str, Any]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 60.0
+ATTEMPTS = 8
 
 
 class Aws:
@@ -32,6 +34,7 @@ class Aws:
         self._bucket = bucket or getattr(session, "_default_bucket_name_override", None)
         self._prefix: str = getattr(session, "default_bucket_prefix", None) or ""
         self._clients: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
     @cached_property
     def region(self) -> str:
@@ -66,20 +69,31 @@ class Aws:
         prefix = self._prefix.strip("/")
         return f"s3://{self.default_bucket}/{prefix}/" if prefix else f"s3://{self.default_bucket}/"
 
-    def client(self, service: str) -> Any:
-        """The boto3 client of ``service``. It repeats what is throttled, and waits longer each time."""
-        if service not in self._clients:
-            from botocore.config import Config
+    def client(self, service: str, *, region: str | None = None, attempts: int = ATTEMPTS) -> Any:
+        """The boto3 client of ``service``, also for several threads.
 
-            config = Config(
-                connect_timeout=CONNECT_TIMEOUT,
-                read_timeout=READ_TIMEOUT,
-                retries={"mode": "adaptive", "total_max_attempts": 8},
-                user_agent_extra=f"cloudtrain/{__version__}",
-            )
-            session: Any = self._session  # boto3's stubs want the name of the service as a literal
-            self._clients[service] = session.client(service, region_name=self.region, config=config)
-        return self._clients[service]
+        It repeats what is throttled or lost, and waits longer each time.
+
+        Args:
+            region: another than that of the jobs.
+            attempts: how often it asks at most.
+        """
+        with self._lock:
+            if service not in self._clients:
+                from botocore.config import Config
+
+                config = Config(
+                    connect_timeout=CONNECT_TIMEOUT,
+                    read_timeout=READ_TIMEOUT,
+                    retries={"mode": "adaptive", "total_max_attempts": attempts},
+                    user_agent_extra=f"cloudtrain/{__version__}",
+                )
+                session: Any = self._session  # boto3's stubs want the name of the service as a literal
+                with aws_errors(f"the AWS service {service}"):
+                    self._clients[service] = session.client(
+                        service, region_name=region or self.region, config=config
+                    )
+            return self._clients[service]
 
     @cached_property
     def _session(self) -> boto3.Session:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.errors import NotFound
-from cloudtrain.platforms.base import JobDescription, Request
+from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors
 from cloudtrain.spec import TrainingJob
@@ -50,6 +50,23 @@ class SageMakerPlatform:
         from cloudtrain.platforms.sagemaker.logs import logs
 
         return logs(job_name, self.aws, follow=follow)
+
+    def states(self, job_name: str) -> list[JobState]:
+        from cloudtrain.platforms.sagemaker._statuses import states
+        from cloudtrain.platforms.sagemaker.describe import describe_training_job
+
+        return states(describe_training_job(job_name, self.aws))
+
+    def metrics(self, job_name: str) -> Series:
+        from cloudtrain.platforms.sagemaker.metrics import metrics
+
+        return metrics(job_name, self.aws)
+
+    def cost(self, job_name: str) -> float | None:
+        from cloudtrain.platforms.sagemaker.describe import describe_training_job
+        from cloudtrain.platforms.sagemaker.price import cost_of, hourly_price
+
+        return cost_of(describe_training_job(job_name, self.aws), lambda kind: hourly_price(kind, self.aws))
 
     def stop(self, job_name: str) -> None:
         from cloudtrain.platforms.sagemaker.submit import stop

@@ -1,0 +1,73 @@
+"""The metrics of a job over time, which SageMaker finds in its output and keeps in CloudWatch.
+
+https://docs.aws.amazon.com/sagemaker/latest/dg/training-metrics.html
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from cloudtrain.platforms.base import Series
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.describe import describe_training_job
+from cloudtrain.platforms.sagemaker.errors import aws_errors
+
+NAMESPACE = "/aws/sagemaker/TrainingJobs"
+MINUTE = 60
+MOST_POINTS = 1440
+"""Of one metric; longer jobs are told in longer steps."""
+
+
+def metrics(job_name: str, aws: Aws) -> Series:
+    """The average of each metric of ``metric_definitions`` in each minute that has one.
+
+    Raises JobNotFound, and PlatformError where CloudWatch may not be asked.
+    """
+    answer = describe_training_job(job_name, aws)
+    names = metric_names(answer)
+    if not names:
+        return {}
+    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    with aws_errors(f"the metrics of job {job_name}"):
+        pages = aws.client("cloudwatch").get_paginator("get_metric_data")
+        for page in pages.paginate(**metric_query(names, answer, datetime.now(timezone.utc))):
+            for result in page["MetricDataResults"]:
+                moments = (moment.timestamp() for moment in result["Timestamps"])
+                found[names[int(result["Id"][1:])]] += zip(moments, result["Values"], strict=True)
+    return {name: sorted(found[name]) for name in names if found[name]}
+
+
+def metric_names(answer: Mapping[str, Any]) -> list[str]:
+    """Of an answer of DescribeTrainingJob: the metrics that it looks for, and those that it has found."""
+    wanted = answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
+    found = answer.get("FinalMetricDataList", ())
+    return list(dict.fromkeys([one["Name"] for one in wanted] + [one["MetricName"] for one in found]))
+
+
+def metric_query(names: list[str], answer: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """The parameters of GetMetricData for the whole life of the job."""
+    start = answer.get("TrainingStartTime", answer["CreationTime"]) - timedelta(seconds=MINUTE)
+    end = answer.get("TrainingEndTime", now) + timedelta(seconds=2 * MINUTE)
+    minutes = (end - start).total_seconds() / MINUTE
+    period = MINUTE * math.ceil(minutes / MOST_POINTS)
+    dimensions = [{"Name": "TrainingJobName", "Value": answer["TrainingJobName"]}]
+    return {
+        "MetricDataQueries": [
+            {
+                "Id": f"m{number}",
+                "MetricStat": {
+                    "Metric": {"Namespace": NAMESPACE, "MetricName": name, "Dimensions": dimensions},
+                    "Period": period,
+                    "Stat": "Average",
+                },
+            }
+            for number, name in enumerate(names)
+        ],
+        "StartTime": start,
+        "EndTime": end,
+        "ScanBy": "TimestampAscending",
+    }
