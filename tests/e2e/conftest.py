@@ -1,0 +1,9 @@
+"""The way to the parts that play SageMaker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+INTEGRATION = Path(__file__).parents[1] / "integration"
+sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime")]
