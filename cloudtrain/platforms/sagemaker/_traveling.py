@@ -30,6 +30,9 @@ SOURCE_CHANNEL = "code"
 LONGEST_GRACE = 110.0
 """Seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs some of them for its last words."""
 
+MOST_CHANNELS = 20
+"""Of one training job (CreateTrainingJob, ``InputDataConfig``)."""
+
 REMEMBERED_SECONDS = 86400.0
 """How long an upload of the runtime is believed in without another look."""
 
@@ -122,6 +125,12 @@ def _check(job: TrainingJob) -> None:
                 f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
                 hint=f"Give the channel another name; or {elsewhere}.",
             )
+    if len(job.channels) > MOST_CHANNELS - 2:
+        raise InvalidJob(
+            f"inputs: {len(job.channels)} channels and the two of cloudtrain's runtime are more than SageMaker's "
+            f"{MOST_CHANNELS}",
+            hint=f"Put the data of some under one prefix, for one channel; or {elsewhere}.",
+        )
     if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):
         raise InvalidJob(
             f"checkpoint_local_path: {job.checkpoint_local_path!r} is not absolute",

@@ -131,6 +131,7 @@ def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
             "inputs.code: cloudtrain's runtime comes in a channel of this name",
         ),
         ({"model_uri": "s3://b/c", "model_channel_name": "cloudtrain"}, "inputs.cloudtrain: "),
+        ({"inputs": {f"c{number}": "s3://b/c" for number in range(19)}}, "inputs: 19 channels and the two"),
         ({"distribution": {"pytorchddp": {}}}, "cannot launch by 'pytorchddp'"),
         (
             {"checkpoint_s3_uri": "s3://b/c", "checkpoint_local_path": "here"},
