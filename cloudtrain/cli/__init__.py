@@ -13,6 +13,7 @@ COMMANDS = (
     "list",
     "describe",
     "logs",
+    "metrics",
     "wait",
     "stop",
     "preempt",

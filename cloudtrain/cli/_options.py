@@ -16,6 +16,7 @@ def _complete_job(_context: click.Context, _parameter: click.Parameter, incomple
 
 
 job_argument = click.argument("job", shell_complete=_complete_job)
+platform_option = click.option("--platform", help="Where the job runs, if it was not submitted from here.")
 
 
 def echo_json(value: Any) -> None:

@@ -18,22 +18,17 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from cloudtrain.cli._job_view import STATUS_COLOURS, duration, show_job
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
-from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.contract import JobStatus
 from cloudtrain.job import Job
-from cloudtrain.platforms import Events, JobDescription
+from cloudtrain.platforms import Events, JobDescription, telling
 
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-STATUS_COLOURS = {
-    JobStatus.COMPLETED: "green",
-    JobStatus.FAILED: "red",
-    JobStatus.STOPPED: "yellow",
-    JobStatus.INTERRUPTED: "yellow",
-}
 INTERRUPTED = 130
 
-_PREFIX = re.compile(r"\[rank (\d+)\] ")
+_PREFIX = re.compile(r"\[(?:rank (?P<rank>\d+)|(?P<host>[a-z][\w.]*-(?P<number>\d+)))\] ")
 
 
 def watch(job: Job, *, quiet: bool) -> None:
@@ -51,7 +46,7 @@ def watch(job: Job, *, quiet: bool) -> None:
     if quiet:
         echo_json(description.to_dict())
     else:
-        show_job(description)
+        show_job(job, description)
     sys.exit(_exit_code(description))
 
 
@@ -79,28 +74,30 @@ def leave_running(job: Job, what_it_does: str = "goes on") -> Iterator[None]:
 
 
 def print_line(line: str, *, as_json: bool = False, console: Console | None = None) -> None:
-    """One line of output, its prefix in the rank's colour."""
+    """One line of output, its prefix in the colour of the rank or the host."""
     match = _PREFIX.match(line)
     if as_json:
-        rank = int(match[1]) if match else None
-        click.echo(
-            json.dumps({"rank": rank, "line": line[match.end() :] if match else line}, ensure_ascii=False)
-        )
+        rank = int(match["rank"]) if match and match["rank"] else None
+        host = {"host": match["host"]} if match and match["host"] else {}
+        record = {"rank": rank, **host, "line": line[match.end() :] if match else line}
+        click.echo(json.dumps(record, ensure_ascii=False))
     elif console is None and not sys.stdout.isatty():
         click.echo(line)
     else:
         text = Text(line)
         if match:
-            text.stylize(RANK_COLOURS[int(match[1]) % len(RANK_COLOURS)], 0, match.end())
+            number = int(match["rank"] or match["number"])
+            text.stylize(RANK_COLOURS[number % len(RANK_COLOURS)], 0, match.end())
         (console or Console()).print(text, soft_wrap=True)
 
 
 def _show_live(job: Job) -> None:
-    """The lines as they come; on a terminal, the phases below them."""
+    """The lines as they come; on a terminal, the phases below them; between them, what the job waits for."""
     console = Console()
     if not console.is_terminal or not isinstance(job.platform, Events):
-        for line in job.follow():
-            print_line(line)
+        with telling(job.platform, job.name, lambda state: click.secho(state, err=True, dim=True)):
+            for line in job.follow():
+                print_line(line)
         return
     with bars(console) as progress:
         phases = threading.Thread(target=_show_phases, args=(job, progress), daemon=True)
@@ -126,52 +123,6 @@ def _show_phases(job: Job, progress: Progress) -> None:
             progress.update(tasks[phase], completed=1, total=1)
 
 
-def show_job(description: JobDescription) -> None:
-    """Everything about one job that a person wants to know."""
-    console = Console(stderr=True, highlight=False)
-    colour = STATUS_COLOURS.get(description.status, "blue")
-    console.rule(Text(description.name, style=f"bold {colour}"), align="left", style=colour)
-    for label, value in _facts(description):
-        # one line each, so that a URI can be copied
-        line = Text(f"{label:<13} ", style="dim").append(Text(value, style="not dim"))
-        console.print(line, soft_wrap=True)
-    if description.failure:
-        _show_failure(console, description.failure)
-
-
-def _facts(description: JobDescription) -> Iterator[tuple[str, str]]:
-    yield "status", f"{description.status}" + (f": {description.reason}" if description.reason else "")
-    if description.phase:
-        yield "phase", description.phase
-    for name, value in description.metrics.items():
-        yield name, f"{value:g}"
-    seconds = _duration(description)
-    if seconds is not None:
-        phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
-        yield "took", f"{seconds:.1f} s" + (f" ({phases})" if phases else "")
-    if description.attempt:
-        yield "retries", str(description.attempt)
-    for label, fact in (
-        ("commit", description.git_commit),
-        ("model", description.model_data),
-        ("output", description.output_data),
-        ("checkpoints", description.checkpoint_uri),
-        ("folder", description.place),
-    ):
-        if fact:
-            yield label, fact
-    yield "logs", f"cloudtrain logs {description.name}"
-
-
-def _show_failure(console: Console, failure: FailureReport) -> None:
-    console.print(Text(f"\n{failure.summary()}  [{failure.failure_class}]", style="bold red"), soft_wrap=True)
-    if failure.hint:
-        console.print(Text(failure.hint, style="yellow"), soft_wrap=True)
-    detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
-    if detail:
-        console.print(Text(f"\n{detail.rstrip()}"), soft_wrap=True)
-
-
 def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
     """One row a job."""
     if not found:
@@ -189,7 +140,7 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
         if description is None:
             table.add_row(name, platform, Text("Unknown", style="dim"))
             continue
-        seconds = _duration(description)
+        seconds = duration(description)
         table.add_row(
             name,
             platform,
@@ -201,10 +152,3 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
     console = Console()
     # names are to be copied whole, into a pipe as onto a terminal
     (console if console.is_terminal else Console(width=200)).print(table)
-
-
-def _duration(description: JobDescription) -> float | None:
-    """Seconds from the start to the end, or to now."""
-    if description.started_at is None:
-        return None
-    return (description.ended_at or time.time()) - description.started_at

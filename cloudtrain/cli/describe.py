@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import click
 
-from cloudtrain.cli._options import echo_json, job_argument, json_option
+from cloudtrain.cli._options import echo_json, job_argument, json_option, platform_option
 
 
 @click.command("describe")
 @job_argument
+@platform_option
 @json_option
-def command(job: str, as_json: bool) -> None:
+def command(job: str, platform: str | None, as_json: bool) -> None:
     """Show how JOB is, what it left, and why it failed."""
     from cloudtrain.job import Job
 
-    description = Job.attach(job).describe()
+    attached = Job.attach(job, platform)
     if as_json:
-        echo_json(description.to_dict())
+        echo_json(attached.describe().to_dict())
         return
-    from cloudtrain.cli._view import show_job
+    from cloudtrain.cli._job_view import show_job
 
-    show_job(description)
+    show_job(attached)

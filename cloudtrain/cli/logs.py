@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import click
 
-from cloudtrain.cli._options import job_argument, json_option
+from cloudtrain.cli._options import job_argument, json_option, platform_option
 
 
 @click.command("logs")
 @job_argument
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
 @click.option("--rank", type=int, help="Only the lines of this rank.")
+@platform_option
 @json_option
-def command(job: str, follow: bool, rank: int | None, as_json: bool) -> None:
+def command(job: str, follow: bool, rank: int | None, platform: str | None, as_json: bool) -> None:
     """Print what the ranks of JOB printed."""
     from cloudtrain.cli._view import leave_running, print_line
     from cloudtrain.job import Job
 
-    attached = Job.attach(job)
+    attached = Job.attach(job, platform)
     with leave_running(attached):
         for line in attached.platform.logs(job, follow=follow):
             if rank is None or line.startswith(f"[rank {rank}] "):

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import click
 
-from cloudtrain.cli._options import job_argument, json_option
+from cloudtrain.cli._options import job_argument, json_option, platform_option
 
 
 @click.command("wait")
 @job_argument
+@platform_option
 @json_option
-def command(job: str, as_json: bool) -> None:
+def command(job: str, platform: str | None, as_json: bool) -> None:
     """Attach to JOB until it ends. The exit status is the job's."""
     from cloudtrain.cli._view import watch
     from cloudtrain.job import Job
 
-    watch(Job.attach(job), quiet=as_json)
+    watch(Job.attach(job, platform), quiet=as_json)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.errors import JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, read_events, summarize
-from cloudtrain.platforms.base import JobDescription, Request
+from cloudtrain.platforms.base import JobDescription, Request, Series
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.local.folder import JobFolder, State, jobs_home
 from cloudtrain.platforms.local.follow import follow_lines
@@ -95,6 +95,13 @@ class LocalPlatform:
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         folder = _existing(job_name)
         return parse_events(_lines(folder, folder.events, follow))
+
+    def metrics(self, job_name: str) -> Series:
+        found: dict[str, list[tuple[float, float]]] = {}
+        for event in read_events(_existing(job_name).events):
+            if event["event"] == "metric":
+                found.setdefault(event["name"], []).append((event["time"], event["value"]))
+        return found
 
     def stop(self, job_name: str) -> None:
         folder = _existing(job_name)

@@ -50,7 +50,7 @@ def metric_names(answer: Mapping[str, Any]) -> list[str]:
 
 def metric_query(names: list[str], answer: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """The parameters of GetMetricData for the whole life of the job."""
-    start = answer.get("TrainingStartTime", answer["CreationTime"]) - timedelta(seconds=MINUTE)
+    start = answer.get("TrainingStartTime", answer["CreationTime"]).replace(second=0, microsecond=0)
     end = answer.get("TrainingEndTime", now) + timedelta(seconds=2 * MINUTE)
     minutes = (end - start).total_seconds() / MINUTE
     period = MINUTE * math.ceil(minutes / MOST_POINTS)

@@ -1,0 +1,97 @@
+"""One job on a terminal: how it is, what it left, why it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from rich.console import Console
+from rich.text import Text
+
+from cloudtrain.cli._plot import sparkline
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.job import Job
+from cloudtrain.platforms import JobDescription, Metrics, Prices, Series
+
+STATUS_COLOURS = {
+    JobStatus.COMPLETED: "green",
+    JobStatus.FAILED: "red",
+    JobStatus.STOPPED: "yellow",
+    JobStatus.INTERRUPTED: "yellow",
+}
+
+
+def show_job(job: Job, description: JobDescription | None = None) -> None:
+    """Everything about one job that a person wants to know."""
+    description = description or job.describe()
+    console = Console(stderr=True, highlight=False)
+    colour = STATUS_COLOURS.get(description.status, "blue")
+    console.rule(Text(description.name, style=f"bold {colour}"), align="left", style=colour)
+    for label, value in _facts(job, description):
+        # one line each, so that a URI can be copied
+        line = Text(f"{label:<13} ", style="dim").append(Text(value, style="not dim"))
+        console.print(line, soft_wrap=True)
+    if description.failure:
+        _show_failure(console, description.failure)
+
+
+def _facts(job: Job, description: JobDescription) -> Iterator[tuple[str, str]]:
+    yield "status", f"{description.status}" + (f": {description.reason}" if description.reason else "")
+    if description.phase:
+        yield "phase", description.phase
+    series = _series(job) if description.metrics else {}
+    for name, value in description.metrics.items():
+        yield name, f"{value:g}  {sparkline([one for _, one in series.get(name, ())])}".rstrip()
+    seconds = duration(description)
+    if seconds is not None:
+        phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
+        yield "took", f"{seconds:.1f} s" + (f" ({phases})" if phases else "")
+    if description.attempt:
+        yield "retries", str(description.attempt)
+    yield from description.details.items()
+    cost = _cost(job) if description.status.is_final else None
+    if cost is not None:
+        yield "cost", f"about ${cost:,.2f}"
+    for label, fact in (
+        ("commit", description.git_commit),
+        ("model", description.model_data),
+        ("output", description.output_data),
+        ("checkpoints", description.checkpoint_uri),
+        ("console" if "://" in description.place else "folder", description.place),
+    ):
+        if fact:
+            yield label, fact
+    yield "logs", f"cloudtrain logs {description.name}"
+
+
+def _series(job: Job) -> Series:
+    """None where they may not be asked for: the rest is worth to be shown."""
+    if isinstance(job.platform, Metrics):
+        with contextlib.suppress(PlatformError):
+            return job.platform.metrics(job.name)
+    return {}
+
+
+def _cost(job: Job) -> float | None:
+    if isinstance(job.platform, Prices):
+        with contextlib.suppress(PlatformError):
+            return job.platform.cost(job.name)
+    return None
+
+
+def _show_failure(console: Console, failure: FailureReport) -> None:
+    console.print(Text(f"\n{failure.summary()}  [{failure.failure_class}]", style="bold red"), soft_wrap=True)
+    if failure.hint:
+        console.print(Text(failure.hint, style="yellow"), soft_wrap=True)
+    detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
+    if detail:
+        console.print(Text(f"\n{detail.rstrip()}"), soft_wrap=True)
+
+
+def duration(description: JobDescription) -> float | None:
+    """Seconds from the start to the end, or to now."""
+    if description.started_at is None:
+        return None
+    return (description.ended_at or time.time()) - description.started_at
