@@ -61,7 +61,7 @@ def _text(rng: random.Random, words: list[str], size: int) -> str:
     return "\n".join(lines)
 
 
-def _settle(root: Path) -> None:
+def settle(root: Path) -> None:
     """Make the tree one that was last changed a while ago, as most are."""
     newest = max(
         os.stat(os.path.join(folder, name)).st_ctime for folder, _, names in os.walk(root) for name in names
@@ -79,7 +79,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         root, cache, target = Path(scratch, "source"), Path(scratch, "cache"), Path(scratch, "sdk.tar.gz")
         make_tree(root)
-        _settle(root)
+        settle(root)
         first, sdk = [], []
         for _ in range(runs):
             shutil.rmtree(cache, ignore_errors=True)

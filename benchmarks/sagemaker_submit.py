@@ -1,0 +1,208 @@
+"""Submitting a job to SageMaker: the whole process, against both SageMaker SDKs, on one moto server.
+
+    python benchmarks/sagemaker_submit.py [--runs 5] [--large-runs 3]
+
+Each submit is a Python process of its own, from its start to its end, without waiting for the job. The contestants
+take turns. AWS is moto in another process, on loopback: what a call costs on the way to AWS is not in these times.
+Both SDKs have their telemetry turned off, which would call a server of its own, and are told where STS is, because they
+do not honour AWS_ENDPOINT_URL there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import _peers
+from _aws import REGION, ROLE, Aws, running_aws
+from _common import Timing, header, row
+from packing import make_tree, settle
+
+IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/pytorch-training:2.5.1-cpu-py311"
+TELEMETRY_OFF = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n"
+
+OURS = f"""
+from cloudtrain import Estimator
+estimator = Estimator(
+    entry_point="train.py", source_dir="source", role="{ROLE}", image_uri="{IMAGE}", instance_count=1,
+    instance_type="ml.m5.large", hyperparameters={{"epochs": 5}},
+)
+estimator.fit({{"train": "s3://my-data/train"}}, wait=False)
+"""
+
+SDK_2 = f"""
+import os, sagemaker.session
+sagemaker.session.sts_regional_endpoint = lambda region: os.environ["AWS_ENDPOINT_URL"]
+from sagemaker.pytorch import PyTorch
+estimator = PyTorch(
+    entry_point="train.py", source_dir="source", role="{ROLE}", image_uri="{IMAGE}", instance_count=1,
+    instance_type="ml.m5.large", hyperparameters={{"epochs": 5}},
+)
+estimator.fit({{"train": "s3://my-data/train"}}, wait=False)
+"""
+
+SDK_3 = f"""
+import os
+from sagemaker.core.helper import session_helper
+session_helper.sts_regional_endpoint = lambda region: os.environ["AWS_ENDPOINT_URL"]
+from sagemaker.train import ModelTrainer
+from sagemaker.train.configs import Compute, InputData, SourceCode
+trainer = ModelTrainer(
+    training_image="{IMAGE}", role="{ROLE}", compute=Compute(instance_type="ml.m5.large", instance_count=1),
+    source_code=SourceCode(source_dir="source", entry_script="train.py"), hyperparameters={{"epochs": 5}},
+    base_job_name="train",
+)
+data = InputData(channel_name="train", data_source="s3://my-data/train")
+trainer.train(input_data_config=[data], wait=False, logs=False)
+"""
+
+TELL_MEMORY = """
+print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
+"""
+
+
+@dataclass
+class Submits:
+    """What the runs of one contestant cost."""
+
+    seconds: list[float] = field(default_factory=list)
+    kilobytes: list[int] = field(default_factory=list)
+    calls: list[list[str]] = field(default_factory=list)
+
+    @property
+    def timing(self) -> Timing:
+        return Timing.of(self.seconds)
+
+    @property
+    def megabytes(self) -> float:
+        return median(self.kilobytes) * 1024 / 1e6
+
+    @property
+    def most_calls(self) -> int:
+        return max(len(calls) for calls in self.calls)
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """One contestant: its interpreter, and the script that submits."""
+
+    python: Path
+    script: str
+
+    def submit(self, folder: Path, aws: Aws, into: Submits) -> None:
+        """One process that submits ``folder/source``. Raises CalledProcessError where it fails."""
+        aws.calls()
+        start = time.perf_counter()
+        done = subprocess.run(
+            [str(self.python), "-c", self.script + TELL_MEMORY],
+            cwd=folder,
+            env=_environment(folder, aws.env),
+            capture_output=True,
+            text=True,
+        )
+        seconds = time.perf_counter() - start
+        if done.returncode:
+            raise SystemExit(f"{self.python} failed:\n{done.stderr}")
+        into.seconds.append(seconds)
+        into.kilobytes.append(int(done.stdout.split()[-1]))
+        into.calls.append(aws.calls())
+
+
+def _environment(folder: Path, aws: Mapping[str, str]) -> dict[str, str]:
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CLOUDTRAIN_"))}
+    config = folder / "sagemaker.yaml"
+    config.write_text(TELEMETRY_OFF)
+    return {
+        **ours,
+        **aws,
+        "CLOUDTRAIN_HOME": str(folder / "home"),
+        "CLOUDTRAIN_CONFIG": "",
+        "XDG_CONFIG_HOME": str(folder / "config"),
+        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(config),
+    }
+
+
+def in_turns(
+    submitters: Mapping[str, Submitter],
+    folder: Path,
+    aws: Aws,
+    runs: int,
+    before: Callable[[int], None],
+) -> dict[str, Submits]:
+    """``runs`` rounds in which each has one turn, after ``before``, and one before them that is not counted."""
+    submits = {name: Submits() for name in submitters}
+    for turn in range(runs + 1):
+        for name, submitter in submitters.items():
+            before(turn)
+            submitter.submit(folder, aws, submits[name] if turn else Submits())
+    return submits
+
+
+def show(what: str, submits: Mapping[str, Submits]) -> None:
+    """Rows for the time, the calls and the memory, ours against each of the others."""
+    ours, *others = submits
+    for name in others:
+        print(row(what, submits[ours].timing, name, submits[name].timing))
+    for name in others:
+        _row(f"{what}: AWS calls", submits[ours].most_calls, name, submits[name].most_calls, "")
+    for name in others:
+        _row(f"{what}: peak memory", submits[ours].megabytes, name, submits[name].megabytes, " MB")
+
+
+def _row(what: str, ours: float, name: str, peer: float, unit: str) -> None:
+    print(f"| {what} | {ours:.0f}{unit} | {name}: {peer:.0f}{unit} | {peer / ours:.2f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--large-runs", type=int, default=3)
+    options = parser.parse_args()
+    submitters = {
+        "cloudtrain": Submitter(_peers.cloudtrain(), OURS),
+        _peers.SAGEMAKER_2: Submitter(_peers.sagemaker_2(), SDK_2),
+        _peers.SAGEMAKER_3: Submitter(_peers.sagemaker_3(), SDK_3),
+    }
+    with running_aws() as aws, tempfile.TemporaryDirectory() as scratch:
+        print(header())
+        small(submitters, Path(scratch, "small"), aws, options.runs)
+        large(submitters, Path(scratch, "large"), aws, options.large_runs)
+
+
+def small(submitters: Mapping[str, Submitter], folder: Path, aws: Aws, runs: int) -> None:
+    script = folder / "source" / "train.py"
+    script.parent.mkdir(parents=True)
+
+    def change(_: int) -> None:
+        script.write_text(f"print({time.time_ns()})\n")
+
+    show("submit a script that has changed", in_turns(submitters, folder, aws, runs, change))
+    settle(folder)
+    show("submit it again", in_turns(submitters, folder, aws, runs, lambda turn: None))
+
+
+def large(submitters: Mapping[str, Submitter], folder: Path, aws: Aws, runs: int) -> None:
+    source = folder / "source"
+    make_tree(source)
+
+    def change(_: int) -> None:
+        (source / "train.py").write_text(f"print({time.time_ns()})\n")
+        shutil.rmtree(folder / "home" / "archives", ignore_errors=True)
+
+    show("submit 2,000 files / 50 MB, first time", in_turns(submitters, folder, aws, runs, change))
+    settle(source)
+    show("submit them again", in_turns(submitters, folder, aws, runs, lambda turn: None))
+
+
+if __name__ == "__main__":
+    main()
