@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import NotFound
+from cloudtrain.errors import NotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors
@@ -35,11 +36,19 @@ class SageMakerPlatform:
         return render(job, self.aws)
 
     def submit(self, request: Request) -> None:
-        from cloudtrain.platforms.sagemaker._traveling import upload_runtime
+        from cloudtrain.platforms.sagemaker._traveling import forget_runtime, runtime_uri, upload_runtime
         from cloudtrain.platforms.sagemaker.submit import submit
 
         upload_runtime(request.body, self)
-        submit(request, self.aws)
+        try:
+            submit(request, self.aws)
+        except PlatformError as error:
+            runtime = runtime_uri(request.body)
+            if runtime is None or runtime not in error.message:
+                raise
+            forget_runtime(request.body)  # somebody has removed it since it was uploaded
+            upload_runtime(request.body, self)
+            submit(request, self.aws)
 
     def describe(self, job_name: str) -> JobDescription:
         from cloudtrain.platforms.sagemaker.describe import describe
@@ -113,6 +122,6 @@ class SageMakerPlatform:
 
     def _make_bucket(self, bucket: str) -> None:
         place = {} if self.aws.region == "us-east-1" else {"LocationConstraint": self.aws.region}
-        with aws_errors(f"bucket {bucket} cannot be made"):
-            s3 = self.aws.client("s3")
+        s3 = self.aws.client("s3")
+        with aws_errors(f"bucket {bucket} cannot be made"), suppress(s3.exceptions.BucketAlreadyOwnedByYou):
             s3.create_bucket(Bucket=bucket, **({"CreateBucketConfiguration": place} if place else {}))

@@ -14,6 +14,7 @@ from service import SageMakerService
 from training_requests import request, training_request
 
 from cloudtrain.cli import cli
+from cloudtrain.index import IndexEntry, add_job
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 
 DEFINITIONS = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
@@ -103,3 +104,11 @@ def test_a_job_without_metrics_says_so(job: ScriptedJob) -> None:
     shown = run("metrics", "a-job")
     assert (shown.exit_code, shown.stdout) == (0, "")
     assert "no metrics yet" in shown.stderr
+
+
+def test_jobs_of_several_platforms_are_listed(job: ScriptedJob, service: SageMakerService) -> None:
+    for name, platform in (("a-job", "sagemaker"), ("forgotten", "sagemaker"), ("x", "no-such-platform")):
+        add_job(IndexEntry(name, platform, job.created_at))
+    shown = CliRunner().invoke(cli, ["list", "--json"])
+    told = {found["name"]: found["status"] for found in json.loads(shown.stdout)}
+    assert told == {"a-job": "Pending", "forgotten": "Unknown", "x": "Unknown"}
