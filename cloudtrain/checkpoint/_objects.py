@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cloudtrain.checkpoint import _safetensors
+from cloudtrain.checkpoint._crew import WORKERS
 from cloudtrain.checkpoint._framework import TensorSpec
 from cloudtrain.checkpoint._manifest import Manifest, Piece
 from cloudtrain.checkpoint._snapshot import Snapshot
 
 PART_SIZE = 32 * 2**20
 """Bytes of tensors in one object, at the most. A multiple of any element's size."""
+LEAST_PART = 8 * 2**20
+"""What smaller objects would gain, their requests cost."""
 
 SAMPLE = 4096
 STRIDE = 2**20
@@ -65,10 +68,11 @@ class Grouping:
         self._samples = samples
         resting = [name for name in snapshot.specs if name not in self._changing]
         changing = [name for name in snapshot.specs if name in self._changing]
+        part_size = _part_size(snapshot.memory.nbytes)
         return [
             _file(pieces, snapshot)
             for names in (resting, changing)
-            for pieces in _plan(names, snapshot.specs)
+            for pieces in _plan(names, snapshot.specs, part_size)
         ]
 
 
@@ -82,17 +86,23 @@ def _sample(data: memoryview) -> int:
     return checksum
 
 
-def _plan(names: Iterable[str], specs: Mapping[str, TensorSpec]) -> Iterator[list[Piece]]:
+def _part_size(total: int) -> int:
+    """Of a state of ``total`` bytes: a small one too is work for all threads."""
+    share = -(-total // (WORKERS * STRIDE)) * STRIDE
+    return min(PART_SIZE, max(LEAST_PART, share))
+
+
+def _plan(names: Iterable[str], specs: Mapping[str, TensorSpec], part_size: int) -> Iterator[list[Piece]]:
     """The pieces of each file. A tensor that is larger than a file has several of its own."""
     group: list[Piece] = []
     size = 0
     for name in names:
         nbytes = specs[name].nbytes
-        if nbytes > PART_SIZE:
-            for begin in range(0, nbytes, PART_SIZE):
-                yield [Piece(name, begin, min(begin + PART_SIZE, nbytes))]
+        if nbytes > part_size:
+            for begin in range(0, nbytes, part_size):
+                yield [Piece(name, begin, min(begin + part_size, nbytes))]
             continue
-        if size + nbytes > PART_SIZE:
+        if size + nbytes > part_size:
             yield group
             group, size = [], 0
         group.append(Piece(name, 0, nbytes))
