@@ -85,7 +85,12 @@ class Coordinator:
         self._ranked = ranked or hosts
         self._token = token
         self._spawn_token = spawn_token
-        self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
+        self._start: Message = {
+            "type": "start",
+            "master_addr": master[0],
+            "master_port": master[1],
+            "spawn_token": spawn_token,
+        }
         self._join_by = time.monotonic() + join_timeout
         self._members: dict[str, _Member] = {}
         self._selector = selectors.DefaultSelector()

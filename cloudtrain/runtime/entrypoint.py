@@ -24,12 +24,11 @@ from cloudtrain.runtime.member import (
     JoinInterrupted,
     Member,
     free_port,
+    fresh_token,
     listen,
-    tell_address,
 )
 from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.rank import die_with_parent
-from cloudtrain.runtime.record import spawn_address_path
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = signal.SIGUSR1
@@ -88,13 +87,14 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         listener, token = listen(rendezvous, address)
         first = plan.distribution_hosts[0]
+        shares_machine = first == host.leader or settings.hosts_on_machine == host.count
         coordinator = Coordinator(
             listener,
             host.hosts,
             token,
-            spawn_token=tell_address(Path(spawn_address_path(str(paths.run))), address, listener),
+            spawn_token=fresh_token(),
             ranked=plan.distribution_hosts,
-            master=(address if first == host.leader else first, settings.master_port or free_port()),
+            master=(address if shares_machine else first, settings.master_port or free_port()),
             join_timeout=JOIN_TIMEOUT,
         )
         coordinator.start()

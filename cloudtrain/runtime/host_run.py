@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, Paths
@@ -30,6 +31,7 @@ from cloudtrain.runtime.member import Inbox, Member
 from cloudtrain.runtime.output import MetricFinder, OutputMerger
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.record import spawn_address_path
 from cloudtrain.runtime.requirements import RequirementsFailed, install
 from cloudtrain.runtime.sync import CheckpointSync
 from cloudtrain.storage import Progress
@@ -239,6 +241,8 @@ class HostRun:
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
         plan = launch_plan(self._plan, self._python, master, horovod, self._environ)
+        if self._plan.team.leads:  # here mpirun runs
+            self._leader.tell_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         launch = Launch(plan, self._output)

@@ -35,18 +35,22 @@ def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
         port = int(rendezvous.rpartition(":")[2])
         return _bind("", port), ""
     listener = _bind(address, 0)
-    return listener, tell_address(Path(rendezvous), address, listener)
+    token = fresh_token()
+    _tell_address(Path(rendezvous), f"{address}:{listener.getsockname()[1]}", token)
+    return listener, token
 
 
-def tell_address(path: Path, address: str, listener: socket.socket) -> str:
-    """Write ``address:port token`` into a file that only the owner can read; returns the token, which is fresh."""
-    token = os.urandom(16).hex()
+def fresh_token() -> str:
+    return os.urandom(16).hex()
+
+
+def _tell_address(path: Path, address: str, token: str) -> None:
+    """Write both into a file that only the owner can read."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:
-        file.write(f"{address}:{listener.getsockname()[1]} {token}")
+        file.write(f"{address} {token}")
     temporary.replace(path)
-    return token
 
 
 def _bind(address: str, port: int) -> socket.socket:
@@ -113,6 +117,11 @@ class Member:
         member.send({"type": "join", "host": host, "token": token})
         member._thread.start()
         return member
+
+    def tell_address(self, path: Path, token: str) -> None:
+        """Write ``address:port token`` of the leader into a file that only the owner can read."""
+        host, port, *_ = self._connection.getpeername()
+        _tell_address(path, f"{host}:{port}", token)
 
     def send(self, message: Message) -> None:
         """Tell the leader. A leader that is gone is told of by ``lost``, not here."""

@@ -55,7 +55,7 @@ def stopping_path(folder: str) -> str:
 
 
 def spawn_address_path(folder: str) -> str:
-    """Where the leader listens for mpirun's remote shell: ``address:port token``."""
+    """Where the leader listens for mpirun's remote shell: ``address:port token``; on the host of rank 0."""
     return f"{folder}/spawn"
 
 

@@ -85,10 +85,6 @@ def _check(job: TrainingJob) -> None:
     for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
         if getattr(job, field):
             raise InvalidJob(f"{field}: the local platform has no containers", hint="Leave it out.")
-    if job.distribution and job.distribution.instance_groups:
-        raise InvalidJob(
-            "distribution.instance_groups: the local platform has ranks in all groups", hint="Leave it out."
-        )
     for name, channel in job.inputs.items():
         if isinstance(channel, FileSystemInput):
             raise InvalidJob(

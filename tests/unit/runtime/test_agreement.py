@@ -15,8 +15,8 @@ import pytest
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.coordinator import Coordinator
-from cloudtrain.runtime.member import Inbox, JoinInterrupted, Member, free_port, listen, tell_address
-from cloudtrain.runtime.record import REMOTE_START_PROGRAM
+from cloudtrain.runtime.member import Inbox, JoinInterrupted, Member, free_port, fresh_token, listen
+from cloudtrain.runtime.record import REMOTE_START_PROGRAM, spawn_address_path
 
 HOSTS = ("algo-1", "algo-2")
 
@@ -27,7 +27,7 @@ class Cluster:
     def __init__(self, folder: Path, join_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
         listener, self.token = listen(self.rendezvous, "127.0.0.1")
-        self.spawn_token = tell_address(folder / "spawn", "127.0.0.1", listener)
+        self.spawn_token = fresh_token()
         self.coordinator = Coordinator(
             listener,
             HOSTS,
@@ -93,8 +93,8 @@ def test_what_the_leader_has_chosen_is_told_to_all(cluster: Cluster) -> None:
 
 
 def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: Path) -> None:
-    for host in HOSTS:
-        cluster.join(host)
+    leader, _ = [cluster.join(host) for host in HOSTS]
+    leader.tell_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
     program = [
         sys.executable,
         REMOTE_START_PROGRAM,
@@ -112,7 +112,8 @@ def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: 
 
 
 def test_a_command_for_a_host_that_is_gone_fails(cluster: Cluster, tmp_path: Path) -> None:
-    cluster.join("algo-1")
+    leader = cluster.join("algo-1")
+    leader.tell_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
     program = [sys.executable, REMOTE_START_PROGRAM, str(tmp_path), "cloudtrain-1", "true"]
     assert subprocess.run(program, timeout=20, check=False).returncode == 255
 
