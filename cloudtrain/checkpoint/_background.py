@@ -5,10 +5,10 @@ from __future__ import annotations
 import concurrent.futures.thread  # noqa: F401  boto3 needs it, and it cannot be imported when the script has ended
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Generic, TypeVar
 
 from cloudtrain.checkpoint._crew import Crew
+from cloudtrain.checkpoint._interrupts import uninterrupted
 from cloudtrain.observe import committing
 
 Task = TypeVar("Task")
@@ -23,47 +23,45 @@ class Background(Generic[Task]):
 
     def __init__(self, run: Callable[[Task, Crew], None]) -> None:
         self._run = run
-        self._changed = threading.Condition()
-        self._busy = False
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        """That of the tasks; None while there is none."""
         self._waiting: Task | None = None
-        self._while_busy = ExitStack()
 
     @property
     def busy(self) -> bool:
-        return self._busy
+        return self._thread is not None
 
     def submit(self, task: Task) -> None:
         """Run ``task`` now, or after the one that runs. None may be waiting."""
-        with self._changed:
+        with uninterrupted(), self._lock:
             self._waiting = task
-            start, self._busy = not self._busy, True
-        if start:
-            self._while_busy.enter_context(committing())
-            crew = Crew("cloudtrain-checkpoint-part")
-            threading.Thread(target=self._work, args=(crew,), name="cloudtrain-checkpoint").start()
+            if self._thread is None:
+                crew = Crew("cloudtrain-checkpoint-part")
+                thread = threading.Thread(target=self._work, args=(crew,), name="cloudtrain-checkpoint")
+                thread.start()
+                self._thread = thread
 
     def take_back(self) -> Task | None:
         """The task that waits; it waits no more."""
-        with self._changed:
+        with self._lock:
             task, self._waiting = self._waiting, None
             return task
 
     def wait(self) -> None:
         """Until nothing runs and nothing waits."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._busy)
+        while thread := self._thread:
+            thread.join()
 
     def _work(self, crew: Crew) -> None:
-        with crew:
+        with committing(), crew:
             while (task := self._next()) is not None:
                 self._run(task, crew)
                 del task  # and what it holds, while the next one runs
 
     def _next(self) -> Task | None:
-        with self._changed:
+        with self._lock:
             task, self._waiting = self._waiting, None
             if task is None:
-                self._while_busy.close()
-                self._busy = False
-            self._changed.notify_all()
+                self._thread = None
             return task

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TypeVar
+
+from cloudtrain.checkpoint._interrupts import uninterrupted
 
 WORKERS = 8
 """Objects on their way at the same time: S3 gives each some 90 MB/s (Amazon S3 User Guide, "Horizontal scaling and
@@ -28,8 +30,9 @@ class Crew:
     def __init__(self, name: str) -> None:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._threads = [threading.Thread(target=self._work, name=name) for _ in range(WORKERS)]
-        for thread in self._threads:
-            thread.start()
+        with uninterrupted():
+            for thread in self._threads:
+                thread.start()
 
     def __enter__(self) -> Crew:
         return self
@@ -37,37 +40,37 @@ class Crew:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for _ in self._threads:
-            self._tasks.put(None)
+        with uninterrupted():
+            for _ in self._threads:
+                self._tasks.put(None)
         for thread in self._threads:
             thread.join()
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """The results in the order of ``items``. The first error ends the rest; then none still runs."""
-        futures = [self._submit(function, item) for item in items]
+        results: dict[int, Result] = {}
+        errors: list[BaseException] = []
+        ended: SimpleQueue[None] = SimpleQueue()
+
+        def run(number: int, item: Item) -> None:
+            try:
+                if not errors:
+                    results[number] = function(item)
+            except BaseException as error:
+                errors.append(error)
+            ended.put(None)
+
+        count = 0
         try:
-            wait(futures, return_when=FIRST_EXCEPTION)
-        finally:
-            for future in futures:
-                future.cancel()
-            wait(futures)
-        for future in futures:
-            if not future.cancelled():
-                future.result()
-        return [future.result() for future in futures]
-
-    def _submit(self, function: Callable[[Item], Result], item: Item) -> Future[Result]:
-        future: Future[Result] = Future()
-
-        def run() -> None:
-            if future.set_running_or_notify_cancel():
-                try:
-                    future.set_result(function(item))
-                except BaseException as error:
-                    future.set_exception(error)
-
-        self._tasks.put(run)
-        return future
+            for count, item in enumerate(items, 1):
+                self._tasks.put(partial(run, count, item))
+            for _ in range(count):
+                ended.get()
+        except BaseException as error:  # Ctrl-C: the end of the crew waits for those that run
+            errors.append(error)
+        if errors:
+            raise errors[0]
+        return [results[number] for number in range(1, count + 1)]
 
     def _work(self) -> None:
         while task := self._tasks.get():
