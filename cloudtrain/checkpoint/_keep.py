@@ -24,9 +24,12 @@ class Best:
         """From ``"loss"``, which is best where it is smallest, or ``("accuracy", "max")``."""
         if argument is None:
             return None
-        metric, mode = (argument, "min") if isinstance(argument, str) else argument
-        if mode not in ("min", "max"):
-            raise CheckpointError(f"best={argument!r} has no such order", hint='It is "min" or "max".')
+        pair = (argument, "min") if isinstance(argument, str) else argument
+        metric, mode = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
+        if not isinstance(metric, str) or mode not in ("min", "max"):
+            raise CheckpointError(
+                f"best={argument!r} is no metric", hint='Give such as "loss", or ("accuracy", "max").'
+            )
         return cls(metric, mode == "max")
 
     def ranked(self, metrics: Mapping[int, Mapping[str, float]]) -> list[int]:

@@ -141,6 +141,8 @@ class Place:
         if step in self._own:
             return None
         self._check_writers(step, before.committed)
+        if self._base and not {entry.key for entry in self._base.tensors} <= set(before.objects):
+            self._base = None  # somebody has deleted them, or a rule of the bucket: they are not named again
         return Draft(step, uuid.uuid4().hex[:16], before)
 
     @property

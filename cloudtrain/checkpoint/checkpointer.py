@@ -96,8 +96,10 @@ class Checkpointer:
         asynchronous: bool = True,
         sharded: bool = False,
     ) -> None:
-        if keep is not None and keep < 1:
-            raise CheckpointError(f"keep={keep} would keep no checkpoint", hint="Give at least 1.")
+        if keep is not None and (not isinstance(keep, int) or keep < 1):
+            raise CheckpointError(
+                f"keep={keep!r} is no number of checkpoints", hint="Give at least 1, or None for all."
+            )
         if when_busy not in BUSY:
             raise CheckpointError(f"when_busy={when_busy!r} is unknown", hint=f"Known: {', '.join(BUSY)}.")
         if sharded and (local is not None or when_busy != "wait"):
@@ -112,6 +114,8 @@ class Checkpointer:
             uris.insert(0, local)
         kept = Keep(keep, self._best)
         self._places = [Place(open_store(_full_uri(place)), kept) for place in uris]
+        if len({place.uri for place in self._places}) < len(uris):
+            raise CheckpointError(f"local and uri are both {self.uri}", hint="Leave one of them out.")
         self._when_busy = when_busy
         self._asynchronous = asynchronous
         self._sharded = sharded
@@ -432,6 +436,8 @@ class _Task:
 
 def _about(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What the manifest tells of the run."""
+    if not isinstance(metrics, Mapping):
+        raise CheckpointError(f"metrics={metrics!r} is no mapping", hint='Give such as {"loss": 0.5}.')
     numbers = {name: _number(name, value) for name, value in metrics.items()}
     return {
         "time": time.time(),
@@ -452,7 +458,9 @@ def _raise(error: Exception) -> NoReturn:
 
 
 def _full_uri(uri: str | os.PathLike[str]) -> str:
-    text = os.fspath(uri)
+    text: Any = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise CheckpointError(f"{uri!r} is no URI and no path", hint="Give s3://bucket/prefix, or a folder.")
     return text if "://" in text else Path(text).absolute().as_uri()
 
 

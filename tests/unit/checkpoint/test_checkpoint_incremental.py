@@ -10,7 +10,10 @@ import pytest
 from checkpoint_trees import same, saver
 
 from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.inspect import find
+from cloudtrain.checkpoint.layout import step_of
 from cloudtrain.errors import CheckpointError
+from cloudtrain.storage import FileStore
 
 LAYERS = 8
 SIZE = 4096
@@ -92,6 +95,19 @@ def test_a_resumed_run_goes_on_with_it(tmp_path: Path) -> None:
     resumed.save(4, state_of(4))
     assert written(tmp_path, 4) == LAYERS * SIZE
     assert check(tmp_path) == [2, 3, 4]
+
+
+def test_objects_that_somebody_deleted_are_written_again(tmp_path: Path) -> None:
+    """A rule of the bucket may do so to what is old, as frozen tensors are."""
+    checkpointer = saver(tmp_path, keep=None)
+    for step in (1, 2, 3):
+        checkpointer.save(step, state_of(step))
+    frozen = next(entry for entry in find(FileStore(tmp_path), 3).objects if step_of(entry.key) != 3)
+    (tmp_path / frozen.key).unlink()
+    checkpointer.save(4, state_of(4))
+    checkpoint = Checkpointer(tmp_path).restore(4)
+    assert checkpoint is not None
+    assert same(checkpoint.state, state_of(4))
 
 
 def test_objects_that_were_found_damaged_are_not_named_again(tmp_path: Path) -> None:

@@ -150,6 +150,7 @@ def test_the_default_place_is_the_jobs(folder: Path, monkeypatch: pytest.MonkeyP
         ("latest", {}, {}, "step 'latest' is no whole number"),
         (1, {"x": object()}, {}, "state['x'] cannot be saved"),
         (1, {}, {"loss": "low"}, "metrics['loss'] is no number: 'low'"),
+        (1, {}, 0.5, "metrics=0.5 is no mapping"),
         (1, {}, {"loss": torch.ones(2)}, "metrics['loss'] is no number"),
     ],
 )
@@ -170,9 +171,25 @@ def test_a_step_that_is_not_there(folder: Path) -> None:
         checkpointer.restore(3)
 
 
-def test_keep_at_least_one(folder: Path) -> None:
-    with pytest.raises(CheckpointError, match="keep=0"):
-        saver(folder, keep=0)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"keep": 0}, "keep=0 is no number of checkpoints"),
+        ({"keep": "3"}, "keep='3' is no number of checkpoints"),
+        ({"keep": 2.5}, "keep=2.5 is no number of checkpoints"),
+        ({"best": ("loss", "least")}, "best=('loss', 'least') is no metric"),
+        ({"best": ("loss",)}, "best=('loss',) is no metric"),
+        ({"best": 3}, "best=3 is no metric"),
+        ({"uri": 3}, "3 is no URI and no path"),
+        ({"uri": b"/folder"}, "b'/folder' is no URI and no path"),
+        ({"uri": "/same", "local": "file:///same"}, "local and uri are both file:///same"),
+    ],
+)
+def test_bad_arguments(folder: Path, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(CheckpointError) as caught:
+        saver(**{"uri": folder, **arguments})
+    assert caught.value.message == message
+    assert caught.value.hint
 
 
 @pytest.mark.parametrize(
