@@ -44,7 +44,7 @@ class SageMakerPlatform:
             submit(request, self.aws)
         except PlatformError as error:
             runtime = runtime_uri(request.body)
-            if runtime is None or runtime not in error.message:
+            if runtime is None or runtime.rstrip("/") not in error.message:
                 raise
             forget_runtime(request.body)  # somebody has removed it since it was uploaded
             upload_runtime(request.body, self)
