@@ -30,7 +30,7 @@ class Aws:
     """
 
     def __init__(self, session: Any = None, bucket: str | None = None) -> None:
-        self.session: boto3.Session | None = getattr(session, "boto_session", session)
+        self._given: boto3.Session | None = getattr(session, "boto_session", session)
         self._bucket = bucket or getattr(session, "_default_bucket_name_override", None)
         self._prefix: str = getattr(session, "default_bucket_prefix", None) or ""
         self._clients: dict[str, Any] = {}
@@ -39,7 +39,7 @@ class Aws:
     @cached_property
     def region(self) -> str:
         """Raises PlatformError where none is configured."""
-        region = self._session.region_name
+        region = self.session.region_name
         if not region:
             raise PlatformError(
                 "no AWS region is configured",
@@ -56,7 +56,7 @@ class Aws:
     @property
     def partition(self) -> str:
         """``aws``, ``aws-cn``, ``aws-us-gov``: what ARNs of the region start with."""
-        return self._session.get_partition_for_region(self.region)
+        return self.session.get_partition_for_region(self.region)
 
     @property
     def default_bucket(self) -> str:
@@ -88,7 +88,7 @@ class Aws:
                     retries={"mode": "adaptive", "total_max_attempts": attempts},
                     user_agent_extra=f"cloudtrain/{__version__}",
                 )
-                session: Any = self._session  # boto3's stubs want the name of the service as a literal
+                session: Any = self.session  # boto3's stubs want the name of the service as a literal
                 with aws_errors(f"the AWS service {service}"):
                     self._clients[service] = session.client(
                         service, region_name=region or self.region, config=config
@@ -96,8 +96,9 @@ class Aws:
             return self._clients[service]
 
     @cached_property
-    def _session(self) -> boto3.Session:
-        import boto3
+    def session(self) -> boto3.Session:
+        """The session that was given, or a new one that all clients share: a second would cost as much again."""
+        from cloudtrain.platforms.sagemaker._session import new_session
 
         with aws_errors("the AWS configuration"):
-            return self.session or boto3.Session()
+            return self._given or new_session()
