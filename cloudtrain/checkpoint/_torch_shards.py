@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -26,9 +27,10 @@ def held(value: torch.Tensor) -> Held | None:
 def _held_dtensor(value: Any) -> Held:
     if any(placement.is_partial() for placement in value.placements):
         raise Unsupported("a DTensor with a sum that is still to be made over the ranks")
+    spec = _spec(value.dtype, value.shape)
     coordinate = value.device_mesh.get_coordinate()
     if coordinate is None:  # this rank is not in the mesh
-        return _held(value, [], owned=False)
+        return Held(value, spec, _torch, (), owned=False)
     with torch.no_grad():
         local = value.to_local()
     # The protocol of torch.distributed.checkpoint: it knows uneven shards, and those of a strided order.
@@ -36,23 +38,28 @@ def _held_dtensor(value: Any) -> Held:
     first = all(place == 0 for place, how in zip(coordinate, value.placements) if how.is_replicate())
     # Each mesh holds the whole tensor. Meshes without rank 0 hold a copy of it.
     owned = first and 0 in value.device_mesh.mesh.flatten().tolist()
-    parts = [(Box(tuple(chunk.offsets), tuple(chunk.sizes)), local) for chunk in chunks]
-    return _held(value, parts, owned)
+    return _held(value, spec, [(chunk.offsets, chunk.sizes, local) for chunk in chunks], owned)
 
 
 def _held_sharded_tensor(value: Any) -> Held:
+    about = value.metadata()  # the tensor's own attributes warn that it is out of date
     parts = [
-        (Box(tuple(shard.metadata.shard_offsets), tuple(shard.metadata.shard_sizes)), shard.tensor)
+        (shard.metadata.shard_offsets, shard.metadata.shard_sizes, shard.tensor)
         for shard in value.local_shards()
     ]
-    return _held(value, parts, owned=0 in dist.get_process_group_ranks(value._process_group))
+    owned = 0 in dist.get_process_group_ranks(value._process_group)
+    return _held(value, _spec(about.tensor_properties.dtype, about.size), parts, owned)
 
 
-def _held(value: Any, parts: list[tuple[Box, Any]], owned: bool) -> Held:
-    for box, local in parts:
+def _held(
+    value: Any, spec: TensorSpec, parts: list[tuple[Iterable[int], Iterable[int], Any]], owned: bool
+) -> Held:
+    boxes = [(Box(tuple(offsets), tuple(shape)), local) for offsets, shape, local in parts]
+    for box, local in boxes:
         if _torch.spec(local).shape != box.shape:  # such as one that is gathered at the moment
             raise Unsupported(f"a {type(value).__name__} whose part here has the shape {list(local.shape)}")
-    spec = TensorSpec(
-        "torch", str(value.dtype).replace("torch.", ""), value.dtype.itemsize, tuple(value.shape)
-    )
-    return Held(value, spec, _torch, tuple((box, local) for box, local in parts if box.size), owned)
+    return Held(value, spec, _torch, tuple((box, local) for box, local in boxes if box.size), owned)
+
+
+def _spec(dtype: torch.dtype, shape: Iterable[int]) -> TensorSpec:
+    return TensorSpec("torch", str(dtype).replace("torch.", ""), dtype.itemsize, tuple(shape))
