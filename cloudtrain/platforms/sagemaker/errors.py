@@ -45,6 +45,7 @@ ARGUMENTS = {
 _FIELD = re.compile(r"at '(?P<path>[\w.\[\]]+)' failed to satisfy|parameter:? (?P<other>[A-Z][\w.\[\]]+)")
 """How SageMaker's validation, and that of botocore before it, name a field."""
 
+_THROTTLED = re.compile("Throttl|TooManyRequests|RequestLimitExceeded|^LimitExceededException|^SlowDown")
 _NOT_FOUND = re.compile(r"Requested resource not found|Could not find|does not exist", re.IGNORECASE)
 
 
@@ -86,11 +87,14 @@ def error_message(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Message", ""))
 
 
-def is_throttled(error: ClientError) -> bool:
-    return "Throttl" in error_code(error) or error_code(error) in (
-        "TooManyRequestsException",
-        "LimitExceededException",
-    )
+def may_pass(error: BaseException) -> bool:
+    """Whether asking again later may help: AWS was asked too often, or failed, or the network did."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
+
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        return status >= 500 or bool(_THROTTLED.search(error_code(error)))
+    return isinstance(error, (ConnectionError, HTTPClientError))
 
 
 def is_not_found(error: ClientError) -> bool:

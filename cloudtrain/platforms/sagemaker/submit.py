@@ -9,7 +9,7 @@ from typing import Any
 from cloudtrain.errors import JobExists
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, error_message, job_errors
+from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found, job_errors
 
 REPEATED_WITHIN = 900.0
 """Seconds in which the same request for a job that has ended already counts as repeated."""
@@ -84,7 +84,7 @@ def stop(job_name: str, aws: Aws) -> None:
             client.stop_training_job(TrainingJobName=job_name)
         except ClientError as error:
             # how a job that has ended is refused differs: its state tells
-            if error_code(error) != "ValidationException" or "not found" in error_message(error):
+            if error_code(error) != "ValidationException" or is_not_found(error):
                 raise
             if client.describe_training_job(TrainingJobName=job_name)["TrainingJobStatus"] == "InProgress":
                 raise

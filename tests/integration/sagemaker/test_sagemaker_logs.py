@@ -6,16 +6,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import boto3
 import pytest
 from botocore.config import Config
 from scripted_job import ScriptedJob
-from service import SageMakerService, ServiceError
+from service import Lost, SageMakerService, ServiceError
 from training_requests import request, training_request
 
+from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.platforms.sagemaker.logs import HELD_EVENTS, LogReader, Pace, logs
+from cloudtrain.platforms.sagemaker._log_reader import HELD_EVENTS, LogReader
+from cloudtrain.platforms.sagemaker.logs import Pace, logs
 
 QUICK = Pace(shortest=0.05, longest=0.1, each_stream=0.0, new_streams=0.2, settle=0.5)
 
@@ -103,25 +106,67 @@ def test_a_stream_that_grows_all_the_time_does_not_hold_up_the_others(
         writer.join()
 
 
-def test_throttling_loses_nothing(job: ScriptedJob, service: SageMakerService) -> None:
+TROUBLE = [
+    ServiceError("ThrottlingException", "Rate exceeded"),
+    ServiceError("ServiceUnavailableException", "", status=503),
+    Lost(),
+]
+
+
+@pytest.mark.parametrize("operation", ["DescribeLogStreams", "GetLogEvents"])
+@pytest.mark.parametrize("trouble", TROUBLE, ids=["throttled", "unavailable", "connection-lost"])
+def test_trouble_loses_nothing(
+    job: ScriptedJob, service: SageMakerService, trouble: Exception, operation: str
+) -> None:
     job.log("algo-1", "one", at=1)
-    job.log("algo-2", "two", at=2)
-    service.fail("GetLogEvents", ServiceError("ThrottlingException", "Rate exceeded"))
-    client = boto3.client("logs", config=Config(retries={"total_max_attempts": 1}))
-    reader = LogReader("a-job", client)
+    service.fail(operation, trouble)
+    reader = LogReader("a-job", boto3.client("logs", config=Config(retries={"total_max_attempts": 1})))
     with ThreadPoolExecutor(1) as pool:
-        reader.find()
-        assert list(reader.round(pool)) == ["[algo-2] two"]
-        assert reader.is_throttled
+        assert list(reader.round(pool)) == []
+        assert reader.trouble is not None
         assert list(reader.round(pool)) == ["[algo-1] one"]
-        assert not reader.is_throttled
+        assert reader.trouble is None
+
+
+def test_trouble_is_waited_out_while_following(
+    platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
+) -> None:
+    platform.aws.client("logs", attempts=1)
+    job.log("algo-1", "one", at=1)
+    service.fail("GetLogEvents", *TROUBLE)
+    lines = follow(platform)
+    assert next(lines) == "[algo-1] one"
+    service.fail("DescribeTrainingJob", *TROUBLE)
+    job.log("algo-1", "two", at=2)
+    job.complete()
+    assert list(lines) == ["[algo-1] two"]
+
+
+def test_trouble_that_does_not_pass_is_told(
+    platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
+) -> None:
+    platform.aws.client("logs", attempts=1)
+    job.log("algo-1", "one", at=1)
+    service.fail("GetLogEvents", *[TROUBLE[0]] * 100)
+    with pytest.raises(PlatformError, match="Rate exceeded"):
+        list(logs("a-job", platform.aws, follow=True, pace=replace(QUICK, in_trouble=0.1, patience=0.3)))
+
+
+def test_who_may_not_read_logs_is_told_at_once(
+    platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
+) -> None:
+    service.fail(
+        "DescribeLogStreams", ServiceError("AccessDeniedException", "not authorized to perform: logs:x")
+    )
+    with pytest.raises(PlatformError, match="logs:x") as caught:
+        list(platform.logs("a-job"))
+    assert "permission" in caught.value.hint
 
 
 def test_a_token_that_has_expired_is_replaced(job: ScriptedJob, service: SageMakerService) -> None:
     reader = LogReader("a-job", boto3.client("logs"))
     job.log("algo-1", "one", at=1_700_000_000)
     with ThreadPoolExecutor(1) as pool:
-        reader.find()
         assert list(reader.round(pool)) == ["[algo-1] one"]
         job.log("algo-1", "two", at=1_700_000_001)
         service.fail("GetLogEvents", ServiceError("InvalidParameterException", "The token has expired"))
