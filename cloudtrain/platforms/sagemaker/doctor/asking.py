@@ -17,17 +17,19 @@ DENIED = {
 }
 """Error codes by which the services say that the caller may not ask."""
 
+ATTEMPTS = 3
+"""How often a question is asked: the user waits for the answer."""
+
 
 class Account:
-    """An account as the threads of the checks share it: boto3 makes clients in one thread only."""
+    """An account as the threads of the checks share it: what several want to know is asked once."""
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
         self._lock = threading.RLock()
 
     def client(self, service: str) -> Any:
-        with self._lock:
-            return self._aws.client(service)
+        return self._aws.client(service, attempts=ATTEMPTS)
 
     @property
     def region(self) -> str:
