@@ -12,7 +12,7 @@ from cloudtrain.checkpoint import _safetensors
 from cloudtrain.checkpoint._crew import WORKERS
 from cloudtrain.checkpoint._framework import TensorSpec
 from cloudtrain.checkpoint._manifest import Manifest, Piece
-from cloudtrain.checkpoint._snapshot import Snapshot
+from cloudtrain.checkpoint._snapshot import Snapshot, Span
 
 PART_SIZE = 32 * 2**20
 """Bytes of tensors in one object, at the most. A multiple of any element's size."""
@@ -61,7 +61,7 @@ class Grouping:
 
     def files(self, snapshot: Snapshot) -> list[TensorFile]:
         """The files of all tensors in ``snapshot``."""
-        samples = {name: _sample(snapshot.memory[slice(*place)]) for name, place in snapshot.places.items()}
+        samples = {name: _sample(snapshot.memory[slice(*span)]) for name, span in snapshot.spans.items()}
         self._changing |= {
             name for name, sample in samples.items() if self._samples.get(name, sample) != sample
         }
@@ -72,7 +72,7 @@ class Grouping:
         return [
             _file(pieces, snapshot)
             for names in (resting, changing)
-            for pieces in _plan(names, snapshot.specs, part_size)
+            for pieces in _plan(names, snapshot.spans, part_size)
         ]
 
 
@@ -92,12 +92,13 @@ def _part_size(total: int) -> int:
     return min(PART_SIZE, max(LEAST_PART, share))
 
 
-def _plan(names: Iterable[str], specs: Mapping[str, TensorSpec], part_size: int) -> Iterator[list[Piece]]:
+def _plan(names: Iterable[str], spans: Mapping[str, Span], part_size: int) -> Iterator[list[Piece]]:
     """The pieces of each file. A tensor that is larger than a file has several of its own."""
     group: list[Piece] = []
     size = 0
     for name in names:
-        nbytes = specs[name].nbytes
+        first, last = spans[name]
+        nbytes = last - first
         if nbytes > part_size:
             for begin in range(0, nbytes, part_size):
                 yield [Piece(name, begin, min(begin + part_size, nbytes))]
@@ -118,9 +119,9 @@ def _file(pieces: Sequence[Piece], snapshot: Snapshot) -> TensorFile:
 
 def _runs(pieces: Sequence[Piece], snapshot: Snapshot) -> Iterator[memoryview]:
     """The bytes of all pieces, those that are neighbours together."""
-    begin = end = snapshot.places[pieces[0].tensor][0] + pieces[0].begin
+    begin = end = snapshot.spans[pieces[0].tensor][0] + pieces[0].begin
     for piece in pieces:
-        offset, _ = snapshot.places[piece.tensor]
+        offset, _ = snapshot.spans[piece.tensor]
         if offset + piece.begin != end:
             yield snapshot.memory[begin:end]
             begin = offset + piece.begin

@@ -13,7 +13,7 @@ from cloudtrain.checkpoint._copying import Move, copy
 from cloudtrain.checkpoint._framework import Framework, TensorSpec
 from cloudtrain.checkpoint._tree import Leaf
 
-Place = tuple[int, int]
+Span = tuple[int, int]
 """Where the bytes of a tensor begin and end in a snapshot's memory."""
 
 
@@ -27,7 +27,7 @@ class Snapshot:
     specs: Mapping[str, TensorSpec]
     """In the order of their bytes."""
     memory: memoryview
-    places: Mapping[str, Place]
+    spans: Mapping[str, Span]
     wait: Callable[[], None]
     """Returns when the copies are complete."""
 
@@ -39,7 +39,7 @@ class Buffer:
         self._specs: dict[str, TensorSpec] | None = None
         self._pinned = False
         self._memory = memoryview(b"")
-        self._places: dict[str, Place] = {}
+        self._spans: dict[str, Span] = {}
         self._targets: dict[str, Any] = {}
 
     def snapshot(self, leaves: Mapping[str, Leaf]) -> Snapshot:
@@ -52,14 +52,14 @@ class Buffer:
             self._lay_out(specs, pinning)
         waits = self._start(others)
         copy(self._moves(leaves))
-        return Snapshot(self._specs or {}, self._memory, self._places, lambda: _call_all(waits))
+        return Snapshot(self._specs or {}, self._memory, self._spans, lambda: _call_all(waits))
 
     def _lay_out(self, specs: Mapping[str, TensorSpec], pinning: Framework | None) -> None:
         self._specs, self._memory, self._targets = None, memoryview(b""), {}  # the old memory goes first
         ordered = dict(sorted(specs.items(), key=lambda item: -item[1].itemsize))
         ends = list(accumulate(spec.nbytes for spec in ordered.values()))
         size = ends[-1] if ends else 0
-        self._places = dict(zip(ordered, zip([0, *ends], ends)))
+        self._spans = dict(zip(ordered, zip([0, *ends], ends)))
         self._memory = pinning.pinned(size) if pinning and size else _host_memory(size)
         self._specs, self._pinned = ordered, bool(pinning)
 
@@ -71,7 +71,7 @@ class Buffer:
         for name, leaf in leaves.items():
             address = leaf.address
             if address:
-                begin, end = self._places[name]
+                begin, end = self._spans[name]
                 yield here + begin, address, end - begin
 
     def _start(self, leaves: Mapping[str, Leaf]) -> list[Callable[[], None]]:
@@ -88,7 +88,7 @@ class Buffer:
 
     def _target(self, leaf: Leaf, name: str) -> Any:
         if name not in self._targets:
-            begin, end = self._places[name]
+            begin, end = self._spans[name]
             self._targets[name] = leaf.framework.within(leaf.spec, self._memory[begin:end])
         return self._targets[name]
 

@@ -22,7 +22,7 @@ def taken(buffer: Buffer, state: Any) -> Snapshot:
 
 
 def bytes_of(snapshot: Snapshot, name: str) -> bytes:
-    begin, end = snapshot.places[name]
+    begin, end = snapshot.spans[name]
     return bytes(snapshot.memory[begin:end])
 
 
@@ -48,9 +48,9 @@ def test_bytes_are_those_of_the_tensors_in_order_and_without_holes() -> None:
         for name, value in state.items():
             array = value.resolve_conj().numpy() if isinstance(value, torch.Tensor) else value
             assert bytes_of(snapshot, name) == array.astype(array.dtype.newbyteorder("<")).tobytes(), name
-        ends = [end for _, end in snapshot.places.values()]
-        assert [begin for begin, _ in snapshot.places.values()] == [0, *ends[:-1]]
-        assert all(begin % snapshot.specs[name].itemsize == 0 for name, (begin, _) in snapshot.places.items())
+        ends = [end for _, end in snapshot.spans.values()]
+        assert [begin for begin, _ in snapshot.spans.values()] == [0, *ends[:-1]]
+        assert all(begin % snapshot.specs[name].itemsize == 0 for name, (begin, _) in snapshot.spans.items())
 
 
 def test_memory_is_used_again_until_the_tensors_are_others() -> None:
