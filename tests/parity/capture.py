@@ -100,7 +100,10 @@ def _inside(folder: Path) -> Iterator[None]:
 @contextmanager
 def _recorded() -> Iterator[tuple[dict[str, Any], list[str]]]:
     """What clients made meanwhile are asked for, before botocore validates it, and the calls that they make."""
+    import boto3
     from botocore.handlers import BUILTIN_HANDLERS
+
+    boto3.DEFAULT_SESSION = None  # it would keep the handlers of an earlier case
 
     requests: dict[str, Any] = {}
     calls: list[str] = []
@@ -109,8 +112,11 @@ def _recorded() -> Iterator[tuple[dict[str, Any], list[str]]]:
         if model.name in RECORDED:
             requests[model.name] = json.loads(json.dumps(params))
 
-    def on_call(model: Any, **_: Any) -> None:
+    def on_call(model: Any, params: dict[str, Any], **_: Any) -> None:
         calls.append(f"{model.service_model.service_name}.{model.name}")
+        endpoint = os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint:  # the SDK asks STS at an address of its own
+            params["url"] = re.sub(r"^https?://[^/]+", endpoint, params["url"])
 
     handlers = [("provide-client-params.*.*", on_params), ("before-call.*.*", on_call)]
     BUILTIN_HANDLERS.extend(handlers)

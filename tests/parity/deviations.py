@@ -17,6 +17,19 @@ _MADE_NAMES = {
 }
 
 
+STRICTER = {
+    "distribution/unknown_distribution": "the SDK takes a distribution that nobody knows, and starts one rank a host",
+    "option/spot_no_wait": "the SDK asks for spot instances without a max_wait, which SageMaker refuses",
+}
+"""Cases that the SDK sends and we refuse."""
+
+WIDER = {
+    "image/torch_newer": "a version that the SDK does not know",
+    "image/tf_newer": "a version that the SDK does not know",
+}
+"""Cases that the SDK refuses and we send."""
+
+
 def normalise(request: Mapping[str, Any]) -> dict[str, Any]:
     """``request`` without what is made anew for every job: the end of its name, the place of its source."""
     text = json.dumps(request)
@@ -42,6 +55,10 @@ def correct(sdk: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, 
         del sdk["ProfilerConfig"]
         named.append("profiler unasked")
     values = dict(sdk.get("HyperParameters", {}))
+    options = "sagemaker_mpi_custom_mpi_options"
+    if "sagemaker_mpi_enabled" in values and options not in values and options in ours["HyperParameters"]:
+        values[options] = ours["HyperParameters"][options]
+        named.append("MPI options lost")
     for name, text in values.items():
         value = ours.get("HyperParameters", {}).get(name, "")
         if text != value and _is_repr(text, value):
