@@ -79,7 +79,7 @@ def test_stop_reaches_a_job_from_elsewhere(job: ScriptedJob) -> None:
 
 def test_metrics_are_shown_as_a_table_with_a_plot(moto: str) -> None:
     algorithm = training_request("a-job")["AlgorithmSpecification"] | {"MetricDefinitions": DEFINITIONS}
-    boto3.client("sagemaker").create_training_job(
+    boto3.Session().client("sagemaker").create_training_job(
         **training_request("a-job", AlgorithmSpecification=algorithm)
     )
     now = datetime.now(timezone.utc).timestamp() // 60 * 60
@@ -93,7 +93,9 @@ def test_metrics_are_shown_as_a_table_with_a_plot(moto: str) -> None:
         }
         for minute, value in enumerate((1.0, 0.5))
     ]
-    boto3.client("cloudwatch").put_metric_data(Namespace="/aws/sagemaker/TrainingJobs", MetricData=data)
+    boto3.Session().client("cloudwatch").put_metric_data(
+        Namespace="/aws/sagemaker/TrainingJobs", MetricData=data
+    )
     told = json.loads(run("metrics", "a-job", "--json").stdout)
     assert told == {name: [{"time": now, "value": 1.0}, {"time": now + 60, "value": 0.5}]}
     row = run("metrics", "a-job").stdout.splitlines()[1]

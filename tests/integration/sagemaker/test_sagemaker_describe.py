@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import boto3
 import pytest
 from scripted_job import ScriptedJob
 from service import SageMakerService, ServiceError
@@ -12,6 +11,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError, TrainingFailed
 from cloudtrain.job import Job
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
+from cloudtrain.storage import open_store
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_outputs_are_known_where_they_are(
     platform.submit(request("a-job", OutputDataConfig={"S3OutputPath": f"s3://{s3}/out"}))
     service.jobs["a-job"].complete()
     assert platform.describe("a-job").output_data is None
-    boto3.client("s3").put_object(Bucket=s3, Key="out/a-job/output/output.tar.gz", Body=b"x")
+    open_store(f"s3://{s3}/out/a-job/output").write("output.tar.gz", b"x")
     assert platform.describe("a-job").output_data == f"s3://{s3}/out/a-job/output/output.tar.gz"
 
 

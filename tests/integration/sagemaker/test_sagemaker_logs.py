@@ -120,7 +120,9 @@ def test_trouble_loses_nothing(
 ) -> None:
     job.log("algo-1", "one", at=1)
     service.fail(operation, trouble)
-    reader = LogReader("a-job", boto3.client("logs", config=Config(retries={"total_max_attempts": 1})))
+    reader = LogReader(
+        "a-job", boto3.Session().client("logs", config=Config(retries={"total_max_attempts": 1}))
+    )
     with ThreadPoolExecutor(1) as pool:
         assert list(reader.round(pool)) == []
         assert reader.trouble is not None
@@ -164,7 +166,7 @@ def test_who_may_not_read_logs_is_told_at_once(
 
 
 def test_a_token_that_has_expired_is_replaced(job: ScriptedJob, service: SageMakerService) -> None:
-    reader = LogReader("a-job", boto3.client("logs"))
+    reader = LogReader("a-job", boto3.Session().client("logs"))
     job.log("algo-1", "one", at=1_700_000_000)
     with ThreadPoolExecutor(1) as pool:
         assert list(reader.round(pool)) == ["[algo-1] one"]
@@ -175,8 +177,8 @@ def test_a_token_that_has_expired_is_replaced(job: ScriptedJob, service: SageMak
 
 
 def test_moto_gives_the_lines_too(moto: str) -> None:
-    boto3.client("sagemaker").create_training_job(**training_request("a-job"))
-    client = boto3.client("logs")
+    boto3.Session().client("sagemaker").create_training_job(**training_request("a-job"))
+    client = boto3.Session().client("logs")
     where = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": "a-job/algo-1-1700000001"}
     client.create_log_group(logGroupName=where["logGroupName"])
     client.create_log_stream(**where)

@@ -10,7 +10,7 @@ from training_requests import training_request
 
 
 def test_a_job_is_described_as_it_was_asked_for(service: SageMakerService) -> None:
-    client = boto3.client("sagemaker")
+    client = boto3.Session().client("sagemaker")
     request = training_request("a-job")
     client.create_training_job(**request)
     service.jobs["a-job"].complete(BillableTimeInSeconds=7)
@@ -21,9 +21,9 @@ def test_a_job_is_described_as_it_was_asked_for(service: SageMakerService) -> No
 
 
 def test_the_token_repeats_at_the_end_of_a_stream(service: SageMakerService) -> None:
-    boto3.client("sagemaker").create_training_job(**training_request("a-job"))
+    boto3.Session().client("sagemaker").create_training_job(**training_request("a-job"))
     service.jobs["a-job"].log("algo-1", "one", "two")
-    logs = boto3.client("logs")
+    logs = boto3.Session().client("logs")
     where = {"logGroupName": "/aws/sagemaker/TrainingJobs", "logStreamName": "a-job/algo-1-1700000001"}
     first = logs.get_log_events(**where, startFromHead=True)
     again = logs.get_log_events(**where, nextToken=first["nextForwardToken"])
@@ -33,6 +33,6 @@ def test_the_token_repeats_at_the_end_of_a_stream(service: SageMakerService) -> 
 
 def test_what_is_not_there_is_an_error(service: SageMakerService) -> None:
     with pytest.raises(ClientError, match=r"ValidationException.*Requested resource not found"):
-        boto3.client("sagemaker").describe_training_job(TrainingJobName="no-job")
+        boto3.Session().client("sagemaker").describe_training_job(TrainingJobName="no-job")
     with pytest.raises(ClientError, match="log group does not exist"):
-        boto3.client("logs").describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs")
+        boto3.Session().client("logs").describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs")
