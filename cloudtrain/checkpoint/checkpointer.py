@@ -228,6 +228,8 @@ class Checkpointer:
                     message = f"{error.message}; going back to the one before it"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
         if sources:
+            if self._sources(step) != sources:  # another process saves here, and has deleted these
+                return self.restore(step, into=into)
             steps = ", ".join(map(str, sorted({candidate for _, candidate in sources})))
             raise CheckpointError(
                 f"every checkpoint in {self.uri} is damaged: steps {steps}",

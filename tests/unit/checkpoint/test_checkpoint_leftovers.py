@@ -127,6 +127,27 @@ def test_a_writer_whose_old_objects_are_deleted_meanwhile_is_told(
     assert same(checkpoint.state, state_of(2))
 
 
+def test_a_reader_whose_checkpoint_is_deleted_meanwhile_takes_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where one process trains and another evaluates."""
+    trains = saver(tmp_path, keep=1)
+    trains.save(1, state_of(1))
+    read = FileStore.read
+
+    def overtaken(store: FileStore, key: str) -> bytes:
+        monkeypatch.setattr(FileStore, "read", read)
+        trains.save(2, state_of(2))
+        return read(store, key)
+
+    monkeypatch.setattr(FileStore, "read", overtaken)
+    with pytest.warns(RuntimeWarning, match="its manifest is gone"):
+        checkpoint = Checkpointer(tmp_path).restore()
+    assert checkpoint is not None
+    assert checkpoint.step == 2
+    assert same(checkpoint.state, state_of(2))
+
+
 def test_foreign_objects_beside_checkpoints_stay(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("mine")
