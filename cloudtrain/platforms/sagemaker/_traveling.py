@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,14 @@ from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import pack_runtime
-from cloudtrain.platforms.base import Account
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.runtime.plan import RUNTIME_CHANNEL
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
+
+Upload = Callable[[Path, str], None]
+"""Puts a file at a URI, over what is there."""
 
 SOURCE_CHANNEL = "code"
 
@@ -75,10 +77,11 @@ def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any
     }
 
 
-def upload_runtime(body: Mapping[str, Any], platform: Account) -> None:
+def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
     """Put the runtime where ``body`` says, if it has one and it is not known to be there.
 
-    An upload is remembered for a day, so that most submits do not ask. Raises StorageError.
+    An upload is remembered for a day, so that most submits make no request for it, and the others one. Raises
+    StorageError.
     """
     uri = runtime_uri(body)
     if uri is None:
@@ -87,7 +90,7 @@ def upload_runtime(body: Mapping[str, Any], platform: Account) -> None:
     if mark.is_file() and time.time() - mark.stat().st_mtime < REMEMBERED_SECONDS:
         return
     path = pack_runtime(_cache()).path
-    platform.upload(path, join_uri(uri, path.name))
+    upload(path, join_uri(uri, path.name))
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
 
@@ -154,7 +157,7 @@ def _settings(job: TrainingJob) -> Settings:
 
 def _location(job: TrainingJob, aws: Aws) -> str:
     """The folder of all runtimes."""
-    return join_uri(job.code_location or f"s3://{aws.default_bucket}/cloudtrain", "runtime")
+    return join_uri(job.code_location or f"{aws.default_output_path}cloudtrain", "runtime")
 
 
 def _channel(name: str, folder: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,8 @@ class SageMakerPlatform:
         from cloudtrain.platforms.sagemaker._traveling import forget_runtime, runtime_uri, upload_runtime
         from cloudtrain.platforms.sagemaker.submit import submit
 
-        upload_runtime(request.body, self)
+        upload = partial(self.upload, if_absent=False)
+        upload_runtime(request.body, upload)
         try:
             submit(request, self.aws)
         except PlatformError as error:
@@ -47,7 +49,7 @@ class SageMakerPlatform:
             if runtime is None or runtime.rstrip("/") not in error.message:
                 raise
             forget_runtime(request.body)  # somebody has removed it since it was uploaded
-            upload_runtime(request.body, self)
+            upload_runtime(request.body, upload)
             submit(request, self.aws)
 
     def describe(self, job_name: str) -> JobDescription:
@@ -107,18 +109,20 @@ class SageMakerPlatform:
 
         return FileStore(uri_to_path(uri)) if uri_scheme(uri) == "file" else S3Store(uri, self.aws.session)
 
-    def upload(self, path: Path, uri: str, progress: Progress | None = None) -> None:
-        """Put a file at ``uri``, unless it is there. The default bucket is made if it is missing."""
+    def upload(
+        self, path: Path, uri: str, progress: Progress | None = None, *, if_absent: bool = True
+    ) -> None:
+        """Put a file at ``uri``, with ``if_absent`` unless it is there. The default bucket is made if it is missing."""
         folder, name = split_uri(uri)
         store = self.open_store(folder)
         try:
-            store.upload(path, name, progress, if_absent=True)
+            store.upload(path, name, progress, if_absent=if_absent)
         except NotFound:
             bucket = self.aws.default_bucket
             if not uri.startswith(f"s3://{bucket}/"):
                 raise
             self._make_bucket(bucket)
-            store.upload(path, name, progress, if_absent=True)
+            store.upload(path, name, progress, if_absent=if_absent)
 
     def _make_bucket(self, bucket: str) -> None:
         place = {} if self.aws.region == "us-east-1" else {"LocationConstraint": self.aws.region}

@@ -59,12 +59,16 @@ def test_a_job_completes(sagemaker: Played) -> None:
         assert sorted(model.getnames()) == ["model-0", "model-1"]
 
 
-def test_the_second_submit_uploads_nothing_and_asks_for_the_source_only(sagemaker: Played) -> None:
+def test_a_submit_makes_few_requests(sagemaker: Played) -> None:
     estimator = sagemaker.estimator(GREETING)
-    requests: list[str] = []
-    for name in ("first", "second"):
-        requests = sagemaker.requests_of(lambda name=name: estimator.fit(job_name=name, wait=False))
-    assert requests == ["HeadObject", "CreateTrainingJob"]
+    requests = [
+        sagemaker.requests_of(lambda name=name: estimator.fit(job_name=name, wait=False))
+        for name in ("first", "second")
+    ]
+    assert requests == [
+        ["HeadObject", "PutObject", "PutObject", "CreateTrainingJob"],
+        ["HeadObject", "CreateTrainingJob"],
+    ]
 
 
 def test_a_runtime_that_was_removed_is_uploaded_again(sagemaker: Played) -> None:

@@ -151,35 +151,35 @@ class Shelf:
     def __init__(self) -> None:
         self.uploads: list[tuple[str, str]] = []
 
-    def upload(self, path: Path, uri: str, progress: object = None) -> None:
+    def upload(self, path: Path, uri: str) -> None:
         self.uploads.append((path.name, uri))
 
 
 def test_an_upload_is_remembered_until_a_job_does_not_find_it() -> None:
     body, shelf = traveling(), Shelf()
     uri = f"{runtime_uri(body)}cloudtrain.pyz"
-    upload_runtime(body, shelf)  # type: ignore[arg-type]
-    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    upload_runtime(body, shelf.upload)
+    upload_runtime(body, shelf.upload)
     assert shelf.uploads == [("cloudtrain.pyz", uri)]
-    upload_runtime(traveling(code_location="s3://other/code"), shelf)  # type: ignore[arg-type]
+    upload_runtime(traveling(code_location="s3://other/code"), shelf.upload)
     forget_runtime(body)
-    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    upload_runtime(body, shelf.upload)
     assert [uploaded for _, uploaded in shelf.uploads].count(uri) == 2
 
 
 def test_a_request_without_our_runtime_uploads_none() -> None:
     shelf = Shelf()
-    upload_runtime(BODY, shelf)  # type: ignore[arg-type]
+    upload_runtime(BODY, shelf.upload)
     forget_runtime(BODY)
     assert shelf.uploads == []
 
 
 def test_after_a_day_it_is_looked_for_again() -> None:
     body, shelf = traveling(), Shelf()
-    upload_runtime(body, shelf)  # type: ignore[arg-type]
+    upload_runtime(body, shelf.upload)
     [mark] = (state_home() / "runtime" / "uploads").iterdir()
     yesterday = time.time() - 86500
     os.utime(mark, (yesterday, yesterday))
     for _ in range(2):
-        upload_runtime(body, shelf)  # type: ignore[arg-type]
+        upload_runtime(body, shelf.upload)
     assert len(shelf.uploads) == 2
