@@ -1,0 +1,90 @@
+"""`Estimator.fit` on SageMaker: few calls, what the job waits for, its lines, its end."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from scripted_job import ScriptedJob
+from service import SageMakerService
+
+from cloudtrain import Estimator, TrainingFailed
+from cloudtrain.contract import JobStatus
+
+
+@pytest.fixture
+def estimator(
+    service: SageMakerService, s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Estimator:
+    for name in ("SAGEMAKER", "CLOUDWATCH_LOGS", "STS"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{name}", service.endpoint)
+    (tmp_path / "train.py").write_text("print('training')")
+    return Estimator(
+        entry_point=str(tmp_path / "train.py"),
+        role="arn:aws:iam::123456789012:role/Train",
+        image_uri="123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+        instance_type="ml.m5.xlarge",
+        output_path=f"s3://{s3}/out",
+        code_location=f"s3://{s3}/code",
+        sagemaker_session=boto3.Session(),
+    )
+
+
+def play(service: SageMakerService, *, fail: str | None = None) -> None:
+    """Have each new job run, for a moment."""
+
+    def live(job: ScriptedJob) -> None:
+        job.enter("Downloading", "Downloading input data")
+        job.enter("Training", "Training in progress")
+        job.log("algo-1", "[rank 0] epoch 1", "[rank 0] epoch 2")
+        job.fail(fail) if fail else job.complete()
+
+    def create(job: ScriptedJob) -> None:
+        job.enter("Starting", "Starting the training job")
+        threading.Timer(0.2, live, [job]).start()
+
+    service.on_create = create
+
+
+def test_fit_shows_the_states_and_the_lines(
+    estimator: Estimator, service: SageMakerService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(service)
+    job = estimator.fit()
+    assert job.describe().status == JobStatus.COMPLETED
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("[")] == ["[rank 0] epoch 1", "[rank 0] epoch 2"]
+    states = [line.partition(" ")[2] for line in lines if not line.startswith("[")]
+    assert states == [
+        "Starting: Starting the training job",
+        "Downloading: Downloading input data",
+        "Training: Training in progress",
+        "Completed: Training job completed",
+    ]
+
+
+def test_fit_raises_why_the_job_failed(estimator: Estimator, service: SageMakerService) -> None:
+    play(service, fail="CapacityError: Unable to provision requested ML compute capacity.")
+    with pytest.raises(TrainingFailed, match="CapacityError") as caught:
+        estimator.fit(logs=False)
+    assert "training_plan" in caught.value.failure.hint
+
+
+def test_a_job_that_is_submitted_again_takes_two_calls(estimator: Estimator) -> None:
+    calls: list[str] = []
+
+    def count(event_name: str, **_: Any) -> None:
+        calls.append(event_name.rpartition(".")[2])
+
+    session = boto3.Session()
+    session.events.register("before-send", count)
+    again = Estimator(**estimator.arguments, sagemaker_session=session)
+    assert calls == []
+    again.fit(wait=False)
+    assert sorted(calls) == ["CreateTrainingJob", "HeadObject", "PutObject", "PutObject"]
+    calls.clear()
+    again.fit(wait=False)
+    assert calls == ["HeadObject", "CreateTrainingJob"]
