@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -27,6 +28,16 @@ _SIMULATION = (
     "<SimulatePrincipalPolicyResult><EvaluationResults>{}</EvaluationResults><IsTruncated>false</IsTruncated>"
     "</SimulatePrincipalPolicyResult></SimulatePrincipalPolicyResponse>"
 )
+
+
+TELEMETRY_OFF = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n"
+
+
+def without_telemetry(folder: Path) -> dict[str, str]:
+    """The setting by which SageMaker's SDKs leave out their telemetry, which calls a server of its own."""
+    config = folder / "sagemaker.yaml"
+    config.write_text(TELEMETRY_OFF)
+    return {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(config)}
 
 
 @dataclass(frozen=True)

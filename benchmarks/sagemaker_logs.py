@@ -19,15 +19,16 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
 import _peers
-from _aws import REGION
+from _aws import REGION, without_telemetry
 
 SERVICE = Path(__file__).with_name("_log_service.py")
 
@@ -101,7 +102,12 @@ def _read(endpoint: str, how: str) -> tuple[list[Line], float]:
 def _read_by_sdk_2(endpoint: str, patience: float) -> tuple[int, str]:
     """How many lines the SDK prints, and how it ended; "" if it had to be stopped."""
     command = [str(_peers.sagemaker_2()), "-c", READ_BY_SDK_2]
-    env = _environment(endpoint)
+    with tempfile.TemporaryDirectory() as scratch:
+        env = {**_environment(endpoint), **without_telemetry(Path(scratch))}
+        return _printed(command, env, patience)
+
+
+def _printed(command: Sequence[str], env: Mapping[str, str], patience: float) -> tuple[int, str]:
     with subprocess.Popen(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as sdk:

@@ -4,7 +4,7 @@
 
 Each submit is a Python process of its own, from its start to its end, without waiting for the job. The contestants
 take turns. AWS is moto in another process, on loopback: what a call costs on the way to AWS is not in these times.
-Both SDKs have their telemetry turned off, which would call a server of its own, and are told where STS is, because they
+Both SDKs have their telemetry turned off, and are told where STS is, because they
 do not honour AWS_ENDPOINT_URL there.
 """
 
@@ -22,12 +22,11 @@ from pathlib import Path
 from statistics import median
 
 import _peers
-from _aws import REGION, ROLE, Aws, running_aws
+from _aws import REGION, ROLE, Aws, running_aws, without_telemetry
 from _common import Timing, header, row
 from packing import make_tree, settle
 
 IMAGE = f"763104351884.dkr.ecr.{REGION}.amazonaws.com/pytorch-training:2.5.1-cpu-py311"
-TELEMETRY_OFF = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n      TelemetryOptOut: true\n"
 
 OURS = f"""
 from cloudtrain import Estimator
@@ -118,15 +117,13 @@ class Submitter:
 
 def _environment(folder: Path, aws: Mapping[str, str]) -> dict[str, str]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CLOUDTRAIN_"))}
-    config = folder / "sagemaker.yaml"
-    config.write_text(TELEMETRY_OFF)
     return {
         **ours,
         **aws,
         "CLOUDTRAIN_HOME": str(folder / "home"),
         "CLOUDTRAIN_CONFIG": "",
         "XDG_CONFIG_HOME": str(folder / "config"),
-        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(config),
+        **without_telemetry(folder),
     }
 
 
