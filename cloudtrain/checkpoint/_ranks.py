@@ -34,6 +34,8 @@ class Ranks:
     def __init__(self) -> None:
         self.rank, self.size = _world()
         self._vote: Any = None
+        self._told: list[tuple[Any, Any]] = []
+        """What is on its way: the work, and the tensor that must live as long."""
         if self.size > 1:
             import torch
             import torch.distributed as dist
@@ -80,20 +82,35 @@ class Ranks:
                 work.wait()
         return [bool(vote) for vote in votes]
 
-    def send(self, rank: int, document: Any) -> None:
-        """To ``rank``, which receives it. For the thread that saves."""
-        payload = self._bytes(document)
-        with _speaking(f"rank {rank} is gone"):
-            length = self._torch.tensor([payload.numel()])
-            self._saving.send([length], rank, 0).wait()
-            self._saving.send([payload], rank, 0).wait()
+    def tell(self, document: Any) -> None:
+        """To all others, which receive it; from rank 0. For the thread that saves.
 
-    def receive(self, rank: int) -> Any:
-        """What ``rank`` sends. For the thread that saves."""
-        with _speaking(f"rank {rank} is gone, or waits no longer"):
+        Does not wait, and does not fail: a rank that is not there is missed when it should answer.
+        """
+        for rank in range(1, self.size):
+            with contextlib.suppress(RuntimeError):
+                self._send(rank, document)
+
+    def flush(self) -> None:
+        """Until what was told has come, wherever there is still somebody."""
+        told, self._told = self._told, []
+        for work, _ in told:
+            with contextlib.suppress(RuntimeError):
+                work.wait()
+
+    def report(self, document: Any) -> None:
+        """To rank 0, which receives it. For the thread that saves."""
+        with _speaking("rank 0 is gone, or waits no longer"):
+            self._send(0, document)
+            while self._told:
+                self._told.pop(0)[0].wait()
+
+    def receive(self) -> Any:
+        """What rank 0 tells. For the thread that saves."""
+        with _speaking("rank 0 is gone, or waits no longer"):
             length = self._torch.zeros(1, dtype=self._torch.int64)
-            self._saving.recv([length], rank, 0).wait()
-            return self._payload(rank, int(length))
+            self._saving.recv([length], 0, 0).wait()
+            return self._payload(0, int(length))
 
     def receive_all(self) -> list[Any]:
         """On rank 0: what every other rank sends, in their order. For the thread that saves.
@@ -123,6 +140,11 @@ class Ranks:
                 f"{names} {what}", hint="Every rank calls save, maybe_save and restore at the same steps."
             )
         return documents
+
+    def _send(self, rank: int, document: Any) -> None:
+        payload = self._bytes(document)
+        for tensor in (self._torch.tensor([payload.numel()]), payload):
+            self._told.append((self._saving.send([tensor], rank, 0), tensor))
 
     def _payload(self, rank: int, length: int) -> Any:
         payload = self._torch.zeros(length, dtype=self._torch.uint8)

@@ -74,17 +74,19 @@ class Together:
         try:
             draft = place.begin(step)
             base = place.base.save if place.base else None
-            self._tell({"name": draft and draft.name, "base": base})
+            self.ranks.tell({"name": draft and draft.name, "base": base})
             if draft is None:
                 return
             with place.discarding(draft):
                 save, tensors, shards = self._gather(draft, prepare, crew)
                 manifest = place.complete(draft, merged(save.document, shards), tensors, save.about)
             place.create(manifest, draft)
+            self.ranks.tell({})
         except BaseException as error:
-            self._tell(_failed(error))
+            self.ranks.tell(_failed(error))
             raise
-        self._tell({})
+        finally:
+            self.ranks.flush()
         place.tidy(draft)
 
     def _gather(
@@ -104,20 +106,19 @@ class Together:
         return save, (*tensors, *others), shards
 
     def _follow(self, step: int, prepare: Prepare, crew: Crew) -> None:
-        word = self.ranks.receive(0)
+        word = self.ranks.receive()
         _raise_failed(word)
         name, base = word["name"], word["base"]
         if name is None:
             return
         written, failure = _tried(lambda: self._write(step, name, prepare, crew, base))
         if written is None:
-            self.ranks.send(0, _failed(failure))
+            self.ranks.report(_failed(failure))
         else:
             _, tensors, shards = written
-            self.ranks.send(
-                0, {"tensors": [entry.to_json() for entry in tensors], "shards": shards.to_json()}
-            )
-        answer = self.ranks.receive(0)
+            entries = [entry.to_json() for entry in tensors]
+            self.ranks.report({"tensors": entries, "shards": shards.to_json()})
+        answer = self.ranks.receive()
         if failure is not None:
             raise failure
         _raise_failed(answer)
@@ -138,11 +139,6 @@ class Together:
             return self._written[1]
         here = self._place.base
         return here.tensors if here is not None and here.save == base else ()
-
-    def _tell(self, word: Mapping[str, Any]) -> None:
-        """To all others, as far as they are there: those that are not will be missed."""
-        for rank in range(1, self.ranks.size):
-            _tried(lambda rank=rank: self.ranks.send(rank, word))  # type: ignore[misc]
 
 
 def _tried(function: Callable[[], Answer]) -> tuple[Answer | None, Exception | None]:

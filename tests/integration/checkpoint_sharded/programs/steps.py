@@ -1,0 +1,117 @@
+"""A training whose state is spread over the ranks, and is a pure function of its step.
+
+python steps.py forever|preempted|failing|absent|restore URI [EVERY]
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from pure_shards import ARRAYS, whole_state
+
+from cloudtrain import environment
+from cloudtrain.checkpoint import Checkpointer, Shard, _objects, _ranks
+from cloudtrain.errors import CheckpointError
+
+
+def state_of(step: int) -> dict[str, Any]:
+    """This rank's part: some of the rows."""
+    state = whole_state(step)
+    rank, size = dist.get_rank(), dist.get_world_size()
+    begin, end = len(state["0"]) * rank // size, len(state["0"]) * (rank + 1) // size
+    parts = {str(n): Shard(state[str(n)][begin:end], state[str(n)].shape, (begin, 0)) for n in range(ARRAYS)}
+    return {**state, **parts}
+
+
+def forever(uri: str) -> None:
+    """Save one step after the other; each is told when it is durable."""
+    checkpointer = Checkpointer(uri, sharded=True, asynchronous=False)
+    checkpoint = checkpointer.restore()
+    step = checkpoint.step if checkpoint else 0
+    while True:
+        step += 1
+        checkpointer.save(step, state_of(step))
+        print(step, flush=True)
+        meet()
+
+
+def preempted(uri: str, every: str) -> None:
+    """Until somebody is told to stop."""
+    checkpointer = Checkpointer(uri, sharded=True, keep=None, every=int(every) if every.isdigit() else every)
+    for step in range(1, 2000):
+        meet()
+        checkpointer.maybe_save(step, lambda step=step: state_of(step))
+        print(step, flush=True)
+        environment.exit_if_preempted()
+        time.sleep(0.05)
+
+
+def failing(uri: str) -> None:
+    """Rank 1 cannot write step 2, and has no state for step 3; then all is well again."""
+    checkpointer = Checkpointer(uri, sharded=True)
+    save_or_tell(checkpointer, 1, state_of(1))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    second = dist.get_rank() == 1
+    if second:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
+    save_or_tell(checkpointer, 2, state_of(2))
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    save_or_tell(checkpointer, 3, {**state_of(3), "no state": object() if second else 0})
+    if second:
+        save_or_tell(checkpointer, 4, state_of(4))  # which tells of step 3, as it does on the other rank
+    save_or_tell(checkpointer, 4, state_of(4))
+
+
+def absent(uri: str) -> None:
+    """Rank 1 does not save the second step."""
+    _ranks.PATIENCE = 5.0
+    checkpointer = Checkpointer(uri, sharded=True)
+    save_or_tell(checkpointer, 1, state_of(1))
+    if dist.get_rank() == 1:
+        time.sleep(15)
+        return
+    save_or_tell(checkpointer, 2, state_of(2))
+
+
+def restore(uri: str) -> None:
+    """Into shards that are there."""
+    state = state_of(0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        checkpoint = Checkpointer(uri, sharded=True).restore(into=state)
+    assert checkpoint is not None
+    expected = state_of(checkpoint.step)
+    for name in map(str, range(ARRAYS)):
+        assert checkpoint.state[name] is state[name]
+        assert state[name].array.tobytes() == expected[name].array.tobytes()
+    print("restored", checkpoint.step, "warnings", [str(warning.message) for warning in caught], flush=True)
+
+
+def save_or_tell(checkpointer: Checkpointer, step: int, state: Any) -> None:
+    try:
+        checkpointer.save(step, state)
+        checkpointer.wait()
+    except CheckpointError as error:
+        print(f"at step {step}: {error.message}", flush=True)
+
+
+def meet() -> None:
+    """As a training does at every step."""
+    dist.all_reduce(torch.ones(1))
+
+
+if __name__ == "__main__":
+    _objects.PART_SIZE = 4000  # many objects: many instants to be killed at
+    dist.init_process_group("gloo")
+    globals()[sys.argv[1]](*sys.argv[2:])
+    dist.destroy_process_group()

@@ -1,0 +1,82 @@
+"""What fails on one rank is told on all, and what was committed stays."""
+
+from __future__ import annotations
+
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from pure_shards import same, whole_state
+from shard_ranks import run, started
+
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.layout import step_of
+from cloudtrain.storage import open_store
+
+INTERRUPTED = 75
+
+
+def keys(folder: Path) -> list[str]:
+    return [entry.key for entry in open_store(folder.as_uri()).list()]
+
+
+def test_a_rank_that_cannot_save(tmp_path: Path) -> None:
+    texts = run("steps.py", 2, "failing", str(tmp_path))
+    told = [[line for line in text.splitlines() if line.startswith("at step")] for text in texts]
+    place = r"file:///.*tensors-00001-00000.safetensors: File too large"
+    no_state = r"state\['no state'\] cannot be saved: it is a builtins.object"
+    expected = [
+        [
+            f"2: checkpoint 2 was not saved: rank 1: {place}",
+            f"3: checkpoint 3 was not saved: rank 1: {no_state}",
+        ],
+        [
+            f"2: checkpoint 2 was not saved: {place}",
+            f"3: {no_state}",
+            f"4: checkpoint 3 was not saved: {no_state}",
+        ],
+    ]
+    for lines, patterns in zip(told, expected, strict=True):
+        assert len(lines) == len(patterns), lines
+        for line, pattern in zip(lines, patterns, strict=True):
+            assert re.fullmatch(f"at step {pattern}", line), line
+    assert Checkpointer(str(tmp_path)).steps() == [1, 4]
+    assert {step_of(key) for key in keys(tmp_path)} == {1, 4}, "something half-made has stayed"
+
+
+def test_a_rank_that_does_not_save(tmp_path: Path) -> None:
+    told = run("steps.py", 3, "absent", str(tmp_path))
+    assert "checkpoint 2 was not saved: rank 1 did not save within 5 seconds" in told[0]
+    assert "checkpoint 2 was not saved: rank 0 is gone, or waits no longer" in told[2]
+    assert Checkpointer(str(tmp_path)).steps() == [1]
+
+
+@pytest.mark.parametrize("every", ["1000", "0.3s"])
+def test_a_notice_that_one_rank_gets(uri: str, every: str) -> None:
+    with started("steps.py", 3, "preempted", uri, every) as ranks:
+        ranks[2].wait_for("\n15\n")
+        ranks[2].process.send_signal(signal.SIGTERM)
+        assert [rank.process.wait(60) for rank in ranks] == [INTERRUPTED] * 3, ranks[0].text
+        last = {rank.text.split()[-1] for rank in ranks}
+    checkpointer = Checkpointer(uri)
+    steps = checkpointer.steps()
+    assert last == {str(steps[-1])}
+    assert len(steps) == 1 if every == "1000" else len(steps) > 2
+    for step in steps:
+        checkpoint = checkpointer.restore(step)
+        assert checkpoint is not None
+        assert same(checkpoint.state, whole_state(step))
+
+
+def test_damage_that_one_rank_finds(tmp_path: Path) -> None:
+    with started("steps.py", 2, "forever", str(tmp_path)) as ranks:
+        ranks[0].wait_for("\n3\n")
+    newest = Checkpointer(str(tmp_path)).steps()[-1]
+    shard = next(key for key in keys(tmp_path) if step_of(key) == newest and "tensors-00001-" in key)
+    data = bytearray((tmp_path / shard).read_bytes())
+    data[-1] ^= 1
+    (tmp_path / shard).write_bytes(data)
+    for text in run("steps.py", 2, "restore", str(tmp_path)):
+        assert f"restored {newest - 1} " in text
+        assert f"checkpoint {newest} in {tmp_path.as_uri()} is damaged" in text
