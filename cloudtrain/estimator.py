@@ -26,8 +26,8 @@ class Estimator:
     """A training job that can be started, again and again.
 
     The argument names are those of the SageMaker Python SDK, version 2; what is not given has that SDK's
-    default, or the one in the user's config file. One positional argument is the script, or an image of ECR; several
-    are those of that SDK's ``Estimator``: image, role, instance count, instance type, and so on.
+    default, or the one in the user's config file. One positional argument is the script; several, or one beside an
+    ``entry_point`` or of ECR, are those of that SDK's ``Estimator``: image, role, instance count, instance type, ...
 
     Args:
         entry_point: the script to run: a path in ``source_dir``, or a file on its own.
@@ -68,8 +68,8 @@ class Estimator:
 
     def __init__(
         self,
-        entry_point: str | Path | None = None,
         *positional: Any,
+        entry_point: str | Path | None = None,
         source_dir: str | Path | None = None,
         dependencies: Sequence[str] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
@@ -99,9 +99,7 @@ class Estimator:
             name: value for name, value in locals().items() if name not in ("self", "arguments", "positional")
         }
         given = {name: value for name, value in {**named, **arguments}.items() if value is not None}
-        if positional or ".dkr.ecr." in str(entry_point):
-            given = _with_positional((entry_point, *positional), given)
-        given = drop_empty(rename_arguments(given))
+        given = drop_empty(rename_arguments({**given, **_by_name(positional, given)}))
         self._session = given.pop("sagemaker_session", None)
         for name in given:
             if name not in FIELDS or name == "source":
@@ -199,19 +197,19 @@ class Estimator:
     attach = staticmethod(Job.attach)
 
 
-def _with_positional(positional: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, where they stand in the order of the SageMaker SDK's ``Estimator``."""
-    if len(positional) > len(POSITIONS):
-        raise InvalidJob(f"Estimator takes {len(POSITIONS)} positional arguments, not {len(positional)}")
-    by_place = dict(zip(POSITIONS, positional))
-    named = {name: value for name, value in named.items() if name != "entry_point" or value != positional[0]}
-    for name in by_place:
+def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+    """The positional arguments by their names. Raises InvalidJob where one is given by its name too."""
+    is_script = len(positional) == 1 and "entry_point" not in named and ".dkr.ecr." not in str(positional[0])
+    names = ("entry_point",) if is_script else POSITIONS
+    if len(positional) > len(names):
+        raise InvalidJob(f"Estimator takes {len(names)} positional arguments, not {len(positional)}")
+    for name in names[: len(positional)]:
         if name in named:
             raise InvalidJob(
                 f"Estimator got {name!r} twice: by its place and by its name",
                 hint="Several positional arguments are an image, a role, an instance count, ...; name them.",
             )
-    return {**named, **{name: value for name, value in by_place.items() if value is not None}}
+    return {name: value for name, value in zip(names, positional) if value is not None}
 
 
 def _to_builtins(value: Any) -> Any:

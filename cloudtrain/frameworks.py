@@ -36,7 +36,7 @@ class PyTorch(Estimator):
         **arguments: Any,
     ) -> None:
         super().__init__(
-            entry_point,
+            entry_point=entry_point,
             framework="pytorch",
             framework_version=framework_version,
             py_version=py_version,
@@ -105,7 +105,7 @@ class HuggingFace(Estimator):
         **arguments: Any,
     ) -> None:
         super().__init__(
-            entry_point,
+            entry_point=entry_point,
             framework="huggingface",
             transformers_version=transformers_version,
             tensorflow_version=tensorflow_version,
@@ -142,7 +142,7 @@ class MXNet(Estimator):
         **arguments: Any,
     ) -> None:
         super().__init__(
-            entry_point,
+            entry_point=entry_point,
             framework="mxnet",
             framework_version=framework_version,
             py_version=py_version,

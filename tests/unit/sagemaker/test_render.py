@@ -1,0 +1,146 @@
+"""A job as a request: what the golden files do not have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+from cloudtrain import Estimator, PyTorch
+from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.submission import Submission
+
+ROLE = "arn:aws:iam::123456789012:role/R"
+IMAGE = {"image_uri": "my:1", "instance_type": "ml.m5.xlarge", "role": ROLE}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "train.py").write_text("print('hello')\n")
+    return str(tmp_path / "train.py")
+
+
+def _prepare(arguments: dict[str, Any]) -> Submission:
+    return Estimator(**{**IMAGE, **arguments}).prepare(job_name="job")
+
+
+def test_a_secret_stands_beside_the_request(aws: None) -> None:
+    request = _prepare({"environment": {"HF_TOKEN": "s3cret", "A": "1"}}).request
+    assert request.body["Environment"] == {"HF_TOKEN": "***", "A": "1"}
+    assert request.secrets == {"HF_TOKEN": "s3cret"}
+    assert "s3cret" not in request.to_json()
+
+
+def test_the_name_of_a_role_is_looked_up(aws: None) -> None:
+    boto3.client("iam").create_role(RoleName="Train", Path="/team/", AssumeRolePolicyDocument="{}")
+    body = _prepare({"role": "Train"}).request.body
+    assert body["RoleArn"] == "arn:aws:iam::123456789012:role/team/Train"
+    with pytest.raises(PlatformError, match="role Nobody"):
+        _prepare({"role": "Nobody"})
+
+
+def test_the_source_goes_where_the_output_goes(toolkit: None, script: str) -> None:
+    source = _prepare({"entry_point": script, "output_path": "s3://mine/out"}).job.source
+    assert source is not None
+    assert source.uri == f"s3://mine/cloudtrain/source/{source.sha256}/sourcedir.tar.gz"
+
+
+def test_packed_source_in_s3_is_taken_as_it_is(toolkit: None) -> None:
+    submission = _prepare(
+        {"entry_point": "train.py", "source_dir": "s3://mine/code.tar.gz", "output_path": "s3://mine"}
+    )
+    values = submission.request.body["HyperParameters"]
+    assert json.loads(values["sagemaker_submit_directory"]) == "s3://mine/code.tar.gz"
+    assert not submission.uploads
+
+
+def test_the_session_is_where_the_job_goes(aws: None) -> None:
+    class Session:
+        """The SageMaker SDK's, as far as it is asked."""
+
+        boto_session = boto3.Session(region_name="eu-west-1")
+        default_bucket_prefix = "team/x"
+
+    submission = Estimator(**IMAGE, sagemaker_session=Session()).prepare(job_name="job")
+    output = submission.request.body["OutputDataConfig"]["S3OutputPath"]
+    assert output == "s3://sagemaker-eu-west-1-123456789012/team/x/"
+    assert submission.indexed
+
+
+def test_a_job_without_a_script_is_left_to_its_image(aws: None) -> None:
+    body = _prepare({"hyperparameters": {"a": "1.10"}, "container_arguments": ["--x"]}).request.body
+    assert body["AlgorithmSpecification"]["ContainerArguments"] == ["--x"]
+    assert body["HyperParameters"] == {"a": "1.10"}
+    assert "InputDataConfig" not in body
+
+
+def test_our_runtime_is_the_default_of_a_script(aws: None, script: str) -> None:
+    body = _prepare({"entry_point": script}).request.body
+    assert [channel["ChannelName"] for channel in body["InputDataConfig"]] == ["cloudtrain", "code"]
+
+
+def test_the_variable_chooses_the_runtime_before_the_config_file(
+    aws: None, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("runtime: cloudtrain\n")
+    monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
+    monkeypatch.setenv("CLOUDTRAIN_RUNTIME", "toolkit")
+    assert "InputDataConfig" not in _prepare({"entry_point": script}).request.body
+    assert "InputDataConfig" in _prepare({"entry_point": script, "runtime": "cloudtrain"}).request.body
+    monkeypatch.setenv("CLOUDTRAIN_RUNTIME", "tolkit")
+    with pytest.raises(InvalidJob, match=r"CLOUDTRAIN_RUNTIME: .*\n  Did you mean 'toolkit'"):
+        _prepare({"entry_point": script})
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no role": ({"role": None}, r"role: SageMaker needs one"),
+    "no instances": ({"instance_type": None, "platform": "sagemaker"}, r"instance_type: SageMaker needs one"),
+    "options": ({"platform_options": {"a": 1}}, r"platform_options: sagemaker has none"),
+    "output": ({"output_path": "file:///tmp"}, r"output_path: SageMaker reads and writes S3"),
+    "checkpoints": (
+        {"checkpoint_s3_uri": "file:///tmp"},
+        r"checkpoint_s3_uri: SageMaker reads and writes S3",
+    ),
+    "hang": ({"hang_timeout": 5.0}, r"hang_timeout: SageMaker's toolkit has no such thing"),
+    "processes": ({"distribution": {"processes": {}}}, r"toolkit cannot launch by 'processes'"),
+    "horovod": ({"distribution": {"horovod": {}}}, r"toolkit cannot launch by 'horovod'"),
+    "restarts": (
+        {"instance_type": "ml.g5.xlarge", "distribution": {"torch_distributed": {"max_restarts": 1}}},
+        r"torch_distributed: SageMaker's toolkit starts a process for each GPU",
+    ),
+    "channel": (
+        {"enable_network_isolation": True, "model_uri": "s3://b/m", "model_channel_name": "code"},
+        r"inputs.code: with enable_network_isolation",
+    ),
+    "profiler": (
+        {"profiler_config": {"profile_params": {"a": "b"}}},
+        r"profiler_config.profile_params: cloudtrain does not start",
+    ),
+    "packed dependencies": (
+        {"source_dir": "s3://b/x.tar.gz", "dependencies": ["lib"]},
+        r"dependencies: cannot be put beside what is packed already",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(case: str, toolkit: None, script: str) -> None:
+    arguments, message = REFUSED[case]
+    with pytest.raises(InvalidJob, match=message):
+        _prepare({"entry_point": script, **arguments})
+
+
+def test_the_request_of_a_dry_run_is_the_one_that_is_sent(toolkit: None, script: str) -> None:
+    boto3.client("s3").create_bucket(Bucket="mine")
+    estimator = PyTorch(
+        script, "2.5.1", "py311", role=ROLE, instance_type="ml.g5.xlarge", output_path="s3://mine/out"
+    )
+    request = estimator.prepare(job_name="same").request
+    job = estimator.fit(wait=False, job_name="same")
+    described = boto3.client("sagemaker").describe_training_job(TrainingJobName=job.name)
+    assert described["HyperParameters"] == request.body["HyperParameters"]
+    assert described["ResourceConfig"] == request.body["ResourceConfig"]

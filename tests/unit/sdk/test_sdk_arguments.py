@@ -1,0 +1,155 @@
+"""Estimators take what scripts for the SageMaker SDK, version 2, give them: by place, by name, by old names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloudtrain import Estimator, HuggingFace, InstanceGroup, MXNet, PyTorch, TensorFlow, TrainingInput
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import TrainingJob
+
+ECR = "123456789012.dkr.ecr.us-east-1.amazonaws.com/my:latest"
+
+
+def test_one_positional_argument_is_the_script() -> None:
+    assert Estimator("train.py").arguments == {"entry_point": "train.py"}
+
+
+def test_one_positional_argument_of_ecr_is_the_image() -> None:
+    assert Estimator(ECR, role="r").arguments == {"image_uri": ECR, "role": "r"}
+
+
+def test_one_positional_argument_beside_a_script_is_the_image() -> None:
+    arguments = Estimator("my:1", entry_point="train.py").arguments
+    assert arguments == {"image_uri": "my:1", "entry_point": "train.py"}
+
+
+def test_several_positional_arguments_are_those_of_the_sdk() -> None:
+    arguments = Estimator("my:1", "role", 2, "ml.m5.xlarge", None, 50, entry_point="train.py").arguments
+    assert arguments == {
+        "image_uri": "my:1",
+        "role": "role",
+        "instance_count": 2,
+        "instance_type": "ml.m5.xlarge",
+        "volume_size": 50,
+        "entry_point": "train.py",
+    }
+
+
+FRAMEWORKS: dict[str, tuple[Estimator, dict[str, Any]]] = {
+    "pytorch": (
+        PyTorch("train.py", "2.5.1", "py311", "src", {"a": 1}, ECR, {"mpi": {}}),
+        {
+            "entry_point": "train.py",
+            "framework": "pytorch",
+            "framework_version": "2.5.1",
+            "py_version": "py311",
+            "source_dir": "src",
+            "hyperparameters": {"a": 1},
+            "image_uri": ECR,
+            "distribution": {"mpi": {}},
+        },
+    ),
+    "tensorflow": (
+        TensorFlow("py310", "2.16.2", False, entry_point="train.py"),
+        {
+            "entry_point": "train.py",
+            "framework": "tensorflow",
+            "framework_version": "2.16.2",
+            "model_dir": False,
+            "py_version": "py310",
+        },
+    ),
+    "huggingface": (
+        HuggingFace("py311", "train.py", "4.49.0", None, "2.5.1", "src"),
+        {
+            "entry_point": "train.py",
+            "framework": "huggingface",
+            "py_version": "py311",
+            "pytorch_version": "2.5.1",
+            "source_dir": "src",
+            "transformers_version": "4.49.0",
+        },
+    ),
+    "mxnet": (
+        MXNet("train.py", "1.9.0", "py38", "src"),
+        {
+            "entry_point": "train.py",
+            "framework": "mxnet",
+            "framework_version": "1.9.0",
+            "py_version": "py38",
+            "source_dir": "src",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_frameworks_have_the_order_of_the_sdk(name: str) -> None:
+    estimator, arguments = FRAMEWORKS[name]
+    assert estimator.arguments == arguments
+    assert TrainingJob.from_dict(arguments).framework == name
+
+
+def test_names_of_version_1_are_taken_with_a_warning() -> None:
+    with pytest.warns(UserWarning, match="train_instance_count is instance_count since version 2"):
+        estimator = Estimator("train.py", train_instance_count=2)
+    assert estimator.arguments["instance_count"] == 2
+
+
+def test_both_names_at_once_are_refused() -> None:
+    with pytest.raises(InvalidJob, match="train_max_run and max_run are the same argument"):
+        Estimator("train.py", train_max_run=1, max_run=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"git_config": {"repo": "x"}},
+            r"git_config: cloudtrain does not support it\n  Clone the repository",
+        ),
+        ({"rules": ["rule"]}, r"rules: cloudtrain does not support it"),
+        ({"compiler_config": 1}, r"compiler_config: .*\n.*torch.compile"),
+        ({"training_recipe": "x"}, r"training_recipe: .*\n  Give the recipe's own script"),
+        ({"instance_cout": 1}, r"PyTorch has no argument 'instance_cout'\n  Did you mean 'instance_count'"),
+    ],
+)
+def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        PyTorch("train.py", **arguments)
+
+
+def test_an_empty_unsupported_argument_asks_for_nothing() -> None:
+    assert Estimator("train.py", rules=[], git_config={}).arguments == {"entry_point": "train.py"}
+
+
+def test_an_argument_by_place_and_by_name_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="Estimator got 'role' twice"):
+        Estimator("my:1", "role", role="other")
+
+
+def test_structs_are_validated_as_dicts_are() -> None:
+    group = InstanceGroup("g", "ml.m5.xlarge", 0)
+    with pytest.raises(InvalidJob, match=r"instance_groups\[0\].instance_count: expected int >= 1"):
+        Estimator("train.py", instance_groups=[group]).prepare()
+    with pytest.raises(InvalidJob, match=r"inputs.training.distribution: expected str matching"):
+        Estimator("train.py").prepare(TrainingInput("s3://b/x", "Half"))
+
+
+def test_groups_of_a_distribution_are_named_by_themselves() -> None:
+    group = InstanceGroup("g", "ml.m5.xlarge", 1)
+    arguments = PyTorch(
+        "train.py", instance_groups=[group], distribution={"mpi": {}, "instance_groups": [group]}
+    ).arguments
+    job = TrainingJob.from_dict(arguments)
+    assert job.distribution is not None
+    assert job.distribution.instance_groups == ["g"]
+
+
+def test_hyperparameters_can_be_read_back() -> None:
+    estimator = Estimator("train.py", hyperparameters={"a": 1})
+    estimator.set_hyperparameters(b=2)
+    assert estimator.hyperparameters() == {"a": 1, "b": 2}
