@@ -13,7 +13,12 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.platforms.base import JobState
 
 WAITING = {
-    *("Starting", "Pending", "LaunchingMLInstances", "PreparingTrainingStack", "Interrupted", "Restarting"),
+    "Starting",
+    "Pending",
+    "LaunchingMLInstances",
+    "PreparingTrainingStack",
+    "Interrupted",
+    "Restarting",
 }
 """Secondary statuses of a job that has no instances yet, or has lost them."""
 ENDED = {"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"}

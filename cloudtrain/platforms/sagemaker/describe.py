@@ -108,7 +108,9 @@ def _model_data(answer: Mapping[str, Any], status: JobStatus) -> str | None:
 
 def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
     """Where the other outputs are; None where there are none, or they may not be seen."""
-    output = answer["OutputDataConfig"]
+    output = answer.get("OutputDataConfig", {})
+    if not output.get("S3OutputPath"):
+        return None
     try:
         folder = join_uri(output["S3OutputPath"], answer["TrainingJobName"], "output")
         store = S3Store(folder, aws.session)

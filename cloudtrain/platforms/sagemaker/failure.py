@@ -23,6 +23,7 @@ _REASON = re.compile(
     r"(?P<said>.*?)(?:,? *exit code: (?P<code>-?\d+))?\s*",
     re.DOTALL,
 )
+_SAGEMAKER_ITSELF = re.compile(r"(ClientError|CapacityError|InternalServerError): ")
 _TOOLKIT = re.compile(
     r"(?P<error>\w+Error): ?\n?ExitCode (?P<code>-?\d+)\n"
     r"ErrorMessage \"(?P<message>.*?)(?:\"\n(?:ExtraInfo|Command) .*|\"?)",
@@ -42,7 +43,7 @@ def from_failure_reason(answer: Mapping[str, Any]) -> FailureReport:
         answer: what DescribeTrainingJob says of it.
     """
     match = _REASON.fullmatch(answer.get("FailureReason", ""))
-    assert match is not None  # every text fits
+    assert match, "every text fits"
     kind, said = match["kind"], match["said"]
     code = int(match["code"]) if match["code"] else None
     ended = answer.get("TrainingEndTime")
@@ -53,38 +54,36 @@ def from_failure_reason(answer: Mapping[str, Any]) -> FailureReport:
     if kind == "AlgorithmError" or (kind is None and code is not None):
         return replace(_from_toolkit(said, code), time=when)
     message = f"{kind}: {said}" if kind else said or "SageMaker does not say why"
-    return replace(_advised(FailureReport(FailureClass.PLATFORM, message, time=when), message))
+    return _advised(FailureReport(FailureClass.PLATFORM, message, time=when), message)
 
 
 def complete(report: FailureReport, last_lines: LastLines) -> FailureReport:
     """The same with what the job's last lines tell: the whole traceback, what was printed before the end.
 
-    Where these cannot be read, the report stays as it is.
+    Where these cannot be read, or the script is not to blame, the report stays as it is.
     """
-    if report.rank is None and report.failure_class in (FailureClass.PLATFORM, FailureClass.HOST_LOST):
+    if report.rank is None and (report.host or _SAGEMAKER_ITSELF.match(report.message)):
         return report
     try:
         tails = last_lines(report.host)
     except PlatformError:
         return report
-    tail = _tail_of_rank(report, tails) if report.rank is not None else None
-    if tail:
-        told = _diagnosed(report.exit_code, tail)
-        whole = told.exception_type == report.exception_type and told.traceback
-        return replace(report, log_tail=tail, traceback=told.traceback if whole else report.traceback)
-    if report.host is not None or report.rank is not None:
-        return report
-    return _from_all(report, tails)
+    return _from_all(report, tails) if report.rank is None else _from_rank(report, tails)
 
 
-def _tail_of_rank(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _from_rank(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> FailureReport:
     lines = [line for host in tails for line in tails[host]]
     prefix = f"[rank {report.rank}] "
-    return tuple(line[len(prefix) :] for line in lines if line.startswith(prefix))[-TAIL_LINES:]
+    tail = tuple(line[len(prefix) :] for line in lines if line.startswith(prefix))[-TAIL_LINES:]
+    if not tail:
+        return report
+    told = _diagnosed(report.exit_code, tail)
+    is_whole = told.exception_type == report.exception_type and told.traceback
+    return replace(report, log_tail=tail, traceback=told.traceback if is_whole else report.traceback)
 
 
 def _from_all(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> FailureReport:
-    """A report that blames nobody yet, with the host whose last lines tell of an exception, or the first one."""
+    """A report that blames nobody, completed from the first host that tells of an exception, or the first of all."""
     hosts = sorted((host for host in tails if tails[host]), key=lambda host: not _tells(tails[host]))
     if not hosts:
         return report
@@ -92,7 +91,7 @@ def _from_all(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> Fail
     rank, lines = _failing_rank(tails[host])
     told = _diagnosed(report.exit_code, tuple(lines[-TAIL_LINES:]))
     if told.exception_type is None:
-        return replace(report, host=host, log_tail=told.log_tail)
+        return replace(report, host=host if len(tails) == 1 else None, log_tail=told.log_tail)
     return replace(
         report,
         failure_class=told.failure_class,
