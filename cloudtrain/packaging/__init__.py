@@ -3,6 +3,14 @@
 from cloudtrain.packaging._git import GitState
 from cloudtrain.packaging.entry_point import check_entry_point
 from cloudtrain.packaging.pack import SourceArchive, pack
-from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
+from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive, pack_runtime
 
-__all__ = ["GitState", "RuntimeArchive", "SourceArchive", "check_entry_point", "pack", "pack_runtime"]
+__all__ = [
+    "RUNTIME_FILE",
+    "GitState",
+    "RuntimeArchive",
+    "SourceArchive",
+    "check_entry_point",
+    "pack",
+    "pack_runtime",
+]

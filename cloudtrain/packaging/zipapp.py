@@ -12,7 +12,7 @@ from pathlib import Path
 from cloudtrain.errors import StorageError
 from cloudtrain.storage.atomic import write_file
 
-FILE_NAME = "cloudtrain.pyz"
+RUNTIME_FILE = "cloudtrain.pyz"
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -45,7 +45,7 @@ def pack_runtime(cache_dir: Path) -> RuntimeArchive:
     """
     data = _zipapp()
     sha256 = hashlib.sha256(data).hexdigest()
-    path = cache_dir / sha256 / FILE_NAME
+    path = cache_dir / sha256 / RUNTIME_FILE
     try:
         if not path.is_file() or path.stat().st_size != len(data):
             write_file(path, data)

@@ -6,6 +6,7 @@ The toolkit is told everything in hyperparameters: the script, where its source 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.contract import Settings
@@ -49,7 +50,7 @@ def with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[st
                 "sagemaker_region": region,
             }
         )
-    values |= _as_json({**distribution_hyperparameters(job), **_model_dir(job, body)})
+    values |= _as_json({**distribution_hyperparameters(job), **model_dir(job, body)})
     environment = {name: value for name, value in body.pop("Environment", {}).items() if name not in _OWN}
     return {
         **body,
@@ -85,7 +86,7 @@ def _encode(job: TrainingJob) -> dict[str, str]:
     }
 
 
-def _model_dir(job: TrainingJob, body: dict[str, Any]) -> dict[str, str]:
+def model_dir(job: TrainingJob, body: Mapping[str, Any]) -> dict[str, str]:
     """TensorFlow's place for models: of the job's own in S3, but on the host's disk for ranks that MPI started."""
     if job.framework != "tensorflow" or job.model_dir is False:
         return {}

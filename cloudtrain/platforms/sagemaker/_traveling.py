@@ -17,8 +17,9 @@ from typing import Any
 from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
-from cloudtrain.packaging import pack_runtime
+from cloudtrain.packaging import RUNTIME_FILE, pack_runtime
 from cloudtrain.platforms.launcher import runtime_hyperparameters
+from cloudtrain.platforms.sagemaker._toolkit import model_dir
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.runtime.plan import RUNTIME_CHANNEL
 from cloudtrain.spec import TrainingJob
@@ -39,7 +40,7 @@ REMEMBERED_SECONDS = 86400.0
 """How long an upload of the runtime is believed in without another look."""
 
 _CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
-_ZIPAPP = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/cloudtrain.pyz"
+_ZIPAPP = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
 
 # SageMaker takes 256 characters in a string, in one line. What follows a script is its $0.
 _START = (
@@ -63,7 +64,11 @@ def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any
     _check(job)
     assert job.source, "a job is packed before it is rendered"
     runtime = pack_runtime(_cache())
-    values = {**job.hyperparameters, **runtime_hyperparameters(job, aws.region)}
+    values = {
+        **job.hyperparameters,
+        **runtime_hyperparameters(job, aws.region),
+        **model_dir(job, body),
+    }
     return {
         **body,
         "AlgorithmSpecification": {**body["AlgorithmSpecification"], "ContainerEntrypoint": list(ENTRYPOINT)},
@@ -89,8 +94,10 @@ def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
     mark = _mark(uri)
     if mark.is_file() and time.time() - mark.stat().st_mtime < REMEMBERED_SECONDS:
         return
-    path = pack_runtime(_cache()).path
-    upload(path, join_uri(uri, path.name))
+    path = _cache() / uri.rstrip("/").rpartition("/")[2] / RUNTIME_FILE
+    if not path.is_file():  # the cache was emptied since the job was rendered
+        pack_runtime(_cache())
+    upload(path, join_uri(uri, RUNTIME_FILE))
     mark.parent.mkdir(parents=True, exist_ok=True)
     mark.touch()
 

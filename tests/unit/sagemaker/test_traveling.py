@@ -97,6 +97,14 @@ def test_hyperparameters_are_those_of_the_local_platform() -> None:
     }
 
 
+def test_tensorflow_gets_its_model_dir_as_by_the_toolkit() -> None:
+    values = traveling(framework="tensorflow", image_uri="i", model_dir="s3://bucket/models")[
+        "HyperParameters"
+    ]
+    assert values["model_dir"] == '"s3://bucket/models"'
+    assert "model_dir" not in traveling()["HyperParameters"]
+
+
 def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
     told = settings(output_path="s3://bucket/out", checkpoint_s3_uri="s3://bucket/checkpoints")
     assert told == Settings(job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0)
