@@ -76,7 +76,7 @@ PUBLIC = {
         EventLog Summary beat commits committing parse_events read_events summarize
     """,
     "cloudtrain.packaging": """
-        GitState SourceArchive check_entry_point pack
+        GitState RUNTIME_FILE RuntimeArchive SourceArchive check_entry_point pack pack_runtime
     """,
     "cloudtrain.platforms": """
         Account Change Check Events Finding JobDescription JobState Metrics Outcome Platform Preemption
