@@ -53,7 +53,7 @@ _RENAMED = {
 
 _UNSUPPORTED = {
     "git_config": "Clone the repository, and give its folder: source_dir='...'.",
-    "compiler_config": "AWS has ended the SageMaker Training Compiler; use torch.compile in the script.",
+    "compiler_config": "AWS makes no new releases of the SageMaker Training Compiler; use torch.compile in the script.",
     "training_recipe": "Give the recipe's own script as entry_point, and its values as hyperparameters.",
     "recipe_overrides": "Give the recipe's own script as entry_point, and its values as hyperparameters.",
     "rules": "Debugger's rules are jobs of their own; have the script check what it trains, and fail.",
