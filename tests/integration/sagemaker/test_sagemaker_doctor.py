@@ -156,6 +156,7 @@ def make_image() -> None:
         (f"{REGISTRY}/mine:v2", Outcome.FAILED, "no image v2 in mine"),
         (f"{REGISTRY}/mine", Outcome.FAILED, "no image latest in mine"),
         (f"{REGISTRY}/yours:v1", Outcome.FAILED, "no repository yours"),
+        (f"999999999999.dkr.ecr.{REGION}.amazonaws.com/yours:v1", Outcome.WARNING, "no repository yours"),
         (f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/mine:v1", Outcome.FAILED, "eu-west-1"),
         ("python:3.12", Outcome.FAILED, "not in Amazon ECR"),
     ],

@@ -61,9 +61,10 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
     except ClientError as error:
         if error_code(error) != "RepositoryNotFoundException":
             raise
+        is_own = f":{parts['registry']}:" in account.caller
         return Finding(
-            Outcome.FAILED,
-            f"account {parts['registry']} has no repository {parts['repository']} in {parts['region']}",
+            Outcome.FAILED if is_own else Outcome.WARNING,  # strangers may not be told of a repository
+            f"account {parts['registry']} shows no repository {parts['repository']} in {parts['region']}",
             "Check the account, the region and the name in image_uri.",
         )
     if not answer.get("images"):
