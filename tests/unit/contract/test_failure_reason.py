@@ -11,6 +11,7 @@ from cloudtrain.contract import FailureClass, FailureReport
 LIMIT = 1024
 
 word = st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,12}", fullmatch=True)
+identifier = st.from_regex(r"[^\W\d]\w{0,12}", fullmatch=True)
 line = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=200).map(str.strip)
 classes = st.sampled_from([kind for kind in FailureClass if kind != FailureClass.HANG])
 rank = st.integers(0, 4095)
@@ -19,7 +20,12 @@ rank = st.integers(0, 4095)
 def _reports() -> st.SearchStrategy[FailureReport]:
     common = {"message": line, "hint": line, "host": st.none() | word}
     raised = st.builds(
-        FailureReport, classes, rank=rank, exception_type=word, traceback=st.text(max_size=2000), **common
+        FailureReport,
+        classes,
+        rank=rank,
+        exception_type=identifier,
+        traceback=st.text(max_size=2000),
+        **common,
     )
     killed = st.builds(
         lambda number, **fields: FailureReport(**fields, signal=number, exit_code=128 + number),
