@@ -8,7 +8,7 @@ import re
 import sys
 import tarfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 from cloudtrain.errors import InvalidSource, StorageError
@@ -81,12 +81,14 @@ def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
     """
     found: set[str] = set()
     waiting, seen = [entry_point], {entry_point}
+    roots = {"", _folder(entry_point)}  # the archive's, and that of the script: Python looks there first
+    folders = {str(folder) for name in files for folder in PurePosixPath(name).parents}
     while waiting:
         name = waiting.pop()
         if name not in files or not name.endswith(".py"):
             continue
         for module in _imports(_parse(files[name], name), name):
-            own = set(_files_of(module, files))
+            own = {file for root in roots for file in _files_of(root, module, files, folders)}
             if not own:
                 found.add(module.partition(".")[0])
             waiting += own - seen
@@ -135,15 +137,20 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
     return any(kind is None or (isinstance(kind, ast.Name) and kind.id in _GUARDS) for kind in kinds)
 
 
-def _files_of(module: str, files: Mapping[str, bytes]) -> Iterator[str]:
-    """The files that an import of ``module`` runs, or its folder stands for; none where it is not of this source."""
-    path = ""
+def _folder(name: str) -> str:
+    """Of a file; "" for one at the top."""
+    return name.rpartition("/")[0]
+
+
+def _files_of(root: str, module: str, files: Mapping[str, bytes], folders: Collection[str]) -> Iterator[str]:
+    """What of the source an import of ``module`` runs, if it is looked for in ``root``: files, or bare folders."""
+    path = root
     for part in module.split("."):
         path = f"{path}/{part}" if path else part
         candidates = [name for name in (f"{path}.py", f"{path}/__init__.py") if name in files]
-        if not candidates and not any(name.startswith(f"{path}/") for name in files):
+        if not candidates and path not in folders:
             return
-        yield from candidates or [f"{path}/"]  # a folder without __init__.py
+        yield from candidates or [path]
 
 
 def _required(files: Mapping[str, bytes], name: str) -> set[str]:

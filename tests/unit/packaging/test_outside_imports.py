@@ -36,6 +36,8 @@ from cloudtrain.packaging.imports import outside_imports, read_sources
         ({"train.py": "try:\n  import apex\nexcept KeyError:\n  pass"}, ["apex"]),
         ({"train.py": "if TYPE_CHECKING:\n  import torch\nelse:\n  import jax"}, ["jax"]),
         ({"train.py": "def main():\n  import torch"}, ["torch"]),
+        # beside a script that is not at the top
+        ({"src/train.py": "import near, far", "src/near.py": "import a", "far.py": "import b"}, ["a", "b"]),
         ({"run.sh": "import nothing", "train.py": ""}, []),
     ],
 )
