@@ -14,10 +14,12 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option, platfo
 def command(job: str, platform: str | None, as_json: bool) -> None:
     """Show how JOB is, what it left, and why it failed."""
     from cloudtrain.job import Job
+    from cloudtrain.platforms import Prices
 
     attached = Job.attach(job, platform)
     if as_json:
-        echo_json(attached.describe().to_dict())
+        cost = {"cost": attached.platform.cost(job)} if isinstance(attached.platform, Prices) else {}
+        echo_json({**attached.describe().to_dict(), **cost})
         return
     from cloudtrain.cli._job_view import show_job
 

@@ -46,6 +46,7 @@ def test_describe_shows_what_only_sagemaker_knows(job: ScriptedJob) -> None:
     assert "console       https://us-east-1.console.aws.amazon.com" in shown.stderr
     told = json.loads(run("describe", "a-job", "--json").stdout)
     assert (told["status"], told["details"]["billable"]) == ("Completed", "300 s")
+    assert told["cost"] is None  # this service has no Price List
 
 
 def test_wait_shows_the_states_once_and_the_lines(job: ScriptedJob) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudtrain.cli._plot import BARS, sparkline
@@ -32,6 +32,7 @@ def test_many_values_share_a_bar() -> None:
     assert sparkline([0, 0, 1, 1, 0, 2], width=3) == "▁██"
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=200), st.integers(1, 50))
 def test_a_plot_is_never_wider(values: list[float], width: int) -> None:
     assert len(sparkline(values, width)) == min(len(values), width)

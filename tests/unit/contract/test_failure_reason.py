@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cloudtrain.contract import FailureClass, FailureReport
@@ -47,6 +47,7 @@ def _reports() -> st.SearchStrategy[FailureReport]:
     return raised | killed | exited | hangs | other
 
 
+@settings(deadline=None)
 @given(_reports())
 def test_what_fits_comes_back(report: FailureReport) -> None:
     text = report.reason()
