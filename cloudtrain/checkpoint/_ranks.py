@@ -41,11 +41,11 @@ class Ranks:
             import torch.distributed as dist
 
             self._torch = torch
-            patience = timedelta(seconds=PATIENCE)
+            # While rank 0 waits for the last one, the others wait for rank 0.
+            timeout = timedelta(seconds=2 * PATIENCE)
             with _speaking("a rank has not come to save or restore"):
-                self._training = dist.new_group(backend="gloo", timeout=patience)
-                # Rank 0 may wait as long for the last one, and then the others for its answer.
-                self._saving = dist.new_group(backend="gloo", timeout=2 * patience)
+                self._training = dist.new_group(backend="gloo", timeout=timeout)
+                self._saving = dist.new_group(backend="gloo", timeout=timeout)
 
     def gather(self, document: Any) -> list[Any]:
         """The documents of all ranks, JSON of any length. For the training thread, on all ranks."""
@@ -102,8 +102,9 @@ class Ranks:
         """To rank 0, which receives it. For the thread that saves."""
         with _speaking("rank 0 is gone, or waits no longer"):
             self._send(0, document)
-            while self._told:
-                self._told.pop(0)[0].wait()
+            told, self._told = self._told, []
+            for work, _ in told:
+                work.wait()
 
     def receive(self) -> Any:
         """What rank 0 tells. For the thread that saves."""

@@ -145,6 +145,11 @@ class Checkpointer:
         """The durable place."""
         return self._places[-1].uri
 
+    @property
+    def sharded(self) -> bool:
+        """Whether all ranks save and restore together."""
+        return self._sharded
+
     def steps(self) -> list[int]:
         """The committed steps, ascending; with ``local``, those in either place."""
         return sorted({step for place in self._places for step in place.steps()})

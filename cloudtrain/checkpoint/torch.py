@@ -127,6 +127,11 @@ def restore_or_broadcast(
         CheckpointError: rank 0 cannot restore, which all ranks hear; or there are ranks, and no ``init``.
         CollectiveError: a rank is gone.
     """
+    if checkpointer.sharded:
+        raise CheckpointError(
+            "restore_or_broadcast has rank 0 read all, and this Checkpointer is sharded",
+            hint="Call its restore(into=...) on every rank.",
+        )
     parts = _given(scheduler=scheduler, scaler=scaler, sampler=sampler)
     if not hvd.is_initialized() and World.from_environ().size > 1:
         raise CheckpointError(

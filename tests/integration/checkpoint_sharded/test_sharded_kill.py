@@ -1,0 +1,71 @@
+"""Any rank is killed -9 at random instants; what was committed is there, bit for bit, and no more than that."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from pure_shards import same, whole_state
+from shard_ranks import started
+
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint._manifest import Manifest
+from cloudtrain.checkpoint.layout import committed_step, manifest_key, step_of
+from cloudtrain.storage import open_store
+from cloudtrain.storage.base import Store
+
+KILLS = 20
+SIZES = (2, 3)
+
+
+def run_and_kill(uri: str, size: int, victim: int, delay: float) -> int:
+    """Start the ranks, kill one ``delay`` seconds after the first commit; returns the last step that was told.
+
+    The others end by themselves, and soon: their saves must not wait for the one that is gone.
+    """
+    with started("steps.py", size, "forever", uri) as ranks:
+        ranks[0].wait_for("\n", timeout=120)
+        time.sleep(delay)
+        ranks[victim].process.kill()
+        codes = [rank.process.wait(60) for rank in ranks]
+        texts = [rank.text for rank in ranks]
+    assert codes[victim] == -signal.SIGKILL
+    assert all(code > 0 for rank, code in enumerate(codes) if rank != victim), texts
+    return max(int(line) for text in texts for line in text.splitlines() if line.isdecimal())
+
+
+def unnamed(store: Store) -> set[str]:
+    """Objects that no manifest names."""
+    keys = {entry.key for entry in store.list("step-")}
+    steps = [step for step in map(committed_step, keys) if step is not None]
+    manifests = [Manifest.from_bytes(store.read(manifest_key(step)), step) for step in steps]
+    named = {entry.key for manifest in manifests for entry in manifest.objects}
+    return {key for key in keys - named if committed_step(key) is None}
+
+
+@pytest.mark.timeout(900)  # forty starts of torch
+def test_killed_at_random_instants(tmp_path: Path) -> None:
+    uri = (tmp_path / "checkpoints").as_uri()
+    store = open_store(uri)
+    instants = random.Random(0)
+    torn = told = 0
+    left: set[str] = set()
+    for kill in range(KILLS):
+        size = SIZES[kill % len(SIZES)]
+        before, told = told, run_and_kill(uri, size, instants.randrange(size), instants.uniform(0, 0.3))
+        assert told > before
+        checkpointer = Checkpointer(uri)
+        # The kill may fall between a commit and the line that tells it.
+        assert checkpointer.steps()[-1] in (told, told + 1)
+        for step in checkpointer.steps():
+            checkpoint = checkpointer.restore(step)
+            assert checkpoint is not None
+            assert same(checkpoint.state, whole_state(step))
+        left_before, left = left, unnamed(store)
+        assert not left & left_before, "what the last kill had left has not been swept"
+        torn += any(step_of(key) == checkpointer.steps()[-1] + 1 for key in left)
+    print(f"{KILLS} kills, {told} steps, {torn} saves cut in half, none of them visible")
+    assert torn, "no kill fell into a save: the instants prove nothing"
