@@ -83,7 +83,7 @@ class _Place(NamedTuple):
         framework = framework_of(self.tensor)
         assert both is not None and framework is not None
         source = framework.within(spec, memory)
-        framework.copy([source[both.index_in(self.box)]], [self.tensor[both.index_in(self.into)]])()
+        framework.put(source[both.index_in(self.box)], self.tensor, both.index_in(self.into))
 
 
 def plan(

@@ -1,7 +1,7 @@
 """How a framework's tensors become bytes and tensors again.
 
-`cloudtrain.checkpoint._torch` and ``._numpy`` are such frameworks, each a module. They are imported only
-when their framework already is, or when a checkpoint needs it: a job without torch never asks for it.
+`cloudtrain.checkpoint._torch`, ``._numpy`` and ``._variables`` are such frameworks, each a module. They are imported
+only when their framework already is, or when a checkpoint needs it: a job without torch never asks for it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Any, NamedTuple, Protocol, cast
 from cloudtrain.errors import CheckpointError
 
 FRAMEWORKS = ("torch", "numpy")
+"""Those whose names stand in checkpoints."""
+HOLDERS = ("keras", "tensorflow", "mxnet")
+"""Those whose variables are saved as the arrays that they hold."""
 
 
 class TensorSpec(NamedTuple):
@@ -80,6 +83,10 @@ class Framework(Protocol):
         """
         ...
 
+    def put(self, source: Any, target: Any, index: tuple[Any, ...]) -> None:
+        """Copy a tensor that `within` gave into the part of ``target`` that ``index`` selects."""
+        ...
+
 
 def framework_of(value: Any) -> Framework | None:
     """The framework whose tensor ``value`` is; None where it is none."""
@@ -88,6 +95,9 @@ def framework_of(value: Any) -> Framework | None:
             framework = _module(name)
             if framework.owns(value):
                 return framework
+    if any(name in sys.modules for name in HOLDERS):
+        framework = _module("variables")
+        return framework if framework.owns(value) else None
     return None
 
 
@@ -106,7 +116,7 @@ def framework_named(name: str) -> Framework:
 
 def versions() -> dict[str, str]:
     """The versions of the frameworks that this process has imported."""
-    modules = {name: sys.modules.get(name) for name in FRAMEWORKS}
+    modules = {name: sys.modules.get(name) for name in (*FRAMEWORKS, *HOLDERS)}
     return {name: str(module.__version__) for name, module in modules.items() if module is not None}
 
 

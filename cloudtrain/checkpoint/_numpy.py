@@ -71,6 +71,10 @@ def copy(
     return lambda: None
 
 
+def put(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], index: tuple[Any, ...]) -> None:
+    np.copyto(target[index], source)
+
+
 @functools.lru_cache(maxsize=4096)  # states have thousands of arrays of a few shapes
 def _spec(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorSpec:
     if dtype.name not in _DTYPES:

@@ -89,6 +89,10 @@ def copy(sources: Sequence[torch.Tensor], targets: Sequence[torch.Tensor]) -> Ca
     return wait
 
 
+def put(source: torch.Tensor, target: torch.Tensor, index: tuple[Any, ...]) -> None:
+    copy([source], [target[index]])()
+
+
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -4,7 +4,7 @@ JSON stands for itself: text, numbers, booleans, null, lists, and dicts whose ke
 cannot say is an object with one key that begins with ``$``:
 
     {"$tensor": NAME}        {"$tuple": [...]}          {"$dict": [[KEY, VALUE], ...]}
-    {"$bytes": BASE64}       {"$float": "nan"}
+    {"$bytes": BASE64}       {"$float": "nan"}          {"$complex": [REAL, IMAGINARY]}
 
 The document is ``{"tree": ..., "tensors": {NAME: {framework, dtype, itemsize, shape}}}``. Nothing in it can
 run.
@@ -145,6 +145,8 @@ class _Encoder:
             return {"$tuple": self._items(value, path)}
         if kind in _DICTS:
             return self._dict(value, path)
+        if kind is complex:
+            return {"$complex": self._items((value.real, value.imag), path)}
         if kind is bytes:
             return {"$bytes": base64.b64encode(value).decode()}
         number = _number(value)
@@ -204,8 +206,8 @@ class _Encoder:
         place = self._root + "".join(f"[{key!r}]" for key in path)
         return CheckpointError(
             f"{place} cannot be saved: it is {what}",
-            hint="A state is made of dicts, lists and tuples of torch tensors, NumPy arrays, numbers, "
-            "strings, bytes, booleans and None.",
+            hint="A state is made of dicts, lists and tuples of torch tensors, NumPy arrays, variables of Keras "
+            "and TensorFlow, MXNet arrays, numbers, strings, bytes, booleans and None.",
         )
 
 
@@ -232,6 +234,8 @@ def _decode(node: Any, tensors: Mapping[str, Any]) -> Any:
             return base64.b64decode(value, validate=True)
         if tag == "$float":
             return float(value)
+        if tag == "$complex":
+            return complex(*_decode(value, tensors))
         if tag.startswith("$"):
             raise ValueError(f"unknown tag {tag}")
     return {key: _decode(item, tensors) for key, item in node.items()}
