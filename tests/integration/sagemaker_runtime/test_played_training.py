@@ -106,3 +106,65 @@ def test_spot_instances_that_come_back_go_on(sagemaker: Played, digits: str) -> 
     resumed = re.search(r"resumed after epoch (\d)", log)
     assert resumed
     assert done == [str(epoch) for epoch in range(1, 7)]
+
+
+SHARDED = """
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+
+from cloudtrain import environment
+from cloudtrain.checkpoint import Checkpointer
+
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = fully_shard(nn.Linear(16, 16))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+model(torch.ones(1, 16)).sum().backward()
+optimizer.step()
+model_state, optimizer_state = get_state_dict(model, optimizer)
+checkpointer = Checkpointer(sharded=True)
+found = checkpointer.restore(into={"model": model_state, "optimizer": optimizer_state})
+if found:
+    set_state_dict(model, optimizer, model_state_dict=found.state["model"], optim_state_dict=found.state["optimizer"])
+first = found.step + 1 if found else 1
+if found and dist.get_rank() == 0:
+    print(f"resumed after step {found.step}", flush=True)
+for step in range(first, 13):
+    optimizer.zero_grad()
+    model(torch.ones(1, 16)).square().sum().backward()
+    optimizer.step()
+    time.sleep(0.3)
+    checkpointer.save(step, dict(zip(("model", "optimizer"), get_state_dict(model, optimizer))))
+    if dist.get_rank() == 0:
+        print(f"step {step}", flush=True)
+    environment.exit_if_preempted()
+checkpointer.close()
+dist.destroy_process_group()
+"""
+
+
+def test_shards_of_all_hosts_come_back_to_all(sagemaker: Played) -> None:
+    """SageMaker keeps a folder of checkpoints on each host; together they are one."""
+    estimator = sagemaker.estimator(
+        SHARDED,
+        instance_count=2,
+        distribution={"torch_distributed": TWO_RANKS},
+        checkpoint_s3_uri=f"s3://{sagemaker.bucket}/checkpoints",
+        use_spot_instances=True,
+        max_run=600,
+        max_wait=1200,
+    )
+    job = estimator.fit(wait=False)
+    sagemaker.wait_for_line(job, "step 3")
+    sagemaker.instances.interrupt.set()
+    job.wait()
+    log = job.logs()
+    resumed = re.search(r"resumed after step (\d+)", log)
+    assert resumed
+    assert int(resumed[1]) >= 2
+    assert "step 12" in log
