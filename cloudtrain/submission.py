@@ -135,15 +135,8 @@ def default_platform(job: TrainingJob) -> str:
 
 
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:
-    """Where the archive goes: below the code location under its hash, or it stays in the cache.
-
-    An account keeps it in the bucket of the job's own output, if it names one, so that no other has to be allowed.
-    """
-    location = job.code_location
-    if location is None and isinstance(platform, Account):
-        output = job.output_path or ""
-        bucket = output.split("/")[2] if output.startswith("s3://") else None
-        location = f"s3://{bucket}/cloudtrain/source" if bucket else platform.code_location()
+    """Where the archive goes: below the code location under its hash, or it stays in the cache."""
+    location = platform.code_location(job) if isinstance(platform, Account) else job.code_location
     if location is None:
         return Source(archive.path.as_uri(), archive.sha256)
     return Source(join_uri(location, archive.sha256, archive.path.name), archive.sha256)

@@ -127,8 +127,8 @@ class Preemption(Protocol):
 class Account(Protocol):
     """The ability to keep what jobs need and leave in storage of the platform's own account."""
 
-    def code_location(self) -> str:
-        """Where sources go that name no ``code_location``."""
+    def code_location(self, job: TrainingJob) -> str:
+        """Where the source of ``job`` goes: its ``code_location``, else a place of the account's choice."""
         ...
 
     def open_store(self, uri: str) -> Store:

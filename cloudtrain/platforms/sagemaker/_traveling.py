@@ -22,7 +22,7 @@ from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.sagemaker._toolkit import model_dir
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.runtime.plan import RUNTIME_CHANNEL
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 
 Upload = Callable[[Path, str], None]
@@ -76,8 +76,8 @@ def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any
         "Environment": {**body.get("Environment", {}), **_settings(job).to_environ()},
         "InputDataConfig": [
             *body.get("InputDataConfig", ()),
-            _channel(RUNTIME_CHANNEL, join_uri(_location(job, aws), runtime.sha256)),
-            _channel(SOURCE_CHANNEL, split_uri(job.source.uri)[0]),
+            _channel(RUNTIME_CHANNEL, f"{join_uri(_location(job, aws), runtime.sha256)}/"),
+            _channel(SOURCE_CHANNEL, _prefix(job.source)),
         ],
     }
 
@@ -164,11 +164,16 @@ def _settings(job: TrainingJob) -> Settings:
 
 def _location(job: TrainingJob, aws: Aws) -> str:
     """The folder of all runtimes."""
-    return join_uri(job.code_location or f"{aws.default_output_path}cloudtrain", "runtime")
+    return join_uri(job.code_location or aws.own_folder(job), "runtime")
 
 
-def _channel(name: str, folder: str) -> dict[str, Any]:
-    source = {"S3DataType": "S3Prefix", "S3Uri": f"{folder}/", "S3DataDistributionType": "FullyReplicated"}
+def _prefix(source: Source) -> str:
+    """The folder of an archive of ours; the user's own archive may lie among others."""
+    return f"{split_uri(source.uri)[0]}/" if source.sha256 else source.uri
+
+
+def _channel(name: str, prefix: str) -> dict[str, Any]:
+    source = {"S3DataType": "S3Prefix", "S3Uri": prefix, "S3DataDistributionType": "FullyReplicated"}
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}, "InputMode": "File"}
 
 

@@ -13,6 +13,8 @@ from cloudtrain.platforms.sagemaker.errors import aws_errors
 if TYPE_CHECKING:
     import boto3
 
+    from cloudtrain.spec import TrainingJob
+
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 60.0
 ATTEMPTS = 8
@@ -68,6 +70,14 @@ class Aws:
         """Where jobs without an ``output_path`` write: the default bucket, or the session's prefix in it."""
         prefix = self._prefix.strip("/")
         return f"s3://{self.default_bucket}/{prefix}/" if prefix else f"s3://{self.default_bucket}/"
+
+    def own_folder(self, job: TrainingJob) -> str:
+        """Where cloudtrain keeps what it sends along: in the bucket of the job's own output, if it names one, so that
+        no other has to be allowed; else in the default one.
+        """
+        output = job.output_path or ""
+        bucket = output.split("/")[2] if output.startswith("s3://") else None
+        return f"s3://{bucket}/cloudtrain" if bucket else f"{self.default_output_path}cloudtrain"
 
     def client(self, service: str, *, region: str | None = None, attempts: int = ATTEMPTS) -> Any:
         """The boto3 client of ``service``, also for several threads.

@@ -101,8 +101,8 @@ class SageMakerPlatform:
 
         return list_jobs(self.aws)
 
-    def code_location(self) -> str:
-        return f"{self.aws.default_output_path}cloudtrain/source"
+    def code_location(self, job: TrainingJob) -> str:
+        return job.code_location or f"{self.aws.own_folder(job)}/source"
 
     def open_store(self, uri: str) -> Store:
         from cloudtrain.storage import FileStore, S3Store, uri_scheme, uri_to_path

@@ -57,6 +57,15 @@ def test_packed_source_in_s3_is_taken_as_it_is(toolkit: None) -> None:
     assert not submission.uploads
 
 
+def test_our_runtime_gets_packed_source_of_s3_alone(aws: None) -> None:
+    body = _prepare(
+        {"entry_point": "train.py", "source_dir": "s3://mine/code.tar.gz", "output_path": "s3://mine/out"}
+    ).request.body
+    runtime, source = (channel["DataSource"]["S3DataSource"]["S3Uri"] for channel in body["InputDataConfig"])
+    assert runtime.startswith("s3://mine/cloudtrain/runtime/")
+    assert source == "s3://mine/code.tar.gz"
+
+
 def test_the_session_is_where_the_job_goes(aws: None) -> None:
     class Session:
         """The SageMaker SDK's, as far as it is asked."""
