@@ -25,7 +25,7 @@ def checkpointer(tmp_path: Path) -> Checkpointer:
 
 
 def variable(array: np.ndarray[Any, Any]) -> Any:
-    return keras.Variable(array, dtype=array.dtype.name)
+    return keras.Variable(array, dtype=array.dtype.name, trainable=array.dtype.kind == "f")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "bool"])
