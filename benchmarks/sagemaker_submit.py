@@ -3,15 +3,17 @@
     python benchmarks/sagemaker_submit.py [--runs 5] [--large-runs 3]
 
 Each submit is a Python process of its own, from its start to its end, without waiting for the job. The contestants
-take turns. AWS is moto in another process, on loopback: what a call costs on the way to AWS is not in these times.
-Both SDKs have their telemetry turned off, and are told where STS is, because they
-do not honour AWS_ENDPOINT_URL there.
+take turns. CPU is what the process used, user and system: on a busy machine it says more than the clock.
+
+AWS is moto in another process, on loopback: what a call costs on the way to AWS is not in these times. Both SDKs have
+their telemetry turned off, and are told where STS is, because they do not honour AWS_ENDPOINT_URL there.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -73,12 +75,9 @@ class Submits:
     """What the runs of one contestant cost."""
 
     seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
     kilobytes: list[int] = field(default_factory=list)
     calls: list[list[str]] = field(default_factory=list)
-
-    @property
-    def timing(self) -> Timing:
-        return Timing.of(self.seconds)
 
     @property
     def megabytes(self) -> float:
@@ -99,6 +98,7 @@ class Submitter:
     def submit(self, folder: Path, aws: Aws, into: Submits) -> None:
         """One process that submits ``folder/source``. Raises CalledProcessError where it fails."""
         aws.calls()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         start = time.perf_counter()
         done = subprocess.run(
             [str(self.python), "-c", self.script + TELL_MEMORY],
@@ -110,7 +110,9 @@ class Submitter:
         seconds = time.perf_counter() - start
         if done.returncode:
             raise SystemExit(f"{self.python} failed:\n{done.stderr}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
         into.seconds.append(seconds)
+        into.cpu_seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         into.kilobytes.append(int(done.stdout.split()[-1]))
         into.calls.append(aws.calls())
 
@@ -144,10 +146,13 @@ def in_turns(
 
 
 def show(what: str, submits: Mapping[str, Submits]) -> None:
-    """Rows for the time, the calls and the memory, ours against each of the others."""
+    """Rows for the time by the clock and of the CPU, the calls and the memory, ours against each of the others."""
     ours, *others = submits
     for name in others:
-        print(row(what, submits[ours].timing, name, submits[name].timing))
+        print(row(what, Timing.of(submits[ours].seconds), name, Timing.of(submits[name].seconds)))
+    for name in others:
+        mine, theirs = (Timing.of(submits[who].cpu_seconds) for who in (ours, name))
+        print(row(f"{what}: CPU", mine, name, theirs))
     for name in others:
         _row(f"{what}: AWS calls", submits[ours].most_calls, name, submits[name].most_calls, "")
     for name in others:
@@ -162,8 +167,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--large-runs", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=5, help="of the small submits; 0: none")
+    parser.add_argument("--large-runs", type=int, default=3, help="of the large ones")
     options = parser.parse_args()
     submitters = {
         "cloudtrain": Submitter(_peers.cloudtrain(), OURS),
@@ -172,8 +177,10 @@ def main() -> None:
     }
     with running_aws() as aws, tempfile.TemporaryDirectory() as scratch:
         print(header())
-        small(submitters, Path(scratch, "small"), aws, options.runs)
-        large(submitters, Path(scratch, "large"), aws, options.large_runs)
+        if options.runs:
+            small(submitters, Path(scratch, "small"), aws, options.runs)
+        if options.large_runs:
+            large(submitters, Path(scratch, "large"), aws, options.large_runs)
 
 
 def small(submitters: Mapping[str, Submitter], folder: Path, aws: Aws, runs: int) -> None:
