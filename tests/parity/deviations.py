@@ -64,6 +64,9 @@ def correct(sdk: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, 
         if text != value and _is_repr(text, value):
             values[name] = value
             named.append("dict as a Python repr")
+        if text == json.dumps(value):
+            values[name] = value
+            named.append("encoded twice")
     if values:
         sdk["HyperParameters"] = values
     return sdk, named

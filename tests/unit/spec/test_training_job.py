@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from cloudtrain import TrainingInput, TrainingJob
+from cloudtrain import FileSystemInput, TrainingInput, TrainingJob
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import base_name
 
 FULL: dict[str, Any] = {
     "entry_point": "train.py",
@@ -55,7 +56,59 @@ def test_hosts_are_counted_over_groups() -> None:
     assert TrainingJob.from_dict({"instance_groups": groups}).host_count == 4
 
 
+def test_a_channel_is_in_s3_or_on_a_file_system() -> None:
+    mounted = {"file_system_id": "fs-1", "file_system_type": "EFS", "directory_path": "/d"}
+    job = TrainingJob.from_dict({"inputs": {"a": "s3://b/x", "b": mounted}})
+    assert job.inputs == {"a": TrainingInput("s3://b/x"), "b": FileSystemInput("fs-1", "EFS", "/d")}
+    assert TrainingJob.from_json(job.to_json()) == job
+
+
+def test_the_model_to_start_from_is_the_last_channel() -> None:
+    job = TrainingJob.from_dict({"inputs": {"a": "s3://b/x"}, "model_uri": "s3://b/m"})
+    assert list(job.channels) == ["a", "model"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "name"),
+    [
+        ({"base_job_name": "mine", "image_uri": "x/y:1"}, "mine"),
+        ({"image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/team/my-image:1.0"}, "my-image"),
+        ({"image_uri": "registry:5000/my@sha256:abc"}, "my"),
+        ({"framework": "pytorch"}, "pytorch-training"),
+        ({"framework": "huggingface", "tensorflow_version": "2.6"}, "huggingface-tensorflow-training"),
+        ({"entry_point": "train.py"}, None),
+    ],
+)
+def test_the_beginning_of_a_made_name(fields: dict[str, Any], name: str | None) -> None:
+    assert base_name(TrainingJob.from_dict(fields)) == name
+
+
 REFUSED = {
+    "file-system": (
+        {"inputs": {"t": {"file_system_id": "fs-1", "file_system_type": "NFS", "directory_path": "/"}}},
+        r"inputs.t.file_system_type: invalid enum value 'NFS'",
+    ),
+    "framework": ({"framework": "jax"}, r"framework: invalid enum value 'jax'"),
+    "runtime": ({"runtime": "mine"}, r"runtime: invalid enum value 'mine'"),
+    "both-libraries": (
+        {"distribution": {"smdistributed": {"dataparallel": {}, "modelparallel": {}}}},
+        r"smdistributed: only one of dataparallel and modelparallel",
+    ),
+    "library-and-launcher": (
+        {"distribution": {"smdistributed": {"modelparallel": {}}, "horovod": {}}},
+        r"only one can be enabled, not horovod and smdistributed",
+    ),
+    "group": ({"distribution": {"mpi": {}, "instance_groups": ["g"]}}, r"there is no instance group 'g'"),
+    "model-channel": (
+        {"model_uri": "s3://b/m", "inputs": {"model": "s3://b/x"}},
+        r"inputs.model: model_uri has this channel",
+    ),
+    "dependencies": ({"dependencies": ["lib"]}, r"dependencies: needs an entry_point"),
+    "credentials": (
+        {"training_repository_credentials_provider_arn": "arn"},
+        r"needs training_repository_access_mode",
+    ),
+    "profiler": ({"disable_profiler": True, "profiler_config": {}}, r"profiler_config: contradicts"),
     "unknown": ({"instance_cout": 2}, r"unknown field 'instance_cout'\n  Did you mean 'instance_count'\?"),
     "unknown-far": ({"zzz": 2}, r"unknown field 'zzz'\n  Known: .*entry_point"),
     "zero": ({"instance_count": 0}, r"^instance_count: expected int >= 1$"),
