@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -72,12 +73,10 @@ def test_a_python_that_is_new_enough_is_taken_where_the_first_is_not(
     assert "trains on" in sagemaker.estimator(SCRIPT).fit(logs=False).logs()
 
 
-def test_modules_of_the_working_folder_are_not_the_runtime_s(sagemaker: Played) -> None:
-    """The source may have a json.py; and PYTHONPATH of the image is kept, behind the runtime."""
-    folder = sagemaker.folder / "source"
-    folder.mkdir()
-    (folder / "json.py").write_text("raise SystemExit('the wrong json')")
+def test_the_image_s_own_python_path_is_kept(sagemaker: Played) -> None:
     sagemaker.instances.image = Image(environment={"PYTHONPATH": "/somewhere"})
     script = "import os; print('path', os.environ['PYTHONPATH'])"
-    log = sagemaker.estimator(script).fit(logs=False).logs()
-    assert "/somewhere" in log
+    said = re.findall(r"path (.*)", sagemaker.estimator(script).fit(logs=False).logs())
+    code, *_, runtime, theirs = said[0].split(":")
+    assert (code, theirs) == ("/opt/ml/code", "/somewhere")
+    assert runtime.startswith("/var/tmp/cloudtrain-")

@@ -51,3 +51,11 @@ def test_a_stop_that_comes_before_the_runtime_listens_is_heard(tmp_path: Path, p
     process = start(tmp_path, paths, preexec_fn=send)
     assert process.wait(60) == 128 + signal.SIGTERM
     assert not (paths.model / "ran").exists()
+
+
+def test_modules_of_the_working_folder_are_not_taken_for_python_s(tmp_path: Path, paths: Paths) -> None:
+    image = tmp_path / "workdir of the image"
+    image.mkdir()
+    (image / "json.py").write_text("raise SystemExit('the wrong json')")
+    assert start(tmp_path, paths, cwd=image).wait(60) == 0
+    assert (paths.model / "ran").exists()
