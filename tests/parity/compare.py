@@ -108,7 +108,7 @@ def _capture(
 def _same(name: str, sdk: dict[str, Any], ours: dict[str, Any]) -> bool:
     """Print how the two answers to a case compare; whether they may stand as they are."""
     operation = TUNING if TUNING in sdk["requests"] else JOB
-    asked, made = sdk["requests"].get(operation), ours["requests"].get(operation)
+    asked, made = (None if side["error"] else side["requests"].get(operation) for side in (sdk, ours))
     if asked is None or made is None:
         named = STRICTER.get(name) if asked else WIDER.get(name) if made else "both refuse"
         print(f"{'same' if named else 'DIFFERS'}  {name}: {named or ''}")

@@ -42,13 +42,6 @@ REFUSED = {
         {"inputs": {"train": {"file_system_id": "fs-1", "file_system_type": "EFS", "directory_path": "/d"}}},
         "^inputs.train: the local platform mounts no file systems",
     ),
-    "ranks-in-groups": (
-        {
-            "instance_groups": [{"instance_group_name": "a", "instance_type": "x", "instance_count": 1}],
-            "distribution": {"mpi": {}, "instance_groups": ["a"]},
-        },
-        "^distribution.instance_groups: the local platform has ranks in all groups",
-    ),
     "toolkit-only": (
         {"distribution": {"smdistributed": {"dataparallel": {}}}},
         "^distribution: cloudtrain's runtime cannot launch by 'smdistributed'",
