@@ -119,21 +119,25 @@ class Ranks:
         Raises:
             CheckpointError: names the ranks of which nothing has come.
         """
-        lengths = {rank: self._torch.zeros(1, dtype=self._torch.int64) for rank in range(1, self.size)}
-        with _speaking("a rank is gone"):
-            waiting = [(rank, self._saving.recv([length], rank, 0)) for rank, length in lengths.items()]
+        waiting, documents, missing, late = [], [], [], False
+        for rank in range(1, self.size):
+            length = self._torch.zeros(1, dtype=self._torch.int64)
+            try:
+                waiting.append((rank, length, self._saving.recv([length], rank, 0)))
+            except RuntimeError:
+                missing.append(rank)
         deadline = time.monotonic() + PATIENCE
-        documents, missing, late = [], [], False
-        for rank, work in waiting:
+        # All of them, even if one is missing: none of those that are there may be left talking to nobody.
+        for rank, length, work in waiting:
             try:
                 work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
                 if not late:  # all connections are closed then
-                    documents.append(self._payload(rank, int(lengths[rank])))
+                    documents.append(self._payload(rank, int(length)))
             except RuntimeError:
                 missing.append(rank)
                 late |= time.monotonic() >= deadline
         if missing:
-            names = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
+            names = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, sorted(missing)))}"
             what = (
                 f"did not save within {PATIENCE:.0f} seconds" if late else "ended before its part was saved"
             )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import operator
 import os
-import platform
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +14,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from cloudtrain import environment
-from cloudtrain._version import __version__
-from cloudtrain.checkpoint import _framework, _tree
+from cloudtrain.checkpoint import _tree
+from cloudtrain.checkpoint._about import about_run
 from cloudtrain.checkpoint._background import Background
 from cloudtrain.checkpoint._crew import Crew
 from cloudtrain.checkpoint._errors import Damaged
@@ -271,7 +269,7 @@ class Checkpointer:
 
     def _save_alone(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         document, leaves = _tree.encode(state)
-        about = _about(metrics or {})
+        about = about_run(metrics or {})
         if self._background.busy and when_busy != "queue":
             if when_busy == "skip":
                 return False
@@ -295,9 +293,11 @@ class Checkpointer:
             shards, own = own_shards(sharded, leaves)
             if team.ranks.rank == 0:
                 own = {**leaves, **own}
-            self._submit(step, document, own, _about(metrics or {}), shards)
+            about = {**about_run(metrics or {}), "world_size": team.ranks.size}
+            self._submit(step, document, own, about, shards)
         except Exception as error:  # the others must not wait for this rank's part
             self._background.submit(_Task(step, partial(_raise, error), Buffer()))
+            self._schedule.saved(step)
             raise
         return True
 
@@ -441,25 +441,6 @@ class _Task:
     """Holds the snapshot; free for the next one afterwards."""
 
 
-def _about(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What the manifest tells of the run."""
-    if not isinstance(metrics, Mapping):
-        raise CheckpointError(f"metrics={metrics!r} is no mapping", hint='Give such as {"loss": 0.5}.')
-    numbers = {name: _number(name, value) for name, value in metrics.items()}
-    return {
-        "time": time.time(),
-        "metrics": _tree.encode(numbers, "metrics")[0]["tree"],
-        "world_size": environment.world_size(),
-        "job": environment.job_name(),
-        "git_commit": os.environ.get("CLOUDTRAIN_GIT_COMMIT"),
-        "versions": {
-            "cloudtrain": __version__,
-            "python": platform.python_version(),
-            **_framework.versions(),
-        },
-    }
-
-
 def _raise(error: Exception) -> NoReturn:
     raise error
 
@@ -479,13 +460,3 @@ def _checked_step(step: Any) -> int:
     if not 0 <= number <= MAX_STEP:
         raise CheckpointError(f"step {number} is out of range", hint=_STEPS)
     return number
-
-
-def _number(name: str, value: Any) -> int | float:
-    try:
-        return value if type(value) is int else float(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise CheckpointError(
-            f"metrics[{name!r}] is no number: {value!r}",
-            hint="Metrics are numbers; other things go into the state.",
-        ) from None

@@ -12,8 +12,9 @@ from pure_shards import same, whole_state
 from shard_ranks import started
 
 from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint._listing import Listing
 from cloudtrain.checkpoint._manifest import Manifest
-from cloudtrain.checkpoint.layout import committed_step, manifest_key, step_of
+from cloudtrain.checkpoint.layout import manifest_key, step_of
 from cloudtrain.storage import open_store
 from cloudtrain.storage.base import Store
 
@@ -39,11 +40,9 @@ def run_and_kill(uri: str, size: int, victim: int, delay: float) -> int:
 
 def unnamed(store: Store) -> set[str]:
     """Objects that no manifest names."""
-    keys = {entry.key for entry in store.list("step-")}
-    steps = [step for step in map(committed_step, keys) if step is not None]
-    manifests = [Manifest.from_bytes(store.read(manifest_key(step)), step) for step in steps]
-    named = {entry.key for manifest in manifests for entry in manifest.objects}
-    return {key for key in keys - named if committed_step(key) is None}
+    there = Listing.of(store)
+    manifests = [Manifest.from_bytes(store.read(manifest_key(step)), step) for step in there.committed]
+    return set(there.objects) - {entry.key for manifest in manifests for entry in manifest.objects}
 
 
 @pytest.mark.timeout(900)  # forty starts of torch
