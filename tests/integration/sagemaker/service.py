@@ -1,4 +1,5 @@
-"""The training jobs of SageMaker and the streams of CloudWatch Logs, over HTTP, as far as cloudtrain uses them.
+"""The training jobs of SageMaker, the streams of CloudWatch Logs, and who one is, over HTTP, as far as
+cloudtrain uses them.
 
     with sagemaker_service() as service:
         monkeypatch.setenv("AWS_ENDPOINT_URL", service.endpoint)   # and a region, and any credentials
@@ -23,11 +24,16 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from scripted_job import ScriptedJob
+from scripted_job import ACCOUNT, ScriptedJob
 
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 STREAMS_A_PAGE = 50
 EVENTS_A_PAGE = 10_000
+IDENTITY = (
+    '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
+    f"<Account>{ACCOUNT}</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"
+)
+"""What STS answers to GetCallerIdentity."""
 
 Parameters = dict[str, Any]
 
@@ -174,6 +180,10 @@ def sagemaker_service() -> Iterator[SageMakerService]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            if "X-Amz-Target" not in self.headers:  # STS speaks another protocol
+                service.calls.append(("GetCallerIdentity", {}))
+                self._send(200, IDENTITY.encode(), "text/xml")
+                return
             operation = self.headers["X-Amz-Target"].partition(".")[2]
             try:
                 status, answer = 200, service.answer(operation, json.loads(body))
@@ -182,9 +192,11 @@ def sagemaker_service() -> Iterator[SageMakerService]:
             except Lost:
                 self.close_connection = True
                 return
-            data = json.dumps(answer).encode()
+            self._send(status, json.dumps(answer).encode(), "application/x-amz-json-1.1")
+
+        def _send(self, status: int, data: bytes, kind: str) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", "application/x-amz-json-1.1")
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

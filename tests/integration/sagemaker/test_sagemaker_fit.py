@@ -9,10 +9,11 @@ from typing import Any
 import boto3
 import pytest
 from scripted_job import ScriptedJob
-from service import SageMakerService
+from service import SageMakerService, ServiceError
 
 from cloudtrain import Estimator, TrainingFailed
 from cloudtrain.contract import JobStatus
+from cloudtrain.storage import open_store
 
 
 @pytest.fixture
@@ -88,3 +89,25 @@ def test_a_job_that_is_submitted_again_takes_two_calls(estimator: Estimator) -> 
     calls.clear()
     again.fit(wait=False)
     assert calls == ["HeadObject", "CreateTrainingJob"]
+
+
+def test_a_runtime_that_was_removed_is_uploaded_again(
+    estimator: Estimator, service: SageMakerService, s3: str
+) -> None:
+    estimator.fit(wait=False)
+    (channel,) = (
+        channel
+        for job in service.jobs.values()
+        for channel in job.request["InputDataConfig"]
+        if channel["ChannelName"] == "cloudtrain"
+    )
+    uri = channel["DataSource"]["S3DataSource"]["S3Uri"]
+    store = open_store(uri)
+    keys = [entry.key for entry in store.list()]
+    assert len(keys) == 1
+    store.delete(keys)
+    refusal = f'No S3 objects found under S3 URL "{uri}" given in input data source.'
+    service.fail("CreateTrainingJob", ServiceError("ValidationException", refusal))
+    estimator.fit(wait=False)
+    assert [entry.key for entry in store.list()] == keys
+    assert len(service.jobs) == 2

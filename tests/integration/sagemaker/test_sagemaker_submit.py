@@ -10,7 +10,6 @@ from training_requests import request, training_request
 from cloudtrain.errors import InvalidJob, JobExists, JobNotFound, PlatformError
 from cloudtrain.job import Job
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.storage import open_store
 
 
 def test_the_request_is_sent_as_it_was_rendered(moto: str) -> None:
@@ -129,23 +128,3 @@ def test_unknown_jobs_are_not_found(platform: SageMakerPlatform) -> None:
 def test_moto_knows_no_such_job_either(moto: str) -> None:
     with pytest.raises(JobNotFound):
         SageMakerPlatform().describe("no-job")
-
-
-def test_a_runtime_that_was_removed_is_uploaded_again(
-    service: SageMakerService, s3: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = f"s3://{s3}/cloudtrain/runtime/a-hash"
-    source = {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri}}
-    channel = {"ChannelName": "cloudtrain", "DataSource": source}
-    monkeypatch.setenv("AWS_ENDPOINT_URL_SAGEMAKER", service.endpoint)
-    platform = SageMakerPlatform()
-    platform.submit(request("a-job", InputDataConfig=[channel]))
-    store = open_store(uri)
-    keys = [entry.key for entry in store.list()]
-    assert len(keys) == 1
-    store.delete(keys)
-    refusal = f'No S3 objects found under S3 URL "{uri}" given in input data source.'
-    service.fail("CreateTrainingJob", ServiceError("ValidationException", refusal))
-    platform.submit(request("b-job", InputDataConfig=[channel]))
-    assert [entry.key for entry in store.list()] == keys
-    assert list(service.jobs) == ["a-job", "b-job"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import boto3
 import pytest
 from botocore.exceptions import ClientError
+from scripted_job import ACCOUNT
 from service import SageMakerService
 from training_requests import training_request
 
@@ -36,3 +37,7 @@ def test_what_is_not_there_is_an_error(service: SageMakerService) -> None:
         boto3.Session().client("sagemaker").describe_training_job(TrainingJobName="no-job")
     with pytest.raises(ClientError, match="log group does not exist"):
         boto3.Session().client("logs").describe_log_streams(logGroupName="/aws/sagemaker/TrainingJobs")
+
+
+def test_it_knows_who_asks(service: SageMakerService) -> None:
+    assert boto3.Session().client("sts").get_caller_identity()["Account"] == ACCOUNT
