@@ -131,6 +131,12 @@ DISTRIBUTIONS = {
         f"go({_HF.replace('py311', 'py38')}transformers_version='4.17.0',tensorflow_version='2.6.3',**P4,"
         "distribution={'mpi':{'enabled':True}}))"
     ),
+    "tf_mwms_old": _tensorflow(
+        "2.8.0", "py39", "ml.p3.2xlarge", ",distribution={'multi_worker_mirrored_strategy':{'enabled':True}}"
+    ),
+    "tf_torch_distributed": f"go({_TF},distribution={{'torch_distributed':{{'enabled':True}}}}))",
+    "mx_torch_distributed": f"go({_MX},distribution={{'torch_distributed':{{'enabled':True}}}}))",
+    "torch_mwms": _torch("distribution={'multi_worker_mirrored_strategy':{'enabled':True}}"),
     "hf_pytorchddp": (
         "go(HuggingFace('py310','train.py',transformers_version='4.28.1',pytorch_version='2.0.0',source_dir=SRC,"
         "role=ROLE,**P4,distribution={'pytorchddp':{'enabled':True}}))"

@@ -5,9 +5,22 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import msgspec
+
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker.images import has_data_parallel
+from cloudtrain.platforms.sagemaker.images import has_data_parallel, numbers
 from cloudtrain.spec import DataParallel, Distribution, Mpi, SmDistributed, TrainingJob
+
+_FRAMEWORKS = {
+    "torch_distributed": ("pytorch", "huggingface"),
+    "pytorchddp": ("pytorch", "huggingface"),
+    "smdistributed": ("pytorch", "huggingface", "tensorflow"),
+    "multi_worker_mirrored_strategy": ("tensorflow",),
+}
+"""The frameworks whose toolkit knows a distribution; all know those that are not named."""
+
+_MIRRORED_SINCE = (2, 9)
+"""The version of TensorFlow whose toolkit first knew ``MultiWorkerMirroredStrategy``."""
 
 _OURS = 'Use runtime="cloudtrain", which has it.'
 
@@ -27,7 +40,7 @@ def distribution_hyperparameters(job: TrainingJob) -> dict[str, Any]:
     if job.framework == "mxnet":
         return _mxnet(distribution)
     kind = distribution.torch_distributed
-    if kind and kind.enabled and job.framework != "tensorflow":
+    if kind and kind.enabled:
         libraries = _libraries(job, distribution) if distribution.smdistributed else {}
         return {**libraries, "sagemaker_torch_distributed_enabled": True, **_instance_type(job)}
     if distribution.pytorchddp and distribution.pytorchddp.enabled:
@@ -37,8 +50,6 @@ def distribution_hyperparameters(job: TrainingJob) -> dict[str, Any]:
 
 def _launched_by_library(distribution: Distribution) -> Distribution:
     """``pytorchddp`` is the launcher of the data parallel library."""
-    import msgspec
-
     ddp = distribution.pytorchddp
     assert ddp
     library = SmDistributed(dataparallel=DataParallel(ddp.enabled, ddp.custom_mpi_options))
@@ -108,6 +119,19 @@ def _check(job: TrainingJob, distribution: Distribution) -> None:
     for name in ("processes", "horovod"):
         if name in enabled:
             raise InvalidJob(f"distribution: SageMaker's toolkit cannot launch by {name!r}", hint=_OURS)
+    for name in enabled:
+        frameworks = _FRAMEWORKS.get(name)
+        if job.framework and frameworks and job.framework not in frameworks:
+            raise InvalidJob(
+                f"distribution: the toolkit of {job.framework} cannot launch by {name!r}",
+                hint=f"It is one of {', '.join(frameworks)}.",
+            )
+    version = job.framework_version
+    if "multi_worker_mirrored_strategy" in enabled and version and numbers(version) < _MIRRORED_SINCE:
+        raise InvalidJob(
+            f"distribution: the toolkit of TensorFlow {version} has no multi_worker_mirrored_strategy",
+            hint="Use version 2.9 or a newer one.",
+        )
     if job.instance_groups:
         _check_groups(job, distribution)
     named = distribution.instance_groups

@@ -101,6 +101,16 @@ def test_of_several_groups_one_is_named() -> None:
 
 
 REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "of another framework": (
+        ("tensorflow", "2.16.2", {"torch_distributed": {}}),
+        {},
+        r"the toolkit of tensorflow cannot launch by 'torch_distributed'\n  It is one of pytorch, huggingface",
+    ),
+    "too old": (
+        ("tensorflow", "2.8.0", {"multi_worker_mirrored_strategy": {}}),
+        {},
+        r"the toolkit of TensorFlow 2.8.0 has no multi_worker",
+    ),
     "trainium": (
         ("pytorch", "1.11.0", {"mpi": {}}),
         {"instance_type": "ml.trn1.32xlarge"},
