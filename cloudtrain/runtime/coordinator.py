@@ -85,12 +85,7 @@ class Coordinator:
         self._ranked = ranked or hosts
         self._token = token
         self._spawn_token = spawn_token
-        self._start: Message = {
-            "type": "start",
-            "master_addr": master[0],
-            "master_port": master[1],
-            "spawn_token": spawn_token,
-        }
+        self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
         self._join_by = time.monotonic() + join_timeout
         self._members: dict[str, _Member] = {}
         self._selector = selectors.DefaultSelector()
@@ -230,8 +225,7 @@ class Coordinator:
         if len(self._members) == len(self._hosts) and len(states) == 1:
             [state] = states
             if state == "ready" and self._said == "":
-                self._started = True
-                self._say(self._start)
+                self._say_start()
             elif state == "done" and not self._finishing:
                 self._finishing = True
                 self._say({"type": "finish"})
@@ -256,6 +250,13 @@ class Coordinator:
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
         self._say({"type": "abort", "report": report.to_dict()})
         self._leave_by = time.monotonic() + LEAVE_SECONDS
+
+    def _say_start(self) -> None:
+        """Tell all hosts; where mpirun may run, and nowhere else, what it has to know."""
+        self._started, self._said = True, "start"
+        for member in list(self._members.values()):
+            secret = {"spawn_token": self._spawn_token} if member.host == self._ranked[0] else {}
+            member.send({**self._start, **secret})
 
     def _say(self, message: Message) -> None:
         """Tell all hosts something that is said once."""

@@ -241,7 +241,7 @@ class HostRun:
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
         plan = launch_plan(self._plan, self._python, master, horovod, self._environ)
-        if self._plan.team.leads:  # here mpirun runs
+        if "spawn_token" in message:  # here mpirun may run
             self._leader.tell_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()

@@ -92,6 +92,13 @@ def test_what_the_leader_has_chosen_is_told_to_all(cluster: Cluster) -> None:
     assert [cluster.hears(host)["horovod"] for host in HOSTS] == ["the leader's"] * 2
 
 
+def test_what_mpirun_has_to_know_is_for_the_host_of_rank_0(cluster: Cluster) -> None:
+    for host in HOSTS:
+        cluster.join(host).send({"type": "ready"})
+    assert cluster.hears("algo-1")["spawn_token"] == cluster.spawn_token
+    assert "spawn_token" not in cluster.hears("algo-2")
+
+
 def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: Path) -> None:
     leader, _ = [cluster.join(host) for host in HOSTS]
     leader.tell_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
