@@ -144,7 +144,7 @@ class Engine:
     def submit(self, request: Request, start: Start) -> Pending:
         """Raises InvalidArgument where an operation of this name is under way."""
         if 0 in self.lost:
-            raise CollectiveError(f"{request.label}: rank 0 {self.lost[0]}", hint="Look at its log.")
+            raise CollectiveError(f"{request.label}: {self._gone()}", hint="Look at its log.")
         pending = Pending(request, start)
         key = (request.set_id, request.key)
         held = self._done.pop(key, 0.0) + HELD_SECONDS > pending.asked_at
@@ -203,8 +203,13 @@ class Engine:
             self.lost[rank] = why
         if rank == 0:
             for pending in list(self._pending.values()):
-                error = f"{pending.request.label}: rank 0 {why}"
+                error = f"{pending.request.label}: {self._gone()}"
                 self.deliver(Verdict(pending.request.set_id, pending.request.key, error))
+
+    def _gone(self) -> str:
+        """Rank 0 is; but where another went before it, that is why."""
+        first, why = next(iter(self.left.items()))
+        return f"rank {first} {why}" + ("" if first == 0 else f", and then rank 0 {self.left[0]}")
 
     def places(self) -> dict[int, Any]:
         """Where every rank is that answers, by rank."""

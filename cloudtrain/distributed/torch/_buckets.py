@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.reduce_op import Sum
+from cloudtrain.distributed.torch._all_reduce import all_reduce
 from cloudtrain.distributed.torch._handle import Handle, reported
 from cloudtrain.distributed.torch._reduction import scale_
 from cloudtrain.distributed.torch._standing_in import launching
@@ -100,7 +100,7 @@ class Bucket:
         wire, context = compression.compress(flat)
         complete = launching(f"{self.label} (step {step})", group, Sum, [wire])
         with reported(self.label):
-            work: Any = dist.all_reduce(wire, group=group, async_op=True)
+            work: Any = all_reduce(wire, Sum, group)
 
         def finish() -> Tensor:
             complete()

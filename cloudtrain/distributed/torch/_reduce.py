@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed._control import EAGER_BYTES, Verdict
@@ -16,6 +15,7 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
+from cloudtrain.distributed.torch._all_reduce import all_reduce
 from cloudtrain.distributed.torch._handle import Handle, Works, explained, reported
 from cloudtrain.distributed.torch._operation import (
     alone,
@@ -25,7 +25,7 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
-from cloudtrain.distributed.torch._reduction import backend_op, scale_, to_wire
+from cloudtrain.distributed.torch._reduction import scale_, to_wire
 from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.order import promised
 
@@ -72,7 +72,7 @@ def reduce_tensors(
     def launch(group: Any, _: Verdict) -> Any:
         if op == Adasum:
             return session.in_turn(lambda: adasum_(wires, group, members))
-        return Works([dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats.join()])
+        return Works([all_reduce(flat, op, group) for flat in flats.join()])
 
     def arrived(verdict: Verdict) -> None:
         [flat] = flats.join()
@@ -99,7 +99,7 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
     label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
     complete = launching(label, group, op, (tensor,))
     try:
-        dist.all_reduce(tensor, backend_op(op), group)
+        all_reduce(tensor, op, group, async_op=False)
     except RuntimeError as error:
         raise explained(label, error) from error
     complete()
@@ -123,7 +123,7 @@ def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process
     label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
     complete = [launching(label, group, op, [flat]) for flat in flats]
     with reported(label):
-        works = [dist.all_reduce(flat, backend_op(op), group, async_op=True) for flat in flats]
+        works = [all_reduce(flat, op, group) for flat in flats]
     work = works[0] if len(works) == 1 else Works(works)
     return Handle(label, work, lambda: [done() for done in complete])
 
@@ -162,7 +162,7 @@ def scatter_tensors(
 
     def launch(group: Any, _: Verdict) -> Any:
         # Gloo has no reduce-scatter of uneven shares, and a ring of its own is not worth it.
-        return Works([dist.all_reduce(flat, group=group, async_op=True) for flat in flats.join()])
+        return Works([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
     equal = _equal(tensors, op, prescale, postscale)
     return submit("reducescatter", name, process_set, equal, launch, finish, device=wires[0].device)

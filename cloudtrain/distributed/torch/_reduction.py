@@ -59,17 +59,18 @@ def combine_payloads(equal: dict[str, Any], payloads: Sequence[bytes | None]) ->
         given.append(torch.zeros_like(given[0]))
     total = given[0]
     for other in given[1:]:
-        _IN_PLACE[op](total, other)
+        IN_PLACE[op](total, other)
     return total.view(torch.uint8).numpy().tobytes()
 
 
-_IN_PLACE = {
+IN_PLACE = {
     Average: Tensor.add_,
     Sum: Tensor.add_,
     Min: lambda total, other: torch.minimum(total, other, out=total),
     Max: lambda total, other: torch.maximum(total, other, out=total),
     Product: Tensor.mul_,
 }
+"""What puts the result of two tensors into the first."""
 
 
 def backend_op(op: ReduceOp) -> dist.ReduceOp.RedOpType:

@@ -21,6 +21,8 @@ from cloudtrain.distributed.world import World
 
 LOOK_SECONDS = 0.02
 """How often a rank looks into the store while it waits for the others."""
+TORCH_SLACK = 5.0
+"""Seconds that torch may be late on a busy machine. A thread of its own that is still at it when Python ends aborts."""
 
 _meetings = itertools.count()
 
@@ -104,9 +106,10 @@ def _server(world: World, timeout: float) -> Any:
     # In a thread, because torch's own timeout does not hold when a stranger on the port never answers.
     thread = threading.Thread(target=open_store, daemon=True)
     thread.start()
-    thread.join(timeout * 1.5)
+    longest = 1.5 * timeout + TORCH_SLACK
+    thread.join(longest)
     if not opened:
-        raise CollectiveError(f"no answer within {timeout * 1.5:g} s; is the port another program's?")
+        raise CollectiveError(f"no answer within {longest:g} s; is the port another program's?")
     if isinstance(opened[0], Exception):
         raise opened[0]
     _servers[world] = opened[0]

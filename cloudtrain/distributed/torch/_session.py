@@ -24,6 +24,7 @@ from cloudtrain.distributed._master import located
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
+from cloudtrain.distributed.torch._shared_memory import SharedMemory, open_shared_memory
 from cloudtrain.distributed.world import World
 
 global_process_set = ProcessSet(None)
@@ -54,6 +55,8 @@ class Session:
     groups: dict[int, Groups] = field(default_factory=dict)
     """By process set."""
     sets: list[ProcessSet] = field(default_factory=list)
+    memory: dict[Any, SharedMemory] = field(default_factory=dict)
+    """By group, where its ranks are on one machine."""
     pid: int = field(default_factory=os.getpid)
     _turns: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-turns"))
 
@@ -222,7 +225,14 @@ def _join_control(session: Session, start_timeout: float) -> None:
         )
         ranks = list(range(world.size))
         negotiated = dist.new_group(ranks, timeout=timedelta(seconds=session.timeout))
-        session.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
+        groups = session.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
+        if world.local_size == world.size:
+            for group in (groups.ordered, groups.negotiated):
+                memory = open_shared_memory(
+                    shared_store(world, start_timeout), world.rank, world.size, session.timeout
+                )
+                if memory is not None:
+                    session.memory[group] = memory
     except BaseException:
         if session.owns_group:
             dist.destroy_process_group()
@@ -245,6 +255,8 @@ def shutdown() -> None:
         process_set.detach()
     if not session.alone:
         session.engine.close()
+    for memory in session.memory.values():
+        memory.close()
     session._turns.shutdown(wait=False)
     if session.owns_group and dist.is_initialized():
         dist.destroy_process_group()

@@ -14,7 +14,8 @@ from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._reduction import backend_op, dtype_name, wire_type
+from cloudtrain.distributed.torch._all_reduce import all_reduce
+from cloudtrain.distributed.torch._reduction import dtype_name, wire_type
 
 
 def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
@@ -71,6 +72,4 @@ def _give_zeros(group: Any, op_name: str, type_name: str, device_type: str, nume
         zeros = [torch.zeros(numel, dtype=dtype, device=device) for numel in numels]
         session.in_turn(lambda: adasum_(zeros, group, dist.get_process_group_ranks(group)))
     else:
-        dist.all_reduce(
-            torch.zeros(sum(numels), dtype=dtype, device=device), backend_op(op), group, async_op=True
-        )
+        all_reduce(torch.zeros(sum(numels), dtype=dtype, device=device), op, group)
