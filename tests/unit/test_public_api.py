@@ -89,6 +89,9 @@ PUBLIC = {
     "cloudtrain.platforms.sagemaker": """
         SageMakerPlatform
     """,
+    "cloudtrain.platforms.sagemaker.doctor": """
+        checks
+    """,
     "cloudtrain.runtime": """
         main
     """,
