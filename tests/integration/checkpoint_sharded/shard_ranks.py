@@ -65,7 +65,7 @@ def started(program: str, size: int, *arguments: str) -> Iterator[list[Rank]]:
                 rank.process.wait()
 
 
-def run(program: str, size: int, *arguments: str, timeout: float = 120) -> list[str]:
+def run(program: str, size: int, *arguments: str, timeout: float = 200) -> list[str]:
     """Run it to its end; what each rank has printed. All must succeed."""
     with started(program, size, *arguments) as ranks:
         deadline = time.monotonic() + timeout

@@ -11,6 +11,7 @@ from pure_shards import same, whole_state
 from shard_ranks import run, started
 
 from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.inspect import find
 from cloudtrain.checkpoint.layout import step_of
 from cloudtrain.storage import open_store
 
@@ -67,6 +68,11 @@ def test_a_notice_that_one_rank_gets(uri: str, every: str) -> None:
         checkpoint = checkpointer.restore(step)
         assert checkpoint is not None
         assert same(checkpoint.state, whole_state(step))
+    if len(steps) > 1:  # what never changes is stored once, by each rank
+        reused = [
+            entry.key for entry in find(open_store(uri), steps[-1]).objects if step_of(entry.key) == steps[0]
+        ]
+        assert all(any(f"tensors-{rank:05d}-" in key for key in reused) for rank in range(3)), reused
 
 
 def test_damage_that_one_rank_finds(tmp_path: Path) -> None:

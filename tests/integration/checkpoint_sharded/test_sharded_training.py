@@ -10,11 +10,12 @@ from shard_ranks import run
 from cloudtrain.storage import open_store
 
 
+pytestmark = pytest.mark.timeout(900)  # each run starts torch on every rank
+
+
 @pytest.mark.parametrize(("saved_on", "resumed_on"), [(2, [1, 3, 4]), (4, [2])])
-def test_fsdp2_on_another_number_of_ranks(
-    uri: str, tmp_path: Path, saved_on: int, resumed_on: list[int]
-) -> None:
-    reference = str(tmp_path / "reference")
+def test_fsdp2_on_another_number_of_ranks(tmp_path: Path, saved_on: int, resumed_on: list[int]) -> None:
+    uri, reference = str(tmp_path / "checkpoints"), str(tmp_path / "reference")
     run("training.py", saved_on, "save", uri, reference)
     for size in resumed_on:
         run("training.py", size, "resume", uri, reference)
