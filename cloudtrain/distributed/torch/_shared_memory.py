@@ -23,7 +23,9 @@ from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._reduction import IN_PLACE
 
 SLOT_BYTES = 2 << 20
-"""A larger tensor goes in parts."""
+"""The most bytes that a rank puts there at once; a larger tensor goes in parts."""
+TURN_BYTES = 32 << 20
+"""The most that the slots of all ranks have, which are smaller where there are many."""
 TURNS = 2
 """Slots of a rank: one is filled while others may still read the other."""
 _TYPES = frozenset(
@@ -49,7 +51,7 @@ class SharedMemory:
     """The slots of all ranks, and the connections by which they meet: those of rank 0 lead to all others."""
 
     def __init__(self, memory: mmap.mmap, peers: list[socket.socket], rank: int, size: int) -> None:
-        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(TURNS, size, SLOT_BYTES)
+        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(TURNS, size, slot_bytes(size))
         self._peers = peers
         self._rank = rank
         self._size = size
@@ -86,7 +88,7 @@ class SharedMemory:
                 peer.shutdown(socket.SHUT_RDWR)  # wakes who waits there, as close does not
 
     def _all_reduce(self, flat: Tensor, reduce: Callable[[Tensor, Tensor], Any]) -> None:
-        step = SLOT_BYTES // flat.element_size()
+        step = self._slots.shape[-1] // flat.element_size()
         for begin in range(0, flat.numel(), step):
             part = flat[begin : begin + step]
             slots = self._slots[self._turn, :, : part.numel() * flat.element_size()].view(flat.dtype)
@@ -197,6 +199,11 @@ class _Queue:
             self._changed.notify_all()
 
 
+def slot_bytes(size: int) -> int:
+    """Of one rank among ``size``; a multiple of any element's size."""
+    return min(SLOT_BYTES, TURN_BYTES // size // 64 * 64)
+
+
 def _lead(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -> _Opened | None:
     """Rank 0 makes the memory, and gives it to all, if all can connect to it."""
     name = os.urandom(16).hex()
@@ -252,7 +259,7 @@ def _make_memory(size: int) -> tuple[mmap.mmap, int]:
 
 
 def _length(size: int) -> int:
-    return TURNS * size * SLOT_BYTES
+    return TURNS * size * slot_bytes(size)
 
 
 def _address(name: str) -> str:
