@@ -7,6 +7,7 @@ has one page of zeros for the rest, so that it costs nothing. One of its tensors
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -54,4 +55,5 @@ SCRIPT = """
 def test_saved_and_restored_in_the_memory_of_one_copy(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(GIB << 30)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800)
+    shutil.rmtree(tmp_path)  # pytest would keep it
     assert done.returncode == 0, done.stderr
