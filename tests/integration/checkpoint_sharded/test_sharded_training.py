@@ -9,7 +9,6 @@ from shard_ranks import run
 
 from cloudtrain.storage import open_store
 
-
 pytestmark = pytest.mark.timeout(900)  # each run starts torch on every rank
 
 
