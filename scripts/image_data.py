@@ -58,6 +58,8 @@ def main(sdk: Path) -> None:
             kind = "dlc" if image["registries"].get("us-east-1") == DLC else "legacy"
             accounts["smp" if name == "pytorch-smp" else kind].update(image["registries"])
     neuron = training["pytorch-neuron"]["versions"]
+    profiler = json.loads((sdk / "image_uri_config" / "detailed-profiler.json").read_text())
+    accounts["profiler"] = profiler["versions"]["latest"]["registries"]
     data = {
         "source": f"image_uri_config of the SageMaker Python SDK {_version(sdk)}",
         "date": datetime.date.today().isoformat(),

@@ -4,6 +4,7 @@ from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import (
     CollectionConfig,
     DebuggerHookConfig,
+    Profiler,
     ProfilerConfig,
     TensorBoardOutputConfig,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "MultiWorkerMirrored",
     "ParameterServer",
     "Processes",
+    "Profiler",
     "ProfilerConfig",
     "PytorchDdp",
     "ShuffleConfig",

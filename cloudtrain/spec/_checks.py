@@ -124,5 +124,15 @@ def _check_contradictions(job: TrainingJob) -> None:
             "training_repository_credentials_provider_arn: needs training_repository_access_mode",
             hint="training_repository_access_mode='Vpc' is the one for registries that want credentials.",
         )
+    profiler = job.profiler_config
+    if (
+        profiler
+        and profiler.profile_params
+        and (profiler.framework_profile_params or profiler.disable_profiler)
+    ):
+        raise InvalidJob(
+            "profiler_config: profile_params goes with neither framework_profile_params nor disable_profiler",
+            hint="Leave one of them out.",
+        )
     if job.disable_profiler and job.profiler_config and not job.profiler_config.disable_profiler:
         raise InvalidJob("profiler_config: contradicts disable_profiler=True", hint="Leave one of them out.")

@@ -25,7 +25,7 @@ PRELUDE = {
 import boto3
 import sagemaker
 from sagemaker.debugger import (
-    CollectionConfig, DebuggerHookConfig, FrameworkProfile, ProfilerConfig, TensorBoardOutputConfig,
+    CollectionConfig, DebuggerHookConfig, Profiler, ProfilerConfig, TensorBoardOutputConfig,
 )
 from sagemaker.estimator import Estimator
 from sagemaker.huggingface import HuggingFace
@@ -40,7 +40,7 @@ def session(region): return sagemaker.Session(boto3.Session(region_name=region))
 import boto3
 from cloudtrain import (
     CollectionConfig, DebuggerHookConfig, Estimator, FileSystemInput, HuggingFace, InstanceGroup, MXNet,
-    ProfilerConfig, PyTorch, ShuffleConfig, TensorBoardOutputConfig, TensorFlow, TrainingInput,
+    Profiler, ProfilerConfig, PyTorch, ShuffleConfig, TensorBoardOutputConfig, TensorFlow, TrainingInput,
 )
 def session(region): return boto3.Session(region_name=region)
 """,

@@ -359,6 +359,10 @@ OPTIONS = {
     "profiler_full": _torch("profiler_config=ProfilerConfig('s3://my-data/p',500)"),
     "profiler_named": _torch("profiler_config=ProfilerConfig(system_monitor_interval_millis=1000)"),
     "profiler_disabled": _torch("profiler_config=ProfilerConfig(disable_profiler=True)"),
+    "profiler_gpu": _torch("profiler_config=ProfilerConfig(profile_params=Profiler())"),
+    "profiler_gpu_named": _torch(
+        "profiler_config=ProfilerConfig('s3://my-data/p',profile_params=Profiler(cpu_profiling_duration=60))"
+    ),
     "profiler_off": _torch("disable_profiler=True"),
     "profiler_contradiction": _torch("disable_profiler=True,profiler_config=ProfilerConfig()"),
     "groups_warm_pool": (

@@ -12,6 +12,7 @@ TUNING = "CreateHyperParameterTuningJob"
 
 _MADE_NAMES = {
     r"s3://[^\"]*/sourcedir\.tar\.gz": "<source>",  # ours is found by its content, theirs by the job
+    r"(DetailedProfilerProcessingJobConfig)-[a-z0-9-]*": r"\1-<name>",
     r"-\d{4}(-\d\d){5}-\d{3}\b": "-<time>",  # theirs
     r"-\d{8}-\d{6}-[a-z0-9]{4}\b": "-<time>",  # ours
 }

@@ -14,7 +14,7 @@ import cloudtrain
 PUBLIC = {
     "cloudtrain": """
         CloudtrainError CollectionConfig DebuggerHookConfig Estimator FailureClass FailureReport
-        FileSystemInput HuggingFace InstanceGroup InvalidJob Job JobStatus MXNet ProfilerConfig PyTorch
+        FileSystemInput HuggingFace InstanceGroup InvalidJob Job JobStatus MXNet Profiler ProfilerConfig PyTorch
         ShuffleConfig TensorBoardOutputConfig TensorFlow TrainingFailed TrainingInput TrainingJob
         __version__
     """,
@@ -98,7 +98,7 @@ PUBLIC = {
     "cloudtrain.spec": """
         Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
         Horovod InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes
-        ProfilerConfig PytorchDdp REDACTED RUNTIMES ShuffleConfig SmDistributed Source
+        Profiler ProfilerConfig PytorchDdp REDACTED RUNTIMES ShuffleConfig SmDistributed Source
         TensorBoardOutputConfig TorchDistributed TrainingInput TrainingJob apply_overrides base_name
         check_job_name convert is_secret_name new_job_name parse_yaml read_job_file redact
         script_arguments

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.images import profiler_image
 from cloudtrain.spec import DebuggerHookConfig, ProfilerConfig, TrainingJob
 
+PROFILER_RULE = "DetailedProfilerProcessingJobConfig"
 
-def debugger_fields(job: TrainingJob, output_path: str) -> dict[str, Any]:
+PROFILER_INSTANCE = {"InstanceType": "ml.m5.4xlarge", "VolumeSizeInGB": 128}
+"""What SageMaker Profiler evaluates on, in a job beside the training."""
+
+
+def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str, Any]:
     """The fields of the request; what names no place of its own goes to ``output_path``.
 
-    Raises InvalidJob for a profiler that is a job of its own.
+    Raises InvalidJob where the region has no SageMaker Profiler.
     """
     tensorboard = job.tensorboard_output_config
+    profiles = job.profiler_config and job.profiler_config.profile_params
     fields = {
         "DebugHookConfig": _hook(job.debugger_hook_config, output_path),
         "ProfilerConfig": _profiler(job, output_path),
+        "ProfilerRuleConfigurations": [_profiler_rule(job, region)] if profiles else None,
         "TensorBoardOutputConfig": tensorboard
         and given(
             {
@@ -54,16 +61,26 @@ def _profiler(job: TrainingJob, output_path: str) -> dict[str, Any] | None:
 
 
 def _profiler_fields(config: ProfilerConfig, output_path: str) -> dict[str, Any]:
-    if config.profile_params:
-        raise InvalidJob(
-            "profiler_config.profile_params: cloudtrain does not start SageMaker's profiler jobs",
-            hint="Profile in the script, with torch.profiler, say, into SM_OUTPUT_DATA_DIR.",
-        )
     place = None if config.disable_profiler else config.s3_output_path or output_path
+    parameters: dict[str, str] | None = config.framework_profile_params
+    if config.profile_params:
+        parameters = {
+            "CPUProfilingDuration": str(config.profile_params.cpu_profiling_duration),
+            "SMPFileRotationSecs": str(config.profile_params.file_rotation_interval),
+        }
     fields = {
         "S3OutputPath": place,
         "DisableProfiler": config.disable_profiler,
         "ProfilingIntervalInMilliseconds": config.system_monitor_interval_millis,
-        "ProfilingParameters": config.framework_profile_params,
+        "ProfilingParameters": parameters,
     }
     return given(fields)
+
+
+def _profiler_rule(job: TrainingJob, region: str) -> dict[str, Any]:
+    return {
+        "RuleConfigurationName": f"{PROFILER_RULE}-{job.job_name}",
+        "RuleEvaluatorImage": profiler_image(region),
+        **PROFILER_INSTANCE,
+        "RuleParameters": {"rule_to_invoke": "DetailedProfilerProcessing"},
+    }

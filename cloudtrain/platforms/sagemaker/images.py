@@ -82,6 +82,11 @@ def training_image(job: TrainingJob, region: str) -> str:
     return _uri("legacy" if repository.startswith("sagemaker-") else "dlc", region, repository, tag)
 
 
+def profiler_image(region: str) -> str:
+    """The URI of the image in which SageMaker Profiler evaluates. Raises InvalidJob where the region has none."""
+    return _uri("profiler", region, "detailed-profiler-processing", "latest")
+
+
 def image_instance_type(job: TrainingJob) -> str:
     """The instance type by which the image is chosen: of several groups, the first with GPUs, else the first."""
     types = [group.instance_type for group in job.instance_groups] or [job.instance_type or ""]
@@ -189,7 +194,8 @@ def _family(job: TrainingJob) -> str:
 def _uri(kind: str, region: str, repository: str, tag: str) -> str:
     account = _data()["accounts"][kind].get(region)
     if account is None:
-        raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=_OWN_IMAGE)
+        hint = "Leave profile_params out, or choose another region." if kind == "profiler" else _OWN_IMAGE
+        raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=hint)
     domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
     return f"{account}.dkr.ecr.{region}.{domain}/{repository}:{tag}"
 

@@ -64,7 +64,7 @@ def common(job: TrainingJob, aws: Aws) -> dict[str, Any]:
         ),
         "Environment": redact(job.environment) or None,
         **options(job),
-        **debugger_fields(job, output_path),
+        **debugger_fields(job, output_path, aws.region),
     }
     return given(body)
 

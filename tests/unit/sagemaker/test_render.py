@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from cloudtrain import Estimator, PyTorch
+from cloudtrain import Estimator, Profiler, ProfilerConfig, PyTorch
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.submission import Submission
 
@@ -105,6 +105,22 @@ def test_the_variable_chooses_the_runtime_before_the_config_file(
         _prepare({"entry_point": script})
 
 
+def test_the_profiler_of_gpus_evaluates_in_a_job_of_its_own(toolkit: None, script: str) -> None:
+    config = ProfilerConfig(profile_params=Profiler(cpu_profiling_duration=60))
+    body = _prepare(
+        {"entry_point": script, "profiler_config": config, "output_path": "s3://mine/out"}
+    ).request.body
+    assert body["ProfilerConfig"] == {
+        "S3OutputPath": "s3://mine/out",
+        "DisableProfiler": False,
+        "ProfilingParameters": {"CPUProfilingDuration": "60", "SMPFileRotationSecs": "600"},
+    }
+    (rule,) = body["ProfilerRuleConfigurations"]
+    assert rule["RuleConfigurationName"] == "DetailedProfilerProcessingJobConfig-job"
+    image = "503895931360.dkr.ecr.us-east-1.amazonaws.com/detailed-profiler-processing:latest"
+    assert rule["RuleEvaluatorImage"] == image
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no role": ({"role": None}, r"role: SageMaker needs one"),
     "no instances": ({"instance_type": None, "platform": "sagemaker"}, r"instance_type: SageMaker needs one"),
@@ -126,8 +142,8 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         r"inputs.code: with enable_network_isolation",
     ),
     "profiler": (
-        {"profiler_config": {"profile_params": {"a": "b"}}},
-        r"profiler_config.profile_params: cloudtrain does not start",
+        {"profiler_config": {"profile_params": {}, "framework_profile_params": {"a": "b"}}},
+        r"profiler_config: profile_params goes with neither",
     ),
     "packed dependencies": (
         {"source_dir": "s3://b/x.tar.gz", "dependencies": ["lib"]},
