@@ -19,7 +19,7 @@ PUBLIC = {
         __version__
     """,
     "cloudtrain.checkpoint": """
-        Checkpoint Checkpointer is_checkpoint_key
+        Checkpoint Checkpointer Shard is_checkpoint_key
     """,
     "cloudtrain.cli": """
         cli main
