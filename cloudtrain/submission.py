@@ -47,8 +47,7 @@ class Submission:
             StorageError: the source cannot be uploaded.
             PlatformError: the platform refuses the job.
         """
-        if self.uploads and self.archive and self.job.source:
-            self._upload(self.archive.path, self.job.source.uri, on_upload)
+        self.upload(on_upload)
         job = Job(self.request.job_name, self.platform)
         if not self.indexed:
             self.platform.submit(self.request)
@@ -64,7 +63,11 @@ class Submission:
             raise
         return job
 
-    def _upload(self, path: Path, uri: str, on_upload: OnUpload | None) -> None:
+    def upload(self, on_upload: OnUpload | None = None) -> None:
+        """Upload the source, unless it is there already. Raises StorageError."""
+        if not (self.uploads and self.archive and self.job.source):
+            return
+        path, uri = self.archive.path, self.job.source.uri
         if isinstance(self.platform, Account):
             self.platform.upload(path, uri, on_upload)
             return

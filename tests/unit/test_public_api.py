@@ -13,10 +13,12 @@ import cloudtrain
 
 PUBLIC = {
     "cloudtrain": """
-        CloudtrainError CollectionConfig DebuggerHookConfig Estimator FailureClass FailureReport
-        FileSystemInput HuggingFace InstanceGroup InvalidJob Job JobStatus MXNet Profiler ProfilerConfig PyTorch
-        ShuffleConfig TensorBoardOutputConfig TensorFlow TrainingFailed TrainingInput TrainingJob
-        __version__
+        CategoricalParameter CloudtrainError CollectionConfig ContinuousParameter DebuggerHookConfig
+        Estimator FailureClass FailureReport FileSystemInput HuggingFace HyperbandStrategyConfig
+        HyperparameterTuner InstanceConfig InstanceGroup IntegerParameter InvalidJob Job JobStatus MXNet
+        Profiler ProfilerConfig PyTorch ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
+        TrainingFailed TrainingInput TrainingJob TuningJobCompletionCriteriaConfig WarmStartConfig
+        WarmStartTypes __version__
     """,
     "cloudtrain.checkpoint": """
         Checkpoint Checkpointer Shard is_checkpoint_key
@@ -109,6 +111,11 @@ PUBLIC = {
     """,
     "cloudtrain.testing": """
         FakePlatform S3Daemon S3Server running_s3 start_s3 stop_s3
+    """,
+    "cloudtrain.tuning": """
+        CategoricalParameter ContinuousParameter HyperbandStrategyConfig HyperparameterTuner
+        InstanceConfig IntegerParameter StrategyConfig TuningJob TuningJobAnalytics
+        TuningJobCompletionCriteriaConfig WarmStartConfig WarmStartTypes
     """,
 }
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from parity.capture import capture
-from parity.deviations import JOB, correct, differences, normalise
+from parity.deviations import JOB, TUNING, correct, differences, normalise
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
@@ -32,6 +32,16 @@ def test_the_request_is_that_of_the_sdk_in_fewer_calls(name: str, toolkit: None)
     *first, last = captured["calls"]
     assert last == "sagemaker.CreateTrainingJob"
     assert sorted(first) == sorted({*first} & FIRST_CALLS)
+
+
+def test_the_request_of_a_tuning_job_is_that_of_the_sdk_in_fewer_calls(toolkit: None) -> None:
+    captured = capture(CASES["tuner"]["code"], "cloudtrain")
+    assert captured["error"] is None
+    sdk = normalise(CASES["tuner"]["requests"][TUNING])
+    assert differences(sdk, normalise(captured["requests"][TUNING])) == []
+    *first, last = captured["calls"]
+    assert last == "sagemaker.CreateHyperParameterTuningJob"
+    assert sorted(first) == sorted(FIRST_CALLS)
 
 
 def test_what_the_sdk_refuses_is_refused(toolkit: None) -> None:

@@ -1,0 +1,206 @@
+"""Tuning jobs: from CreateTrainingJob to what a tuning job's training jobs are, and the calls about them.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_HyperParameterTrainingJobDefinition.html
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from cloudtrain.errors import InvalidJob, JobExists, JobNotFound
+from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found
+from cloudtrain.platforms.sagemaker.submit import is_repeated
+
+ESTIMATORS = {
+    None: ("Estimator", "sagemaker.estimator"),
+    "pytorch": ("PyTorch", "sagemaker.pytorch.estimator"),
+    "tensorflow": ("TensorFlow", "sagemaker.tensorflow.estimator"),
+    "huggingface": ("HuggingFace", "sagemaker.huggingface.estimator"),
+    "mxnet": ("MXNet", "sagemaker.mxnet.estimator"),
+}
+"""By framework: the class, and its module, by which the SageMaker SDK attaches to a tuning job."""
+
+_SHARED = (
+    "RoleArn",
+    "OutputDataConfig",
+    "StoppingCondition",
+    "InputDataConfig",
+    "VpcConfig",
+    "EnableNetworkIsolation",
+    "EnableInterContainerTrafficEncryption",
+    "EnableManagedSpotTraining",
+    "CheckpointConfig",
+    "RetryStrategy",
+    "Environment",
+)
+"""Fields that mean the same to a training job and to those of a tuning job."""
+
+_REFUSED = {
+    "ContainerEntrypoint": "container_entry_point",
+    "ContainerArguments": "container_arguments",
+    "TrainingImageConfig": "training_repository_access_mode",
+}
+"""Without these another program would run, or none."""
+
+_LEFT_OUT = {
+    "DebugHookConfig": "debugger_hook_config",
+    "TensorBoardOutputConfig": "tensorboard_output_config",
+    "ExperimentConfig": "experiment_config",
+    "InfraCheckConfig": "enable_infra_check",
+    "RemoteDebugConfig": "enable_remote_debug",
+    "SessionChainingConfig": "enable_session_tag_chaining",
+}
+
+_PLAIN_RESOURCES = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}
+
+
+def training_job_definition(
+    body: Mapping[str, Any],
+    tuned: Collection[str],
+    *,
+    metric_definitions: Sequence[Mapping[str, str]] | None = None,
+    instance_configs: Sequence[Mapping[str, Any]] | None = None,
+    estimator: tuple[str, str] | None = None,
+) -> dict[str, Any]:
+    """What the training jobs of a tuning job have in common.
+
+    Args:
+        body: the CreateTrainingJob request of one of them, in the runtime "toolkit".
+        tuned: the names of the hyperparameters that differ.
+        metric_definitions: instead of those in ``body``.
+        instance_configs: the instances to choose from, instead of those in ``body``.
+        estimator: one of `ESTIMATORS`.
+
+    Raises:
+        InvalidJob: ``body`` has what a tuning job has no field for, and what the container cannot be without.
+    """
+    algorithm = dict(body["AlgorithmSpecification"])
+    for field, argument in _REFUSED.items():
+        if field in algorithm:
+            raise InvalidJob(
+                f"{argument}: SageMaker's tuning jobs have no such thing",
+                hint="Use an image in ECR that starts the right program by itself.",
+            )
+    for field, argument in _LEFT_OUT.items():
+        if field in body:
+            warnings.warn(
+                f"{argument}: SageMaker's tuning jobs have no such thing; it is left out", stacklevel=2
+            )
+    values = {name: text for name, text in body.get("HyperParameters", {}).items() if name not in tuned}
+    if estimator:
+        values["sagemaker_estimator_class_name"] = json.dumps(estimator[0])
+        values["sagemaker_estimator_module"] = json.dumps(estimator[1])
+    if metric_definitions is None:
+        metric_definitions = algorithm.get("MetricDefinitions")
+    return {
+        "StaticHyperParameters": values,
+        **{name: body[name] for name in _SHARED if name in body},
+        **_resources(body["ResourceConfig"], instance_configs),
+        "AlgorithmSpecification": given(
+            {
+                "TrainingInputMode": algorithm["TrainingInputMode"],
+                "TrainingImage": algorithm["TrainingImage"],
+                "MetricDefinitions": metric_definitions and [dict(one) for one in metric_definitions],
+            }
+        ),
+    }
+
+
+def _resources(
+    config: Mapping[str, Any], instance_configs: Sequence[Mapping[str, Any]] | None
+) -> dict[str, Any]:
+    """The field for tuning jobs; that of training jobs where only it can say what is wanted."""
+    if instance_configs:
+        key = {name: value for name, value in config.items() if name == "VolumeKmsKeyId"}
+        return {"HyperParameterTuningResourceConfig": {**key, "InstanceConfigs": list(instance_configs)}}
+    is_plain = set(config) <= _PLAIN_RESOURCES
+    return {"HyperParameterTuningResourceConfig" if is_plain else "ResourceConfig": dict(config)}
+
+
+def create(body: Mapping[str, Any], aws: Aws) -> None:
+    """Start a tuning job, or find that the same request has started it before its answer was lost.
+
+    Raises:
+        JobExists: there is another tuning job of this name.
+        InvalidJob: a field of the request is wrong.
+        PlatformError: SageMaker refuses the job.
+    """
+    from botocore.exceptions import ClientError
+
+    name = body["HyperParameterTuningJobName"]
+    client = aws.client("sagemaker")
+    with aws_errors(f"tuning job {name} cannot be started"):
+        try:
+            client.create_hyper_parameter_tuning_job(**body)
+        except ClientError as error:
+            if error_code(error) != "ResourceInUse":
+                raise
+            answer = client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+            if not is_repeated(
+                body, {**answer, "TrainingJobStatus": answer["HyperParameterTuningJobStatus"]}
+            ):
+                raise JobExists(
+                    f"there is already a tuning job {name} in this account and region",
+                    hint="Choose another job_name, or leave it out: a new one is made each time.",
+                ) from error
+
+
+def describe(name: str, aws: Aws) -> dict[str, Any]:
+    """The answer of DescribeHyperParameterTuningJob. Raises JobNotFound."""
+    with _errors(name):
+        answer: dict[str, Any] = aws.client("sagemaker").describe_hyper_parameter_tuning_job(
+            HyperParameterTuningJobName=name
+        )
+    return answer
+
+
+def stop(name: str, aws: Aws) -> None:
+    """Ask the tuning job and its training jobs to end. One that has ended is left alone. Raises JobNotFound."""
+    from botocore.exceptions import ClientError
+
+    client = aws.client("sagemaker")
+    with _errors(name):
+        try:
+            client.stop_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+        except ClientError as error:
+            if error_code(error) != "ValidationException" or is_not_found(error):
+                raise
+            answer = client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
+            if answer["HyperParameterTuningJobStatus"] == "InProgress":
+                raise
+
+
+def training_jobs(name: str, aws: Aws) -> list[dict[str, Any]]:
+    """What SageMaker says of each training job of a tuning job. Raises JobNotFound."""
+    rows: list[dict[str, Any]] = []
+    asked: dict[str, Any] = {"HyperParameterTuningJobName": name, "MaxResults": 100}
+    client = aws.client("sagemaker")
+    with _errors(name):
+        while True:
+            answer = client.list_training_jobs_for_hyper_parameter_tuning_job(**asked)
+            rows += answer["TrainingJobSummaries"]
+            if not answer.get("NextToken"):
+                return rows
+            asked["NextToken"] = answer["NextToken"]
+
+
+@contextmanager
+def _errors(name: str) -> Iterator[None]:
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"tuning job {name}"):
+        try:
+            yield
+        except ClientError as error:
+            if is_not_found(error):
+                raise JobNotFound(
+                    f"SageMaker has no tuning job {name} in this account and region",
+                    hint="Check its name, the account (AWS_PROFILE) and the region (AWS_DEFAULT_REGION).",
+                ) from error
+            raise

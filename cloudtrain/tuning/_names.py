@@ -1,0 +1,31 @@
+"""Names of tuning jobs, which are shorter than those of training jobs: theirs begin with them."""
+
+from __future__ import annotations
+
+import re
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import new_job_name
+from cloudtrain.spec.names import clean
+
+MAX_LENGTH = 32
+"""https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_CreateHyperParameterTuningJob.html"""
+
+
+def check_tuning_job_name(name: str) -> None:
+    """Raises InvalidJob where SageMaker would not take ``name``."""
+    if len(name) > MAX_LENGTH or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
+        raise InvalidJob(
+            f"tuning job name {name!r}: 1 to {MAX_LENGTH} letters, digits and inner hyphens are allowed",
+            hint=f"For example: {clean(name)[:MAX_LENGTH].strip('-') or 'my-search'}",
+        )
+
+
+def new_tuning_job_name(base: str) -> str:
+    """``base``, as far as there is room for it, and the end of a training job's name: readable and unique.
+
+    >>> len(new_tuning_job_name("pytorch-training"))
+    32
+    """
+    end = new_job_name("x").removeprefix("x-20")
+    return f"{clean(base)[: MAX_LENGTH - len(end) - 1].strip('-') or 'tuning'}-{end}"

@@ -1,0 +1,222 @@
+"""A search as a CreateHyperParameterTuningJob request."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+from cloudtrain.config import read_config
+from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.estimator import Estimator, Inputs
+from cloudtrain.platforms.sagemaker import SageMakerPlatform, tuning
+from cloudtrain.platforms.sagemaker._inputs import given
+from cloudtrain.platforms.sagemaker.submit import with_secrets
+from cloudtrain.spec import TrainingJob, base_name
+from cloudtrain.submission import Submission
+from cloudtrain.tuning.configuration import (
+    InstanceConfig,
+    StrategyConfig,
+    TuningJobCompletionCriteriaConfig,
+    WarmStartConfig,
+)
+from cloudtrain.tuning.parameters import ParameterRange, range_fields
+
+Ranges = Mapping[str, ParameterRange]
+MetricDefinitions = Sequence[Mapping[str, str]]
+Tags = Union[Sequence[Mapping[str, str]], Mapping[str, str]]
+TunerInputs = Union[Inputs, Mapping[str, Inputs]]
+
+STRATEGIES = ("Bayesian", "Grid", "Hyperband", "Random")
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hyperparameters are chosen, and for how long. Fields are the arguments of a tuner."""
+
+    strategy: str
+    objective_type: str
+    max_jobs: int | None
+    max_parallel_jobs: int
+    max_runtime_in_seconds: int | None
+    tags: Tags | None
+    warm_start_config: WarmStartConfig | None
+    strategy_config: StrategyConfig | None
+    completion_criteria_config: TuningJobCompletionCriteriaConfig | None
+    early_stopping_type: str
+    random_seed: int | None
+    autotune: bool
+
+    def __post_init__(self) -> None:
+        for field, known in (
+            ("strategy", STRATEGIES),
+            ("objective_type", ("Maximize", "Minimize")),
+            ("early_stopping_type", ("Auto", "Off")),
+        ):
+            value = getattr(self, field)
+            if value not in known:
+                raise InvalidJob(f"{field}: unknown value {value!r}", hint=nearest(str(value), known))
+
+    def to_request(self) -> dict[str, Any]:
+        """``HyperParameterTuningJobConfig``, but for what depends on the estimator."""
+        criteria = self.completion_criteria_config
+        return given(
+            {
+                "Strategy": self.strategy,
+                "StrategyConfig": self.strategy_config and self.strategy_config.to_input_req(),
+                "ResourceLimits": given(
+                    {
+                        "MaxNumberOfTrainingJobs": self.max_jobs,
+                        "MaxParallelTrainingJobs": self.max_parallel_jobs,
+                        "MaxRuntimeInSeconds": self.max_runtime_in_seconds,
+                    }
+                ),
+                "TrainingJobEarlyStoppingType": self.early_stopping_type,
+                "TuningJobCompletionCriteria": criteria and criteria.to_input_req(),
+                "RandomSeed": self.random_seed,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One estimator of a search, and what is searched for. ``name`` is that of one in a list of several."""
+
+    estimator: Estimator
+    objective_metric_name: str
+    ranges: Ranges
+    metric_definitions: MetricDefinitions | None = None
+    name: str | None = None
+    keep_static: Sequence[str] | None = None
+    is_auto: bool = False
+    instance_configs: Sequence[InstanceConfig] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.estimator, Estimator):
+            raise InvalidJob(f"estimator: expected one of cloudtrain, got {type(self.estimator).__name__}")
+        for name, parameter in self.ranges.items():
+            if not isinstance(parameter, ParameterRange):
+                raise InvalidJob(
+                    f"hyperparameter_ranges.{name}: {parameter!r} is no range",
+                    hint="Use ContinuousParameter, IntegerParameter or CategoricalParameter.",
+                )
+        if not self.ranges and not self.is_auto:
+            raise InvalidJob("hyperparameter_ranges: there is nothing to tune", hint="Or set autotune=True.")
+        if self.keep_static is not None and not self.is_auto:
+            raise InvalidJob("hyperparameters_to_keep_static: only has a meaning with autotune=True")
+
+    def base_name(self) -> str:
+        """What the SDK names tuning jobs after: the image."""
+        return base_name(TrainingJob.from_dict({**read_config(), **self.estimator.arguments})) or "tuning"
+
+    def prepare(self, job_name: str, inputs: Any, has_metadata: bool) -> Trial:
+        """Validate, pack and render one training job. Raises as `Estimator.prepare`, and where it cannot be tuned."""
+        submission = _with_toolkit(self.estimator).prepare(inputs, job_name=job_name)
+        if not isinstance(submission.platform, SageMakerPlatform):
+            raise InvalidJob(
+                f"platform: {submission.platform.name} has no tuning jobs",
+                hint="An instance_type of SageMaker's, ml.m5.xlarge, say, or platform='sagemaker'.",
+            )
+        return Trial(self, submission, submission.platform, has_metadata)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that is ready: packed and rendered, nothing uploaded."""
+
+    candidate: Candidate
+    submission: Submission
+    platform: SageMakerPlatform
+    has_metadata: bool
+
+    def definition(self, *, with_values: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What the training jobs have in common, and ``ParameterRanges``.
+
+        Args:
+            with_values: whether secrets stand in it as they are, or as ``***``.
+        """
+        candidate, request, framework = (
+            self.candidate,
+            self.submission.request,
+            self.submission.job.framework,
+        )
+        definition = tuning.training_job_definition(
+            with_secrets(request) if with_values else request.body,
+            candidate.ranges.keys(),
+            metric_definitions=candidate.metric_definitions,
+            instance_configs=[one.to_input_req() for one in candidate.instance_configs or ()],
+            estimator=tuning.ESTIMATORS[framework] if framework or self.has_metadata else None,
+        )
+        ranges = range_fields(candidate.ranges, as_json=framework is not None) if candidate.ranges else {}
+        if candidate.is_auto:
+            ranges["AutoParameters"] = self._auto_parameters(definition["StaticHyperParameters"])
+        return definition, ranges
+
+    def _auto_parameters(self, static: dict[str, str]) -> list[dict[str, str]]:
+        """Take from ``static`` what SageMaker is to find ranges for: the user's own hyperparameters."""
+        own = self.submission.job.hyperparameters.keys() & static.keys()
+        kept = set(self.candidate.keep_static or ())
+        for name in kept - static.keys():
+            raise InvalidJob(
+                f"hyperparameters_to_keep_static: there is no hyperparameter {name!r}",
+                hint=nearest(name, own),
+            )
+        return [{"Name": name, "ValueHint": static.pop(name)} for name in list(static) if name in own - kept]
+
+
+def tuning_request(
+    name: str, search: Search, trials: Sequence[Trial], *, with_values: bool = False
+) -> dict[str, Any]:
+    """The whole request.
+
+    Args:
+        with_values: whether secrets stand in it as they are, or as ``***``.
+    """
+    config = search.to_request()
+    definitions = []
+    for trial in trials:
+        definition, ranges = trial.definition(with_values=with_values)
+        objective = {"Type": search.objective_type, "MetricName": trial.candidate.objective_metric_name}
+        if trial.candidate.name is None:
+            config |= {"HyperParameterTuningJobObjective": objective, "ParameterRanges": ranges}
+        else:
+            definition |= {
+                "DefinitionName": trial.candidate.name,
+                "TuningObjective": objective,
+                "HyperParameterRanges": ranges,
+            }
+        definitions.append(definition)
+    is_single = trials[0].candidate.name is None
+    warm = search.warm_start_config
+    return given(
+        {
+            "HyperParameterTuningJobName": name,
+            "HyperParameterTuningJobConfig": config,
+            "TrainingJobDefinition": definitions[0] if is_single else None,
+            "TrainingJobDefinitions": None if is_single else definitions,
+            "WarmStartConfig": warm and warm.to_input_req(),
+            "Tags": _tags(search.tags, trials[0].submission.job.tags) or None,
+            "Autotune": {"Mode": "Enabled"} if search.autotune else None,
+        }
+    )
+
+
+def _with_toolkit(estimator: Estimator) -> Estimator:
+    """Raises InvalidJob where the estimator wants the other runtime."""
+    if estimator.arguments.get("runtime") == "cloudtrain":
+        raise InvalidJob(
+            'runtime: SageMaker\'s tuning jobs cannot start "cloudtrain"; they have no ContainerEntrypoint',
+            hint="Use runtime=\"toolkit\", and an image that has SageMaker's toolkit, as AWS's have.",
+        )
+    twin = copy.copy(estimator)
+    twin.arguments = {**estimator.arguments, "runtime": "toolkit"}
+    return twin
+
+
+def _tags(own: Tags | None, of_estimator: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
+    pairs = (
+        [{"Key": key, "Value": str(value)} for key, value in own.items()] if isinstance(own, Mapping) else own
+    )
+    tags = [dict(tag) for tag in pairs or ()]
+    return tags + [dict(tag) for tag in of_estimator if tag not in tags]

@@ -1,0 +1,103 @@
+"""How a search goes on and when it ends, with the names of the SageMaker SDK.
+
+https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_HyperParameterTuningJobConfig.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from cloudtrain.errors import InvalidJob
+
+
+class WarmStartTypes(Enum):
+    """What a search may change of the earlier ones that it starts from: nothing, or data and algorithm too."""
+
+    IDENTICAL_DATA_AND_ALGORITHM = "IdenticalDataAndAlgorithm"
+    TRANSFER_LEARNING = "TransferLearning"
+
+
+class WarmStartConfig:
+    """Start from what earlier tuning jobs, ``parents``, have found. Raises InvalidJob where there is none."""
+
+    def __init__(self, warm_start_type: WarmStartTypes | str, parents: Iterable[str]) -> None:
+        try:
+            self.type = WarmStartTypes(warm_start_type)
+        except ValueError:
+            known = " or ".join(f"WarmStartTypes.{kind.name}" for kind in WarmStartTypes)
+            raise InvalidJob(f"warm_start_type: {warm_start_type!r} is unknown", hint=f"{known}.") from None
+        self.parents = {parents} if isinstance(parents, str) else set(parents or ())
+        if not self.parents:
+            raise InvalidJob("parents: a warm start needs at least one earlier tuning job")
+
+    def to_input_req(self) -> dict[str, Any]:
+        """``WarmStartConfig`` of a request."""
+        return {
+            "WarmStartType": self.type.value,
+            "ParentHyperParameterTuningJobs": [
+                {"HyperParameterTuningJobName": parent} for parent in sorted(self.parents)
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class HyperbandStrategyConfig:
+    """Of the strategy ``Hyperband``: how many epochs a training job may have at most, and has at least."""
+
+    max_resource: int
+    min_resource: int
+
+    def to_input_req(self) -> dict[str, Any]:
+        return {"MinResource": self.min_resource, "MaxResource": self.max_resource}
+
+
+@dataclass(frozen=True)
+class StrategyConfig:
+    """The options of a strategy; only ``Hyperband`` has some."""
+
+    hyperband_strategy_config: HyperbandStrategyConfig
+
+    def to_input_req(self) -> dict[str, Any]:
+        return {"HyperbandStrategyConfig": self.hyperband_strategy_config.to_input_req()}
+
+
+@dataclass(frozen=True)
+class TuningJobCompletionCriteriaConfig:
+    """When a search has found enough: ended by the first of these that comes true."""
+
+    max_number_of_training_jobs_not_improving: int | None = None
+    complete_on_convergence: bool | None = None
+    target_objective_metric_value: float | None = None
+
+    def to_input_req(self) -> dict[str, Any]:
+        """``TuningJobCompletionCriteria`` of a request."""
+        fields: dict[str, Any] = {}
+        if self.max_number_of_training_jobs_not_improving is not None:
+            most = self.max_number_of_training_jobs_not_improving
+            fields["BestObjectiveNotImproving"] = {"MaxNumberOfTrainingJobsNotImproving": most}
+        if self.target_objective_metric_value is not None:
+            fields["TargetObjectiveMetricValue"] = self.target_objective_metric_value
+        if self.complete_on_convergence is not None:
+            word = "Enabled" if self.complete_on_convergence else "Disabled"
+            fields["ConvergenceDetected"] = {"CompleteOnConvergence": word}
+        return fields
+
+
+@dataclass(frozen=True)
+class InstanceConfig:
+    """One kind of instances that training jobs may get; of several, the first that are to be had."""
+
+    instance_count: int
+    instance_type: str
+    volume_size: int = 30
+
+    def to_input_req(self) -> dict[str, Any]:
+        """One of ``InstanceConfigs`` of a request."""
+        return {
+            "InstanceCount": self.instance_count,
+            "InstanceType": self.instance_type,
+            "VolumeSizeInGB": self.volume_size,
+        }

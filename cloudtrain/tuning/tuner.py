@@ -1,0 +1,340 @@
+"""The SageMaker SDK's HyperparameterTuner: describe a search for hyperparameters, and start it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
+from cloudtrain.estimator import Estimator
+from cloudtrain.job import Job
+from cloudtrain.platforms import Request
+from cloudtrain.platforms.sagemaker import tuning
+from cloudtrain.tuning._names import check_tuning_job_name, new_tuning_job_name
+from cloudtrain.tuning._request import (
+    Candidate,
+    MetricDefinitions,
+    Ranges,
+    Search,
+    Tags,
+    Trial,
+    TunerInputs,
+    tuning_request,
+)
+from cloudtrain.tuning.analytics import TuningJobAnalytics, tuned_values
+from cloudtrain.tuning.configuration import (
+    InstanceConfig,
+    StrategyConfig,
+    TuningJobCompletionCriteriaConfig,
+    WarmStartConfig,
+    WarmStartTypes,
+)
+from cloudtrain.tuning.job import TuningJob
+
+
+class HyperparameterTuner:
+    """A search for the hyperparameters with the best objective, by a tuning job of SageMaker's.
+
+    The arguments are those of the SageMaker Python SDK, version 2, in its order. The training jobs have the runtime
+    "toolkit": a tuning job cannot start a container in any other way than its image does.
+
+    Args:
+        estimator: what each training job is.
+        objective_metric_name: the metric to make large or small, one of ``metric_definitions``.
+        hyperparameter_ranges: by the hyperparameter's name, what it may be.
+        metric_definitions: how the metric is found in the output; the default is the estimator's.
+        strategy: ``Bayesian``, ``Random``, ``Hyperband`` or ``Grid``.
+        objective_type: ``Maximize`` or ``Minimize``.
+        max_jobs: how many training jobs at most; 1, or all of a grid, unless given.
+        max_parallel_jobs: how many of them at the same time.
+        max_runtime_in_seconds: how long the whole search may take.
+        tags: of the tuning job, beside the estimator's.
+        base_tuning_job_name: the beginning of the job's name; else that of the image.
+        warm_start_config: earlier searches to start from.
+        strategy_config: the options of ``Hyperband``.
+        completion_criteria_config: when enough is found.
+        early_stopping_type: ``Auto`` stops training jobs that will not be good; ``Off``.
+        estimator_name: the name of the estimator, where the tuning job is to have a list of them.
+        random_seed: the same seed makes the same choices.
+        autotune: let SageMaker choose the ranges of what has none.
+        hyperparameters_to_keep_static: but not of these.
+
+    Raises:
+        InvalidJob: an argument has a wrong value.
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        objective_metric_name: str,
+        hyperparameter_ranges: Ranges | None = None,
+        metric_definitions: MetricDefinitions | None = None,
+        strategy: str = "Bayesian",
+        objective_type: str = "Maximize",
+        max_jobs: int | None = None,
+        max_parallel_jobs: int = 1,
+        max_runtime_in_seconds: int | None = None,
+        tags: Tags | None = None,
+        base_tuning_job_name: str | None = None,
+        warm_start_config: WarmStartConfig | None = None,
+        strategy_config: StrategyConfig | None = None,
+        completion_criteria_config: TuningJobCompletionCriteriaConfig | None = None,
+        early_stopping_type: str = "Off",
+        estimator_name: str | None = None,
+        random_seed: int | None = None,
+        autotune: bool = False,
+        hyperparameters_to_keep_static: Sequence[str] | None = None,
+    ) -> None:
+        self._candidates = [
+            Candidate(
+                estimator,
+                objective_metric_name,
+                hyperparameter_ranges or {},
+                metric_definitions,
+                name=estimator_name,
+                keep_static=hyperparameters_to_keep_static,
+                is_auto=autotune,
+            )
+        ]
+        self._search = Search(
+            strategy=strategy,
+            objective_type=objective_type,
+            max_jobs=1 if max_jobs is None and strategy != "Grid" else max_jobs,
+            max_parallel_jobs=max_parallel_jobs,
+            max_runtime_in_seconds=max_runtime_in_seconds,
+            tags=tags,
+            warm_start_config=warm_start_config,
+            strategy_config=strategy_config,
+            completion_criteria_config=completion_criteria_config,
+            early_stopping_type=early_stopping_type,
+            random_seed=random_seed,
+            autotune=autotune,
+        )
+        self._base_name = base_tuning_job_name
+        self.latest_tuning_job: TuningJob | None = None
+
+    @classmethod
+    def create(
+        cls,
+        estimator_dict: Mapping[str, Estimator],
+        objective_metric_name_dict: Mapping[str, str],
+        hyperparameter_ranges_dict: Mapping[str, Ranges | None],
+        metric_definitions_dict: Mapping[str, MetricDefinitions] | None = None,
+        base_tuning_job_name: str | None = None,
+        *,
+        hyperparameters_to_keep_static_dict: Mapping[str, Sequence[str]] | None = None,
+        **search: Any,
+    ) -> HyperparameterTuner:
+        """A search among several estimators, each with a name of its own, by which the other dicts go.
+
+        Args:
+            search: all other arguments of a tuner.
+
+        Raises:
+            InvalidJob: an argument has a wrong value, or names an estimator that is not there.
+        """
+        if not estimator_dict:
+            raise InvalidJob("estimator_dict: at least one estimator is needed")
+        metrics, kept = metric_definitions_dict or {}, hyperparameters_to_keep_static_dict or {}
+        for argument, by_name in (
+            ("objective_metric_name_dict", objective_metric_name_dict),
+            ("hyperparameter_ranges_dict", hyperparameter_ranges_dict),
+        ):
+            _check_names(argument, by_name, estimator_dict)
+            for name in estimator_dict.keys() - by_name.keys():
+                raise InvalidJob(f"{argument}: has nothing for the estimator {name!r}")
+        _check_names("metric_definitions_dict", metrics, estimator_dict)
+        _check_names("hyperparameters_to_keep_static_dict", kept, estimator_dict)
+        tuners = [
+            cls(
+                estimator_dict[name],
+                objective_metric_name_dict[name],
+                hyperparameter_ranges_dict[name],
+                metrics.get(name),
+                base_tuning_job_name=base_tuning_job_name,
+                estimator_name=name,
+                hyperparameters_to_keep_static=kept.get(name),
+                **search,
+            )
+            for name in sorted(estimator_dict)
+        ]
+        tuners[0]._candidates = [candidate for tuner in tuners for candidate in tuner._candidates]
+        return tuners[0]
+
+    def override_resource_config(
+        self, instance_configs: Sequence[InstanceConfig] | Mapping[str, Sequence[InstanceConfig]]
+    ) -> None:
+        """Have training jobs take the first of several kinds of instances that are to be had.
+
+        Args:
+            instance_configs: in the order of preference; of a tuner with several estimators, by their names.
+
+        Raises:
+            InvalidJob: there is no such estimator.
+        """
+        if isinstance(instance_configs, Mapping):
+            _check_names("instance_configs", instance_configs, self._names)
+            chosen = dict(instance_configs)
+        else:
+            chosen = {self._names[0]: instance_configs}
+        self._candidates = [
+            replace(candidate, instance_configs=chosen.get(candidate.name or ""))
+            for candidate in self._candidates
+        ]
+
+    def prepare(
+        self,
+        inputs: TunerInputs | None = None,
+        job_name: str | None = None,
+        include_cls_metadata: bool | Mapping[str, bool] = False,
+    ) -> Request:
+        """What `fit` would ask SageMaker for: the dry run. Secrets stand in it as ``***``. Raises as `fit`."""
+        name, trials = self._trials(inputs, job_name, include_cls_metadata)
+        return Request("sagemaker", name, tuning_request(name, self._search, trials))
+
+    def fit(
+        self,
+        inputs: TunerInputs | None = None,
+        job_name: str | None = None,
+        include_cls_metadata: bool | Mapping[str, bool] = False,
+        estimator_kwargs: Mapping[str, Any] | None = None,
+        wait: bool = True,
+    ) -> TuningJob:
+        """Start the tuning job, and wait for its end unless told otherwise; a line tells of each training job's end.
+
+        Args:
+            inputs: as of `Estimator.fit`; of a tuner with named estimators, by their names.
+            job_name: of at most 32 characters; else one is made of the base name and the time.
+            include_cls_metadata: whether the SDK's own ``attach`` is to know the estimator's class, where it is not
+                that of a framework; then it always does.
+            estimator_kwargs: nothing. Only AWS's own algorithms have some, which cloudtrain has no classes for.
+            wait: return when the search has ended.
+
+        Raises:
+            InvalidJob: an argument has a wrong value, or the platform is not SageMaker.
+            InvalidSource: the source cannot be packed.
+            StorageError: the source cannot be uploaded.
+            PlatformError: SageMaker refuses the job.
+            TrainingFailed: the search failed while it was waited for.
+        """
+        if estimator_kwargs:
+            raise InvalidJob("estimator_kwargs: no estimator of cloudtrain takes any")
+        name, trials = self._trials(inputs, job_name, include_cls_metadata)
+        for trial in trials:
+            trial.submission.upload()
+        platform = trials[0].platform
+        tuning.create(tuning_request(name, self._search, trials, with_values=True), platform.aws)
+        self.latest_tuning_job = job = TuningJob(name, platform)
+        if wait:
+            job.wait(tell=print)
+        return job
+
+    def _trials(
+        self,
+        inputs: TunerInputs | None,
+        job_name: str | None,
+        include_cls_metadata: bool | Mapping[str, bool],
+    ) -> tuple[str, list[Trial]]:
+        first = self._candidates[0]
+        if job_name is None:
+            job_name = new_tuning_job_name(self._base_name or first.base_name())
+        check_tuning_job_name(job_name)
+        if first.name is None:
+            return job_name, [first.prepare(job_name, inputs, bool(include_cls_metadata))]
+        by_name: Any = {} if inputs is None else inputs
+        _check_names("inputs", by_name, self._names)
+        if isinstance(include_cls_metadata, Mapping):
+            _check_names("include_cls_metadata", include_cls_metadata, self._names)
+            metadata = dict(include_cls_metadata)
+        else:
+            metadata = dict.fromkeys(self._names, include_cls_metadata)
+        return job_name, [
+            candidate.prepare(job_name, by_name.get(name), metadata.get(name, False))
+            for name, candidate in zip(self._names, self._candidates, strict=True)
+        ]
+
+    @property
+    def _names(self) -> list[str]:
+        """Of the estimators; the only one of a tuner without names has an empty one."""
+        return [candidate.name or "" for candidate in self._candidates]
+
+    def wait(self) -> None:
+        """Wait until the latest search has ended. Raises as `TuningJob.wait`."""
+        self._latest().wait()
+
+    def describe(self) -> dict[str, Any]:
+        """SageMaker's answer of DescribeHyperParameterTuningJob about the latest search."""
+        return self._latest().describe()
+
+    def stop_tuning_job(self) -> None:
+        """Ask the latest search and its training jobs to end."""
+        self._latest().stop_tuning_job()
+
+    def best_training_job(self) -> str:
+        """The name of the training job with the best objective so far. Raises CloudtrainError where none has one."""
+        return self._latest().best_training_job()
+
+    def best_estimator(self) -> Estimator:
+        """The estimator with the best hyperparameters so far; its ``model_data`` is the best model.
+
+        Raises:
+            CloudtrainError: no training job has told its objective yet.
+        """
+        tuning_job = self._latest()
+        best = tuning_job.best()
+        name = best.get("TrainingJobDefinitionName")
+        of_name = [candidate for candidate in self._candidates if candidate.name == name]
+        estimator = copy.copy((of_name or self._candidates)[0].estimator)
+        estimator.arguments = dict(estimator.arguments)
+        estimator.set_hyperparameters(**tuned_values(best))
+        estimator.latest_training_job = Job(best["TrainingJobName"], tuning_job.platform)
+        return estimator
+
+    def analytics(self) -> TuningJobAnalytics:
+        """All training jobs of the latest search as a table."""
+        return self._latest().analytics()
+
+    def identical_dataset_and_algorithm_tuner(
+        self, additional_parents: Iterable[str] | None = None
+    ) -> HyperparameterTuner:
+        """The same search again, which starts from what the latest one has found, and ``additional_parents``."""
+        return self._warm(WarmStartTypes.IDENTICAL_DATA_AND_ALGORITHM, additional_parents, None)
+
+    def transfer_learning_tuner(
+        self, additional_parents: Iterable[str] | None = None, estimator: Estimator | None = None
+    ) -> HyperparameterTuner:
+        """The same for other data, or for another ``estimator``."""
+        return self._warm(WarmStartTypes.TRANSFER_LEARNING, additional_parents, estimator)
+
+    def _warm(
+        self, kind: WarmStartTypes, parents: Iterable[str] | None, estimator: Estimator | None
+    ) -> HyperparameterTuner:
+        if len(self._candidates) > 1:
+            raise InvalidJob("a warm start is not possible with several estimators")
+        warm = copy.copy(self)
+        warm.latest_tuning_job = None
+        warm._search = replace(
+            self._search, warm_start_config=WarmStartConfig(kind, {self._latest().name, *(parents or ())})
+        )
+        if estimator is not None:
+            warm._candidates = [replace(self._candidates[0], estimator=estimator)]
+        return warm
+
+    def _latest(self) -> TuningJob:
+        if self.latest_tuning_job is None:
+            raise CloudtrainError("the tuner has started no tuning job yet", hint="Call fit() first.")
+        return self.latest_tuning_job
+
+    attach = staticmethod(TuningJob.attach)
+
+
+def _check_names(argument: str, by_name: Any, names: Iterable[str]) -> None:
+    """Raises InvalidJob where ``by_name`` is no dict, or has a key that is none of the estimators' names."""
+    known = sorted(names)
+    if not isinstance(by_name, Mapping):
+        raise InvalidJob(f"{argument}: expected a dict by the names of the estimators: {', '.join(known)}")
+    for name in by_name:
+        if name not in known:
+            raise InvalidJob(f"{argument}: there is no estimator {name!r}", hint=nearest(str(name), known))
