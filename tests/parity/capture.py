@@ -34,13 +34,19 @@ from sagemaker.instance_group import InstanceGroup
 from sagemaker.mxnet import MXNet
 from sagemaker.pytorch import PyTorch
 from sagemaker.tensorflow import TensorFlow
+from sagemaker.tuner import (
+    CategoricalParameter, ContinuousParameter, HyperbandStrategyConfig, HyperparameterTuner, InstanceConfig,
+    IntegerParameter, StrategyConfig, TuningJobCompletionCriteriaConfig, WarmStartConfig, WarmStartTypes,
+)
 def session(region): return sagemaker.Session(boto3.Session(region_name=region))
 """,
     "cloudtrain": """
 import boto3
 from cloudtrain import (
-    CollectionConfig, DebuggerHookConfig, Estimator, FileSystemInput, HuggingFace, InstanceGroup, MXNet,
-    Profiler, ProfilerConfig, PyTorch, ShuffleConfig, TensorBoardOutputConfig, TensorFlow, TrainingInput,
+    CategoricalParameter, CollectionConfig, ContinuousParameter, DebuggerHookConfig, Estimator, FileSystemInput,
+    HuggingFace, HyperbandStrategyConfig, HyperparameterTuner, InstanceConfig, InstanceGroup, IntegerParameter,
+    MXNet, Profiler, ProfilerConfig, PyTorch, ShuffleConfig, StrategyConfig, TensorBoardOutputConfig,
+    TensorFlow, TrainingInput, TuningJobCompletionCriteriaConfig, WarmStartConfig, WarmStartTypes,
 )
 def session(region): return boto3.Session(region_name=region)
 """,

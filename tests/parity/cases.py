@@ -5,6 +5,8 @@ The names in the code are those of `capture`: ``BASE`` and ``P4`` are arguments,
 
 from __future__ import annotations
 
+from parity.tuning_cases import TUNING
+
 _TF = "TensorFlow(entry_point='train.py',source_dir=SRC,role=ROLE,framework_version='2.16.2',py_version='py310',**P4"
 _HF = "HuggingFace(entry_point='train.py',source_dir=SRC,role=ROLE,py_version='py311',"
 _MX = "MXNet('train.py',source_dir=SRC,role=ROLE,framework_version='1.9.0',py_version='py38',**P4"
@@ -421,6 +423,7 @@ CASES = {
         ("estimator", ESTIMATORS),
         ("option", OPTIONS),
         ("input", INPUTS),
+        ("tuning", TUNING),
     )
     for name, code in cases.items()
 }

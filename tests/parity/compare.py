@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def main() -> int:
         host, port = server.get_host_and_port()
         environment = _environment(home, f"http://{host}:{port}")
         try:
-            _make_bucket("my-data", environment)
+            _new_account(environment)
             theirs = _capture(options.sdk, "sagemaker", cases, environment)
+            _new_account(environment)
             ours = _capture(options.ours, "cloudtrain", cases, environment)
         finally:
             server.stop()
@@ -81,10 +83,13 @@ def _environment(home: str, endpoint: str) -> dict[str, str]:
     }
 
 
-def _make_bucket(name: str, environment: dict[str, str]) -> None:
+def _new_account(environment: dict[str, str]) -> None:
+    """Forget all that was asked for before; there is one bucket."""
+    endpoint = environment["AWS_ENDPOINT_URL"]
+    urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"", timeout=60).close()
     session = boto3.Session(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"])
-    s3 = session.client("s3", endpoint_url=environment["AWS_ENDPOINT_URL"], region_name="us-east-1")
-    s3.create_bucket(Bucket=name)
+    s3 = session.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+    s3.create_bucket(Bucket="my-data")
 
 
 def _capture(

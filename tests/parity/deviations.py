@@ -23,6 +23,7 @@ STRICTER = {
     "distribution/mx_torch_distributed": "the SDK forgets a distribution of another framework",
     "distribution/unknown_distribution": "the SDK takes a distribution that nobody knows, and starts one rank a host",
     "option/spot_no_wait": "the SDK asks for spot instances without a max_wait, which SageMaker refuses",
+    "tuning/wait_missing": "the SDK asks for spot instances without a max_wait, which SageMaker refuses",
 }
 """Cases that the SDK sends and we refuse."""
 
