@@ -76,7 +76,8 @@ def reduce_tensors(
 
     def arrived(verdict: Verdict) -> None:
         [flat] = flats.join()
-        flat.copy_(from_payload(verdict.payload, flat.dtype))
+        with torch.inference_mode():  # which the tensors may be of, and this thread is not in
+            flat.copy_(from_payload(verdict.payload, flat.dtype))
 
     # What travels with the request is read before this returns, as the caller may change it after that only
     # where it is not in place.

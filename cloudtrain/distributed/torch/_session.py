@@ -96,7 +96,8 @@ class Session:
         def run() -> None:
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)
-            work()
+            with torch.inference_mode():  # which the tensors may be of, and this thread is not in
+                work()
 
         return Turn(self._turns.submit(run))
 

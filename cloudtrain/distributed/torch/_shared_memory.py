@@ -67,10 +67,14 @@ class SharedMemory:
 
         def run() -> None:
             try:
-                self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
+                with torch.inference_mode():  # which tensors may be of, and the queue's thread is not in
+                    self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
             except OSError as error:
                 self._disconnect()  # so that all others know at once
                 raise RuntimeError(f"shared memory: {error}") from error
+            except BaseException:  # Ctrl-C, say: what follows would meet what the others are at
+                self._disconnect()
+                raise
 
         if async_op:
             return self._queue.put(run)
@@ -188,6 +192,7 @@ class _Queue:
             with self._changed:
                 self._changed.wait_for(lambda: not self._busy and (self._waiting or not self._open))
                 if not self._waiting:
+                    self._thread = None
                     return
                 work, self._busy = self._waiting.popleft(), True
             work()

@@ -243,7 +243,9 @@ def broadcast_async_(
             return Handle(label, launch(group_of(process_set)), finish)
 
     def arrived(verdict: Verdict) -> None:
-        if _session.rank() != root_rank and wire.numel():
+        if _session.rank() == root_rank or not wire.numel():
+            return
+        with torch.inference_mode():  # which the tensor may be of, and this thread is not in
             wire.copy_(from_payload(verdict.payload, wire.dtype).reshape(wire.shape))
 
     equal = {

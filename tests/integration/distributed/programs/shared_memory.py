@@ -6,7 +6,7 @@ import os
 import resource
 
 import torch
-from _cases import run, same_on_all_ranks
+from _cases import raises, run, same_on_all_ranks
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.torch import _session
@@ -58,6 +58,18 @@ def case_named_and_ordered_at_once() -> None:
     total = sum((given(PART + 7, rank) for rank in range(1, hvd.size())), given(PART + 7, 0))
     for handle in [*ordered, *named[::-1]]:
         assert torch.equal(hvd.synchronize(handle), total)
+
+
+def case_after_its_end() -> None:
+    """Another thread may have found it before: what it starts fails, and does not wait for ever."""
+    check(PART, "before the end")
+    ended = list(_session.current().memory.values())
+    hvd.shutdown()
+    for memory in ended:
+        for async_op in (True, False, True):
+            with raises(RuntimeError, "shared memory"):
+                memory.all_reduce(torch.ones(3), hvd.Sum, async_op=async_op).wait()
+    hvd.init(start_timeout=60, timeout=30)
 
 
 def case_without_memory() -> None:
