@@ -1,0 +1,136 @@
+"""`HyperparameterTuner.fit` on SageMaker: what it starts, how it goes, what it has found."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from scripted_tuning import ScriptedTuning
+from service import Lost, SageMakerService, ServiceError
+
+from cloudtrain import (
+    CategoricalParameter,
+    ContinuousParameter,
+    Estimator,
+    HyperparameterTuner,
+    TrainingFailed,
+)
+from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
+
+
+@pytest.fixture
+def tuning(service: SageMakerService) -> ScriptedTuning:
+    scripted = ScriptedTuning()
+    scripted.install(service)
+    return scripted
+
+
+@pytest.fixture
+def tuner(tuning: ScriptedTuning) -> HyperparameterTuner:
+    estimator = Estimator(
+        image_uri="123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+        role="arn:aws:iam::123456789012:role/Train",
+        instance_type="ml.m5.xlarge",
+        output_path="s3://bucket/out",
+        environment={"HF_TOKEN": "s3cret"},
+        hyperparameters={"epochs": 3},
+    )
+    ranges = {"lr": ContinuousParameter(0.001, 0.1), "opt": CategoricalParameter(["sgd", "adam"])}
+    metrics = [{"Name": "loss", "Regex": "loss=([0-9.]+)"}]
+    return HyperparameterTuner(estimator, "loss", ranges, metrics, objective_type="Minimize", max_jobs=3)
+
+
+def test_fit_tells_of_each_end_and_knows_the_best(
+    tuner: HyperparameterTuner, tuning: ScriptedTuning, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def search() -> None:
+        tuning.run("Completed", 0.5, lr="0.01", opt="sgd")
+        tuning.run("Completed", 0.25, lr="0.02", opt="adam")
+        tuning.run("Failed", lr="0.1", opt="sgd")
+        tuning.status = "Completed"
+
+    tuning.on_create = threading.Timer(0.3, search).start
+    job = tuner.fit(job_name="tune")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("InProgress: ")
+    assert lines[-1] == "Completed: 3 training jobs have ended; the best: loss 0.25 of tune-002"
+    assert len(set(lines)) == len(lines)
+    assert job.best_training_job() == tuner.best_training_job() == "tune-002"
+    rows = tuner.analytics().rows()
+    assert [row["FinalObjectiveValue"] for row in rows] == [0.5, 0.25, None]
+    assert [row["lr"] for row in rows] == [0.01, 0.02, 0.1]
+    best = tuner.best_estimator()
+    assert best.hyperparameters() == {"epochs": 3, "lr": 0.02, "opt": "adam"}
+    assert best.latest_training_job is not None
+    assert best.latest_training_job.name == "tune-002"
+
+
+def test_secrets_are_sent(
+    tuner: HyperparameterTuner, tuning: ScriptedTuning, service: SageMakerService
+) -> None:
+    tuner.fit(job_name="tune", wait=False)
+    assert tuning.requests["tune"]["TrainingJobDefinition"]["Environment"]["HF_TOKEN"] == "s3cret"
+    assert [name for name, _ in service.calls] == ["CreateHyperParameterTuningJob"]
+
+
+def test_a_search_that_fails_says_why(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
+    tuner.fit(job_name="tune", wait=False)
+    tuning.status, tuning.failure = "Failed", "All training jobs failed."
+    with pytest.raises(TrainingFailed, match="All training jobs failed"):
+        tuner.wait()
+
+
+def test_a_repeated_request_starts_no_second_search(
+    tuner: HyperparameterTuner, tuning: ScriptedTuning, service: SageMakerService
+) -> None:
+    service.fail("CreateHyperParameterTuningJob", Lost())
+    tuner.fit(job_name="tune", wait=False)
+    assert len(tuning.requests) == 1
+    other = HyperparameterTuner(
+        Estimator(
+            image_uri="123456789012.dkr.ecr.us-east-1.amazonaws.com/other:1",
+            role="arn:aws:iam::123456789012:role/Train",
+            instance_type="ml.m5.xlarge",
+            output_path="s3://bucket/out",
+        ),
+        "loss",
+        {"lr": ContinuousParameter(0, 1)},
+    )
+    with pytest.raises(JobExists, match="already a tuning job tune"):
+        other.fit(job_name="tune", wait=False)
+
+
+def test_attach_and_stop(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
+    tuner.fit(job_name="tune", wait=False)
+    job = HyperparameterTuner.attach("tune")
+    with pytest.raises(CloudtrainError, match="has no best training job"):
+        job.best_training_job()
+    job.stop_tuning_job()
+    assert job.describe()["HyperParameterTuningJobStatus"] == "Stopped"
+    job.stop_tuning_job()  # it has ended: nothing to do
+    with pytest.raises(JobNotFound, match="no tuning job other"):
+        HyperparameterTuner.attach("other")
+
+
+def test_a_warm_start_begins_with_what_the_search_has_found(
+    tuner: HyperparameterTuner, tuning: ScriptedTuning
+) -> None:
+    tuner.fit(job_name="tune", wait=False)
+    again = tuner.identical_dataset_and_algorithm_tuner({"older"})
+    again.fit(job_name="again", wait=False)
+    assert tuning.requests["again"]["WarmStartConfig"] == {
+        "WarmStartType": "IdenticalDataAndAlgorithm",
+        "ParentHyperParameterTuningJobs": [
+            {"HyperParameterTuningJobName": "older"},
+            {"HyperParameterTuningJobName": "tune"},
+        ],
+    }
+    first, second = (tuning.requests[name]["HyperParameterTuningJobConfig"] for name in ("tune", "again"))
+    assert first == second
+
+
+def test_what_sagemaker_refuses_is_told(tuner: HyperparameterTuner, service: SageMakerService) -> None:
+    service.fail("CreateHyperParameterTuningJob", ServiceError("ResourceLimitExceeded", "The limit is 0"))
+    with pytest.raises(CloudtrainError, match="tuning job tune cannot be started: ResourceLimitExceeded"):
+        tuner.fit(job_name="tune", wait=False)
+    assert tuner.latest_tuning_job is None
