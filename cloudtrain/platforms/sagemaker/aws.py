@@ -58,7 +58,8 @@ class Aws:
     @property
     def partition(self) -> str:
         """``aws``, ``aws-cn``, ``aws-us-gov``: what ARNs of the region start with."""
-        return self.session.get_partition_for_region(self.region)
+        with aws_errors(f"the region {self.region}"):
+            return self.session.get_partition_for_region(self.region)
 
     @property
     def default_bucket(self) -> str:
@@ -99,10 +100,17 @@ class Aws:
                     user_agent_extra=f"cloudtrain/{__version__}",
                 )
                 session: Any = self.session  # boto3's stubs want the name of the service as a literal
-                with aws_errors(f"the AWS service {service}"):
-                    self._clients[service] = session.client(
-                        service, region_name=region or self.region, config=config
-                    )
+                subject = f"the AWS service {service}"
+                try:
+                    with aws_errors(subject):
+                        self._clients[service] = session.client(
+                            service, region_name=region or self.region, config=config
+                        )
+                except ValueError as error:  # an endpoint that is no URL
+                    raise PlatformError(
+                        f"{subject}: {error}",
+                        hint="Check AWS_ENDPOINT_URL, and endpoint_url in ~/.aws/config.",
+                    ) from error
             return self._clients[service]
 
     @cached_property

@@ -137,7 +137,9 @@ def from_botocore(error: BotoCoreError, subject: str) -> CloudtrainError:
         hint = "Log in again: aws sso login."
     elif isinstance(error, exceptions.CredentialRetrievalError):
         hint = "Check what gives the credentials: the profile, its credential_process, or the machine's role."
-    elif isinstance(error, (exceptions.NoRegionError, exceptions.InvalidRegionError)):
+    elif isinstance(
+        error, (exceptions.NoRegionError, exceptions.InvalidRegionError, exceptions.UnknownRegionError)
+    ):
         hint = "Set AWS_DEFAULT_REGION to a region of AWS, such as us-east-1."
     elif isinstance(error, exceptions.EndpointConnectionError):
         hint = "Is the region's name right (AWS_DEFAULT_REGION), and does the network reach AWS (AWS_ENDPOINT_URL)?"

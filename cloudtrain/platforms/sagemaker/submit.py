@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from cloudtrain.errors import JobExists
+from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found, job_errors
+from cloudtrain.spec import REDACTED
 
 REPEATED_WITHIN = 900.0
 """Seconds in which the same request for a job that has ended already counts as repeated."""
+
+SHORTEST_SECRET = 4
+"""Characters. A shorter one is none, and stands in other words too."""
 
 
 def submit(request: Request, aws: Aws) -> None:
@@ -30,7 +35,7 @@ def submit(request: Request, aws: Aws) -> None:
 
     body = with_secrets(request)
     client = aws.client("sagemaker")
-    with aws_errors(f"job {request.job_name} cannot be started"):
+    with _hidden(request.secrets.values()), aws_errors(f"job {request.job_name} cannot be started"):
         try:
             client.create_training_job(**body)
         except ClientError as error:
@@ -41,6 +46,21 @@ def submit(request: Request, aws: Aws) -> None:
                     f"there is already a training job {request.job_name} in this account and region",
                     hint="Choose another job_name, or leave it out: a new one is made each time.",
                 ) from error
+
+
+@contextmanager
+def _hidden(values: Iterable[str]) -> Iterator[None]:
+    """Take ``values`` out of the errors raised inside: SageMaker repeats the environment that it does not take."""
+    try:
+        yield
+    except CloudtrainError as error:
+        message = error.message
+        for value in sorted(values, key=len, reverse=True):
+            if len(value) >= SHORTEST_SECRET:
+                message = message.replace(value, REDACTED)
+        if message == error.message:
+            raise
+        raise type(error)(message, hint=error.hint) from None
 
 
 def with_secrets(request: Request) -> dict[str, Any]:

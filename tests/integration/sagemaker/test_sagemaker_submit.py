@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import boto3
 import pytest
 from service import Lost, SageMakerService, ServiceError
@@ -90,6 +92,20 @@ def test_a_refusal_says_what_to_do(platform: SageMakerPlatform, service: SageMak
         platform.submit(request("a-job"))
     assert "Service Quotas" in caught.value.hint
     assert service.jobs == {}
+
+
+def test_a_refusal_that_repeats_the_environment_tells_no_secret(
+    platform: SageMakerPlatform, service: SageMakerService
+) -> None:
+    message = (
+        "Value '{A=1, API_TOKEN=s3cr3t}' at 'environment' failed to satisfy constraint: Member must be short"
+    )
+    service.fail("CreateTrainingJob", ServiceError("ValidationException", message))
+    shown = request("a-job", secrets={"API_TOKEN": "s3cr3t"}, Environment={"A": "1", "API_TOKEN": "***"})
+    with pytest.raises(InvalidJob, match=r"A=1, API_TOKEN=\*\*\*}' at 'environment'") as caught:
+        platform.submit(shown)
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+    assert caught.value.hint == "Check the argument environment."
 
 
 def test_throttling_is_waited_out(platform: SageMakerPlatform, service: SageMakerService) -> None:

@@ -55,3 +55,16 @@ def test_a_profile_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_session_that_is_given_is_the_one_that_is_used() -> None:
     session = boto3.Session(region_name="eu-west-3")
     assert Aws(session).session is session
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("AWS_ENDPOINT_URL", "no-url", "no-url"), ("AWS_DEFAULT_REGION", "mars-1", "mars-1")],
+)
+def test_settings_that_are_wrong(name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv(name, value)
+    aws = Aws()
+    with pytest.raises(PlatformError, match=said) as caught:
+        _ = aws.client("sts"), aws.partition
+    assert name in caught.value.hint

@@ -65,7 +65,7 @@ def asked(check: Check) -> Check:
                 return Finding(Outcome.UNKNOWN, f"you may not call {error.operation_name}")
             return Finding(Outcome.UNKNOWN, str(error))
         except (BotoCoreError, ResponseParserError) as error:
-            return Finding(Outcome.UNKNOWN, str(error).partition("\n")[0])
+            return Finding(Outcome.UNKNOWN, " ".join(str(error).split()))
         except PlatformError as error:  # no credentials, no region: what they lack has a check of its own
             return Finding(Outcome.UNKNOWN, error.message)
 
