@@ -21,6 +21,9 @@ from cloudtrain.errors import CheckpointError, CloudtrainError
 Prepare = Callable[[], "tuple[Save, RankShards]"]
 """Makes what this rank saves. It may fail, which all ranks are told."""
 
+Written = tuple[Save, tuple[StoredObject, ...], RankShards]
+"""What a rank has saved: as a whole, its objects, and its shards."""
+
 Answer = TypeVar("Answer")
 
 
@@ -74,7 +77,7 @@ class Together:
         try:
             draft = place.begin(step)
             base = place.base.save if place.base else None
-            self.ranks.tell({"name": draft and draft.name, "base": base})
+            self.ranks.tell({"step": step, "name": draft and draft.name, "base": base})
             if draft is None:
                 return
             with place.discarding(draft):
@@ -109,9 +112,18 @@ class Together:
         word = self.ranks.receive()
         _raise_failed(word)
         name, base = word["name"], word["base"]
+
+        def write() -> Written:
+            if word["step"] != step:  # what they saved together would be of two steps
+                raise CheckpointError(
+                    f"rank {self.ranks.rank} saves step {step}, and rank 0 step {word['step']}",
+                    hint="Every rank calls save, maybe_save and restore at the same steps.",
+                )
+            return self._write(step, name, prepare, crew, base)
+
         if name is None:
             return
-        written, failure = _tried(lambda: self._write(step, name, prepare, crew, base))
+        written, failure = _tried(write)
         if written is None:
             self.ranks.report(_failed(failure))
         else:
@@ -125,9 +137,7 @@ class Together:
         assert written is not None
         self._written = name, written[1]
 
-    def _write(
-        self, step: int, name: str, prepare: Prepare, crew: Crew, base: str | None = None
-    ) -> tuple[Save, tuple[StoredObject, ...], RankShards]:
+    def _write(self, step: int, name: str, prepare: Prepare, crew: Crew, base: str | None = None) -> Written:
         save, shards = prepare()
         rank = self.ranks.rank
         reusable = self._place.reusable if rank == 0 else self._reusable(base)

@@ -1,6 +1,6 @@
 """A training whose state is spread over the ranks, and is a pure function of its step.
 
-python steps.py forever|preempted|failing|absent|restore URI [EVERY]
+python steps.py forever|preempted|failing|apart|absent|restore URI [EVERY]
 """
 
 from __future__ import annotations
@@ -70,6 +70,14 @@ def failing(uri: str) -> None:
     if second:
         save_or_tell(checkpointer, 4, state_of(4))  # which tells of step 3, as it does on the other rank
     save_or_tell(checkpointer, 4, state_of(4))
+
+
+def apart(uri: str) -> None:
+    """Rank 1 is a step ahead, once."""
+    checkpointer = Checkpointer(uri, sharded=True)
+    for step in (1, 2, 4):
+        own = step + (step == 2 and dist.get_rank() == 1)
+        save_or_tell(checkpointer, own, state_of(own))
 
 
 def absent(uri: str) -> None:
