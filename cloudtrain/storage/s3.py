@@ -40,11 +40,15 @@ class S3Store:
 
     The standard AWS settings hold: ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, ``AWS_MAX_ATTEMPTS`` and so on; or
     those of ``session``.
+
+    Args:
+        owner: the account that the bucket has to belong to; the service refuses all else.
     """
 
-    def __init__(self, uri: str, session: Session | None = None) -> None:
+    def __init__(self, uri: str, session: Session | None = None, *, owner: str | None = None) -> None:
         self._session = session
         self.bucket, prefix = split_s3_uri(uri)
+        self._owner: dict[str, Any] = {"ExpectedBucketOwner": owner} if owner else {}
         self.folder = prefix and prefix + "/"
         self.uri = f"s3://{self.bucket}/{prefix}".rstrip("/")
 
@@ -104,7 +108,9 @@ class S3Store:
         while batch := list(islice(names, DELETE_BATCH)):
             with s3_errors(self.uri):
                 answer = self._connection.client.delete_objects(
-                    Bucket=self.bucket, Delete={"Objects": [{"Key": name} for name in batch], "Quiet": True}
+                    Bucket=self.bucket,
+                    Delete={"Objects": [{"Key": name} for name in batch], "Quiet": True},
+                    **self._owner,
                 )
             for error in answer.get("Errors", []):
                 raise from_response({"Error": error}, f"s3://{self.bucket}/{error.get('Key', '')}")
@@ -144,7 +150,7 @@ class S3Store:
 
     def _list(self, prefix: str) -> Iterator[Entry]:
         pages = self._connection.client.get_paginator("list_objects_v2")
-        for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix):
+        for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix, **self._owner):
             for found in page.get("Contents", []):
                 key = found["Key"][len(self.folder) :]
                 if key and not is_temporary(key.rpartition("/")[2]):
@@ -170,7 +176,7 @@ class S3Store:
     def _download_parts(self, key: str, path: Path, progress: Progress | None) -> None:
         expected = self.stat(key)
         self._connection.transfers.download(
-            self.bucket, self.folder + key, str(path), subscribers=_subscribers(progress)
+            self.bucket, self.folder + key, str(path), dict(self._owner), _subscribers(progress)
         ).result()
         if expected is None or path.stat().st_size != expected.size:
             raise Unreachable(f"{self._uri(key)} changed while it was read", hint="Try again.")
@@ -178,7 +184,7 @@ class S3Store:
     def _upload(self, path: Path, key: str, progress: Progress | None) -> None:
         if path.stat().st_size > PART:
             self._connection.transfers.upload(
-                str(path), self.bucket, self.folder + key, subscribers=_subscribers(progress)
+                str(path), self.bucket, self.folder + key, dict(self._owner), _subscribers(progress)
             ).result()
             return
         with open(path, "rb") as file:
@@ -198,14 +204,14 @@ class S3Store:
         from botocore.exceptions import ClientError
 
         try:
-            self._connection.client.head_bucket(Bucket=self.bucket)
+            self._connection.client.head_bucket(Bucket=self.bucket, **self._owner)
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] == 404:
                 raise
 
     def _object(self, key: str) -> dict[str, Any]:
         check_key(key, self.uri)
-        return {"Bucket": self.bucket, "Key": self.folder + key}
+        return {"Bucket": self.bucket, "Key": self.folder + key, **self._owner}
 
     def _uri(self, key: str) -> str:
         return join_uri(self.uri, key)

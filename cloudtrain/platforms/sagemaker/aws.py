@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 60.0
 ATTEMPTS = 8
+
+_DEFAULT_BUCKET = re.compile(r"s3://sagemaker-[a-z0-9-]+-(?P<account>\d{12})(?:/|$)")
 
 
 class Aws:
@@ -120,3 +123,13 @@ class Aws:
 
         with aws_errors("the AWS configuration"):
             return self._given or new_session()
+
+
+def owner_of(uri: str) -> str | None:
+    """The account whose default bucket ``uri`` is in, by its name; None for a bucket of any other name.
+
+    Buckets have their names first come, first served: a stranger could have taken that of an account, to get what is
+    uploaded there, or to have jobs run something else.
+    """
+    match = _DEFAULT_BUCKET.match(uri)
+    return match["account"] if match else None

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import NotFound, PlatformError
+from cloudtrain.errors import AccessDenied, NotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
-from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.aws import Aws, owner_of
 from cloudtrain.platforms.sagemaker.errors import aws_errors
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
@@ -107,7 +107,9 @@ class SageMakerPlatform:
     def open_store(self, uri: str) -> Store:
         from cloudtrain.storage import FileStore, S3Store, uri_scheme, uri_to_path
 
-        return FileStore(uri_to_path(uri)) if uri_scheme(uri) == "file" else S3Store(uri, self.aws.session)
+        if uri_scheme(uri) == "file":
+            return FileStore(uri_to_path(uri))
+        return S3Store(uri, self.aws.session, owner=owner_of(uri))
 
     def upload(
         self, path: Path, uri: str, progress: Progress | None = None, *, if_absent: bool = True
@@ -117,6 +119,13 @@ class SageMakerPlatform:
         store = self.open_store(folder)
         try:
             store.upload(path, name, progress, if_absent=if_absent)
+        except AccessDenied as error:
+            owner = owner_of(uri)
+            if owner is None:
+                raise
+            raise AccessDenied(
+                error.message, hint=f"{error.hint} The bucket has to belong to account {owner}."
+            ) from error
         except NotFound:
             bucket = self.aws.default_bucket
             if not uri.startswith(f"s3://{bucket}/"):
