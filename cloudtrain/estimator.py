@@ -9,6 +9,7 @@ from typing import Any, Union
 import msgspec
 
 from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
+from cloudtrain._sdk_objects import read_inputs, read_object
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.job import Job
 from cloudtrain.platforms import Platform, telling
@@ -112,6 +113,19 @@ class Estimator:
         self.arguments = {name: _to_builtins(value) for name, value in given.items()}
         self.latest_training_job: Job | None = None
 
+    @staticmethod
+    def from_sagemaker(obj: Any, **arguments: Any) -> Estimator:
+        """The Estimator that does what an object of the SageMaker SDK does, on any platform.
+
+        Args:
+            obj: an estimator of its version 2, or a ``ModelTrainer`` of version 3.
+            arguments: go before what the object says: ``platform="local"``, ``runtime="toolkit"``, ...
+
+        Raises:
+            InvalidJob: it wants something that cloudtrain has no argument for; the hint says what to do.
+        """
+        return Estimator(**{**read_object(obj), **arguments})
+
     def hyperparameters(self) -> dict[str, Any]:
         """The hyperparameters given so far."""
         return dict(self.arguments.get("hyperparameters", {}))
@@ -135,6 +149,7 @@ class Estimator:
             InvalidJob, InvalidSource, UnknownPlatform: as `fit`.
         """
         fields = dict(self.arguments)
+        inputs = read_inputs(inputs)
         if isinstance(inputs, TrainingInput) and inputs.input_mode:
             fields["input_mode"] = inputs.input_mode
         if inputs is not None:

@@ -1,6 +1,8 @@
 """Runs Python that submits jobs, and records the requests that it makes of AWS.
 
-    python capture.py {sagemaker|cloudtrain} < cases.json > requests.json
+    python capture.py {sagemaker|cloudtrain|from_sagemaker} < cases.json > requests.json
+
+With ``from_sagemaker`` the SDK makes the estimator, and `Estimator.from_sagemaker` runs it.
 
 The same file runs under the interpreter of the SageMaker SDK and under ours: standard library and botocore only.
 ``AWS_ENDPOINT_URL`` leads to a server that stands for AWS.
@@ -52,6 +54,13 @@ def session(region): return boto3.Session(region_name=region)
 """,
 }
 
+PRELUDE["from_sagemaker"] = (
+    PRELUDE["sagemaker"]
+    + """
+from cloudtrain import Estimator as _Ours
+"""
+)
+
 NAMES = """
 SRC = "SRC"
 ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
@@ -62,6 +71,11 @@ CPU = dict(instance_count=1, instance_type="ml.m5.xlarge")
 IN = {"train": "s3://my-data/train"}
 def J(): return "golden-job"
 def go(est, inputs=IN, **k): est.fit(inputs, wait=False, job_name=k.pop("job_name", "golden-job"), **k); return est
+"""
+
+THROUGH_OURS = """
+_go = go
+def go(est, inputs=IN, **k): return _go(_Ours.from_sagemaker(est), inputs, **k)
 """
 
 
@@ -77,7 +91,8 @@ def capture(code: str, library: str) -> dict[str, Any]:
     error = None
     with tempfile.TemporaryDirectory() as folder, _inside(Path(folder)), _recorded() as (requests, calls):
         try:
-            exec(PRELUDE[library] + NAMES + code, {})
+            names = NAMES + (THROUGH_OURS if library == "from_sagemaker" else "")
+            exec(PRELUDE[library] + names + code, {})
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
     return {"requests": requests, "calls": calls, "error": error}

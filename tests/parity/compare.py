@@ -1,6 +1,6 @@
 """Runs the same Python with the SageMaker SDK and with cloudtrain, and compares the requests.
 
-    python compare.py [--sdk PYTHON] [--ours PYTHON] [CASE ...]
+    python compare.py [--sdk PYTHON] [--ours PYTHON] [--from-sagemaker] [CASE ...]
 
 ``PYTHON`` is the interpreter that has the library; the default is this one. A moto server stands for AWS.
 """
@@ -33,6 +33,11 @@ def main() -> int:
     parser.add_argument("--sdk", default=sys.executable)
     parser.add_argument("--ours", default=sys.executable)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="the beginning of a case's name")
+    parser.add_argument(
+        "--from-sagemaker",
+        action="store_true",
+        help="have the SDK make the estimators that cloudtrain runs; PYTHON has both libraries",
+    )
     options = parser.parse_args()
     cases = {name: code for name, code in CASES.items() if name.startswith(tuple(options.cases or [""]))}
     cases |= _golden(tuple(options.cases or [""]))
@@ -47,7 +52,9 @@ def main() -> int:
             _new_account(environment)
             theirs = _capture(options.sdk, "sagemaker", cases, environment)
             _new_account(environment)
-            ours = _capture(options.ours, "cloudtrain", cases, environment)
+            ours = _capture(
+                options.ours, "from_sagemaker" if options.from_sagemaker else "cloudtrain", cases, environment
+            )
         finally:
             server.stop()
     bad = [name for name in cases if not _same(name, theirs[name], ours[name])]

@@ -1,0 +1,162 @@
+"""Version 2: ``Estimator`` and the framework estimators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudtrain._sdk_objects._values import get, given
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import FileSystemInput, ShuffleConfig, TrainingInput
+
+FRAMEWORKS = {
+    "PyTorch": "pytorch",
+    "TensorFlow": "tensorflow",
+    "HuggingFace": "huggingface",
+    "MXNet": "mxnet",
+    "Estimator": None,
+}
+"""The classes that cloudtrain has, and the framework of each."""
+
+SAME = (
+    *("base_job_name", "checkpoint_local_path", "checkpoint_s3_uri", "code_location"),
+    *("container_arguments", "container_entry_point", "container_log_level", "dependencies"),
+    *("disable_output_compression", "disable_profiler", "distribution", "enable_infra_check"),
+    *("enable_sagemaker_metrics", "encrypt_inter_container_traffic", "entry_point", "environment"),
+    *("image_uri", "input_mode", "instance_groups", "instance_placement_config"),
+    *("keep_alive_period_in_seconds", "max_retry_attempts", "max_run", "max_wait", "metric_definitions"),
+    *("model_channel_name", "model_dir", "model_uri", "output_kms_key", "py_version", "pytorch_version"),
+    *("role", "security_group_ids", "source_dir", "subnets", "tags"),
+    *("tensorflow_version", "training_plan", "training_repository_access_mode"),
+    *("training_repository_credentials_provider_arn", "use_spot_instances", "volume_kms_key", "volume_size"),
+)
+"""Attributes that have the name of the argument."""
+
+UNSUPPORTED = ("compiler_config", "git_config", "rules")
+"""Attributes of which the `Estimator` only needs to know that they are there, to refuse them."""
+
+OWN_PREFIX = "sagemaker_"
+"""Of the hyperparameters that the SDK adds when it starts a job."""
+
+
+def read_estimator(obj: Any) -> dict[str, Any]:
+    """Raises InvalidJob for a class that cloudtrain has none for, and for a recipe of AWS's."""
+    kind = next((name for name in _classes(obj) if name in FRAMEWORKS), None)
+    if kind is None or any("jumpstart" in base.__module__ for base in type(obj).__mro__):
+        raise InvalidJob(
+            f"from_sagemaker: cloudtrain has no {type(obj).__name__}",
+            hint="Make an Estimator of its image_uri, and give it the same arguments.",
+        )
+    if any(get(obj, name) for name in ("is_nova_job", "is_nova_or_eval_recipe", "is_llmft_recipe")):
+        raise InvalidJob(
+            "from_sagemaker: a training_recipe is not supported",
+            hint="Give the recipe's own script as entry_point, and its values as hyperparameters.",
+        )
+    framework = FRAMEWORKS[kind]
+    # what fit() has put there is no wish of the user's
+    is_default_path = get(obj, "_is_output_path_set_from_default_bucket_and_prefix")
+    version = get(obj, "framework_version") if framework else None
+    hyperparameters = get(obj, "_hyperparameters") or {}
+    session = get(obj, "sagemaker_session")
+    arguments = given(
+        {
+            **{name: get(obj, name) for name in SAME},
+            **{name: True for name in UNSUPPORTED if get(obj, name)},
+            **_instances(obj),
+            "framework": framework,
+            "transformers_version" if framework == "huggingface" else "framework_version": version,
+            "hyperparameters": {
+                name: value for name, value in hyperparameters.items() if not name.startswith(OWN_PREFIX)
+            },
+            "output_path": None if is_default_path else get(obj, "output_path"),
+            "enable_network_isolation": get(obj, "_enable_network_isolation"),
+            "enable_remote_debug": get(obj, "_enable_remote_debug"),
+            "enable_session_tag_chaining": get(obj, "_enable_session_tag_chaining"),
+            "debugger_hook_config": _debugger_hook(obj),
+            "profiler_config": _profiler(obj),
+            "tensorboard_output_config": _places(get(obj, "tensorboard_output_config")),
+        }
+    )
+    return {**arguments, **({"sagemaker_session": session} if session is not None else {})}
+
+
+def read_input(channel: Any) -> TrainingInput | FileSystemInput:
+    """Of a ``TrainingInput`` or a ``FileSystemInput``, which keep the request's own words."""
+    config = channel.config
+    files = config["DataSource"].get("FileSystemDataSource")
+    if files:
+        return FileSystemInput(
+            files["FileSystemId"],
+            files["FileSystemType"],
+            files["DirectoryPath"],
+            files["FileSystemAccessMode"],
+            config.get("ContentType"),
+        )
+    source, shuffle = config["DataSource"]["S3DataSource"], config.get("ShuffleConfig")
+    return TrainingInput(
+        source["S3Uri"],
+        distribution=source.get("S3DataDistributionType"),
+        compression=config.get("CompressionType"),
+        content_type=config.get("ContentType"),
+        record_wrapping=config.get("RecordWrapperType"),
+        s3_data_type=source["S3DataType"],
+        instance_groups=source.get("InstanceGroupNames"),
+        input_mode=config.get("InputMode"),
+        attribute_names=source.get("AttributeNames"),
+        target_attribute_name=config.get("TargetAttributeName"),
+        shuffle_config=ShuffleConfig(shuffle["Seed"]) if shuffle else None,
+        hub_access_config=source.get("HubAccessConfig"),
+        model_access_config=source.get("ModelAccessConfig"),
+    )
+
+
+def _classes(obj: Any) -> list[str]:
+    return [kind.__name__ for kind in type(obj).__mro__ if kind.__module__.startswith("sagemaker.")]
+
+
+def _instances(obj: Any) -> dict[str, Any]:
+    """The SDK's local mode is our local platform."""
+    if get(obj, "instance_groups"):
+        return {}
+    kind = get(obj, "instance_type")
+    place = {"platform": "local"} if kind in ("local", "local_gpu") else {"instance_type": kind}
+    return {**place, "instance_count": get(obj, "instance_count")}
+
+
+def _debugger_hook(obj: Any) -> Any:
+    hook = get(obj, "debugger_hook_config")
+    if hook is None or isinstance(hook, bool):
+        return hook
+    if hook == {}:  # what the SDK makes of True
+        return True
+    collections = [given({name: get(one, name) for name in ("name", "parameters")}) for one in _list(hook)]
+    return given(
+        {**_places(hook), "hook_parameters": get(hook, "hook_parameters"), "collection_configs": collections}
+    )
+
+
+def _list(hook: Any) -> list[Any]:
+    return get(hook, "collection_configs") or []
+
+
+def _profiler(obj: Any) -> dict[str, Any] | None:
+    config = get(obj, "profiler_config")
+    if config is None:
+        return None
+    profiler = get(config, "profile_params")
+    names = ("s3_output_path", "system_monitor_interval_millis", "disable_profiler")
+    return given(
+        {
+            **{name: get(config, name) for name in names},
+            "framework_profile_params": get(config, "framework_profile_params.profiling_parameters"),
+            "profile_params": profiler
+            and {
+                "cpu_profiling_duration": profiler.profiling_parameters["CPUProfilingDuration"],
+                "file_rotation_interval": profiler.profiling_parameters["SMPFileRotationSecs"],
+            },
+        }
+    )
+
+
+def _places(config: Any) -> dict[str, Any]:
+    """Where something goes, of a hook's or TensorBoard's configuration."""
+    return given({name: get(config, name) for name in ("s3_output_path", "container_local_output_path")})
