@@ -239,8 +239,8 @@ def test_a_vpc_without_a_way_to_s3() -> None:
 
 
 def test_subnets_and_groups_that_are_not_there() -> None:
-    network = Network()
-    vpc = {"Subnets": [network.subnet, "subnet-0123456789"], "SecurityGroupIds": ["sg-0123456789"]}
+    # no other subnet beside it: of two moto names any as the one that is not there
+    vpc = {"Subnets": ["subnet-0123456789"], "SecurityGroupIds": ["sg-0123456789"]}
     found = find({"VpcConfig": vpc})
     assert found["subnets"].what == "there is no subnet subnet-0123456789"
     assert found["security groups"].what == "there is no security group sg-0123456789"
