@@ -31,7 +31,7 @@ def plain(value: Any, where: str) -> Any:
     if hasattr(value, "instance_group_name"):
         return instance_group(value)
     raise InvalidJob(
-        f"{where}: a {type(value).__name__} of the SageMaker SDK has no meaning outside of it",
+        f"{where}: {type(value).__name__} of the SageMaker SDK has no meaning outside of it",
         hint="Give the object a plain value: a pipeline's variables are only known to the pipeline.",
     )
 

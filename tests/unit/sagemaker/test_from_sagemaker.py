@@ -1,0 +1,138 @@
+"""`Estimator.from_sagemaker`, on objects whose attributes were recorded from the real ones.
+
+``tests/data/sdk_objects`` has them: of a ``PyTorch`` of sagemaker 2.257.7, and of a ``ModelTrainer`` of 3.27.0.
+``tests/parity/compare.py --from-sagemaker`` runs real ones.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain import Estimator, InvalidJob
+
+RECORDED = Path(__file__).parents[2] / "data" / "sdk_objects"
+
+
+def recorded(name: str, **changed: Any) -> Any:
+    """The object of ``<name>.json``, with classes of the names that it had."""
+    obj = json.loads((RECORDED / f"{name}.json").read_text(), object_hook=_revive)
+    vars(obj).update(changed)
+    return obj
+
+
+def _revive(attributes: dict[str, Any]) -> Any:
+    names = attributes.pop("__class__", None)
+    if names is None:
+        return attributes
+    kind: type = object
+    for name in reversed(names):
+        kind = type(name, (kind,), {"__module__": "sagemaker.recorded"})
+    obj = kind()
+    vars(obj).update(attributes)
+    return obj
+
+
+COMMON = {
+    "entry_point": "train.py",
+    "source_dir": "source",
+    "role": "arn:aws:iam::123456789012:role/R",
+    "hyperparameters": {"epochs": 5, "d": {"a": 1}},
+    "environment": {"HF_TOKEN": "s3cret"},
+    "tags": [{"Key": "a", "Value": "b"}],
+    "instance_count": 2,
+    "use_spot_instances": True,
+    "max_run": 60,
+    "max_wait": 120,
+    "output_path": "s3://bucket/out",
+    "checkpoint_s3_uri": "s3://bucket/c",
+    "subnets": ["subnet-1"],
+    "security_group_ids": ["sg-1"],
+    "enable_network_isolation": True,
+    "metric_definitions": [{"Name": "loss", "Regex": "loss=(.*)"}],
+}
+V2 = {
+    "framework": "pytorch",
+    "framework_version": "2.5.1",
+    "py_version": "py311",
+    "instance_type": "ml.p4d.24xlarge",
+    "distribution": {"torch_distributed": {"enabled": True}},
+    "debugger_hook_config": {
+        "s3_output_path": "s3://bucket/d",
+        "collection_configs": [{"name": "weights", "parameters": {"save_interval": "5"}}],
+    },
+    "tensorboard_output_config": {"s3_output_path": "s3://bucket/tb"},
+    "enable_remote_debug": True,
+}
+V3 = {
+    "image_uri": "123456789012.dkr.ecr.us-east-1.amazonaws.com/my:1",
+    "instance_type": "ml.m5.large",
+    "volume_size": 50,
+    "distribution": {"torch_distributed": {"processes_per_host": 4}},
+    "output_kms_key": "k",
+    "disable_output_compression": True,
+    "checkpoint_local_path": "/opt/ml/checkpoints",
+    "max_retry_attempts": 2,
+    "base_job_name": "mine",
+    "inputs": {"train": {"s3_data": "s3://bucket/train", "content_type": "text/csv"}},
+}
+
+
+@pytest.mark.parametrize(("name", "own"), [("pytorch", V2), ("model_trainer", V3)])
+def test_the_arguments_are_those_of_the_object(name: str, own: dict[str, Any]) -> None:
+    arguments = Estimator.from_sagemaker(recorded(name)).arguments
+    wanted = {**COMMON, **own}
+    assert {field: arguments.get(field) for field in wanted} == wanted
+
+
+@pytest.mark.parametrize("name", ["pytorch", "model_trainer"])
+def test_it_runs_on_another_platform(name: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print('training')")
+    estimator = Estimator.from_sagemaker(
+        recorded(name),
+        platform="local",
+        source_dir=tmp_path,
+        inputs={},
+        checkpoint_s3_uri=None,
+        checkpoint_local_path=None,
+        output_path=tmp_path.as_uri(),
+        distribution={"processes": {}},
+    )
+    submission = estimator.prepare()
+    assert submission.platform.name == "local"
+    assert submission.job.hyperparameters == COMMON["hyperparameters"]
+
+
+def test_what_a_job_has_left_in_the_object_is_no_argument() -> None:
+    arguments = Estimator.from_sagemaker(
+        recorded(
+            "pytorch",
+            _hyperparameters={"epochs": 5, "sagemaker_program": "train.py"},
+            _is_output_path_set_from_default_bucket_and_prefix=True,
+        )
+    ).arguments
+    assert arguments["hyperparameters"] == {"epochs": 5}
+    assert "output_path" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: object(), "object is no estimator of the SageMaker SDK"),
+        (lambda: recorded("pytorch", rules=[object()]), "rules: cloudtrain does not support it"),
+        (lambda: recorded("pytorch", is_nova_job=True), "a training_recipe is not supported"),
+        (
+            lambda: recorded("pytorch", max_run=object()),
+            "max_run: object of the SageMaker SDK has no meaning",
+        ),
+        (lambda: recorded("model_trainer", algorithm_name="x"), "algorithm_name is not supported"),
+        (lambda: recorded("model_trainer", distributed=object()), "distributed is a object"),
+    ],
+)
+def test_what_cannot_be_taken_over_is_refused(make: Any, says: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        Estimator.from_sagemaker(make())
+    assert says in str(caught.value)
