@@ -225,7 +225,8 @@ class HyperparameterTuner:
         for trial in trials:
             trial.submission.upload()
         platform = trials[0].platform
-        tuning.create(tuning_request(name, self._search, trials, with_values=True), platform.aws)
+        secrets = [value for trial in trials for value in trial.submission.request.secrets.values()]
+        tuning.create(tuning_request(name, self._search, trials, with_values=True), platform.aws, secrets)
         self.latest_tuning_job = job = TuningJob(name, platform)
         if wait:
             job.wait(tell=print)

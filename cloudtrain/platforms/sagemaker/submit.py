@@ -13,8 +13,8 @@ from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found, job_errors
 from cloudtrain.spec import REDACTED
 
-REPEATED_WITHIN = 900.0
-"""Seconds in which the same request for a job that has ended already counts as repeated."""
+CLOCKS_DIFFER = 60.0
+"""Seconds by which the clock here may be ahead of SageMaker's."""
 
 SHORTEST_SECRET = 4
 """Characters. A shorter one is none, and stands in other words too."""
@@ -33,15 +33,15 @@ def submit(request: Request, aws: Aws) -> None:
     """
     from botocore.exceptions import ClientError
 
-    body = with_secrets(request)
+    body, began = with_secrets(request), time.time()
     client = aws.client("sagemaker")
-    with _hidden(request.secrets.values()), aws_errors(f"job {request.job_name} cannot be started"):
+    with hidden(request.secrets.values()), aws_errors(f"job {request.job_name} cannot be started"):
         try:
             client.create_training_job(**body)
         except ClientError as error:
             if error_code(error) != "ResourceInUse":
                 raise
-            if not is_repeated(body, client.describe_training_job(TrainingJobName=request.job_name)):
+            if not is_repeated(body, client.describe_training_job(TrainingJobName=request.job_name), began):
                 raise JobExists(
                     f"there is already a training job {request.job_name} in this account and region",
                     hint="Choose another job_name, or leave it out: a new one is made each time.",
@@ -49,7 +49,7 @@ def submit(request: Request, aws: Aws) -> None:
 
 
 @contextmanager
-def _hidden(values: Iterable[str]) -> Iterator[None]:
+def hidden(values: Iterable[str]) -> Iterator[None]:
     """Take ``values`` out of the errors raised inside: SageMaker repeats the environment that it does not take."""
     try:
         yield
@@ -70,16 +70,18 @@ def with_secrets(request: Request) -> dict[str, Any]:
     return {**request.body, "Environment": {**request.body.get("Environment", {}), **request.secrets}}
 
 
-def is_repeated(body: Mapping[str, Any], answer: Mapping[str, Any], now: float | None = None) -> bool:
-    """Whether a job was started by the request ``body``, and not long ago.
+def is_repeated(body: Mapping[str, Any], answer: Mapping[str, Any], began: float) -> bool:
+    """Whether a job was started by the request ``body``: it runs, or has ended since the request was made.
+
+    Whoever asks again for one that has failed wants another start.
 
     Args:
         answer: what DescribeTrainingJob says of the job; not all fields of a request are in it.
-        now: seconds since the epoch.
+        began: when the request was first made, in seconds since the epoch.
     """
-    age = (time.time() if now is None else now) - answer["CreationTime"].timestamp()
-    is_recent = answer["TrainingJobStatus"] == "InProgress" or age < REPEATED_WITHIN
-    return is_recent and all(_includes(answer[key], value) for key, value in body.items() if key in answer)
+    is_new = answer["CreationTime"].timestamp() > began - CLOCKS_DIFFER
+    is_ours = answer["TrainingJobStatus"] == "InProgress" or is_new
+    return is_ours and all(_includes(answer[key], value) for key, value in body.items() if key in answer)
 
 
 def _includes(answer: Any, asked: Any) -> bool:

@@ -6,8 +6,9 @@ https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_HyperParameterTrai
 from __future__ import annotations
 
 import json
+import time
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ from cloudtrain.errors import InvalidJob, JobExists, JobNotFound
 from cloudtrain.platforms.sagemaker._inputs import given
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found
-from cloudtrain.platforms.sagemaker.submit import is_repeated
+from cloudtrain.platforms.sagemaker.submit import hidden, is_repeated
 
 ESTIMATORS = {
     None: ("Estimator", "sagemaker.estimator"),
@@ -123,8 +124,11 @@ def _resources(
     return {"HyperParameterTuningResourceConfig" if is_plain else "ResourceConfig": dict(config)}
 
 
-def create(body: Mapping[str, Any], aws: Aws) -> None:
+def create(body: Mapping[str, Any], aws: Aws, secrets: Iterable[str] = ()) -> None:
     """Start a tuning job, or find that the same request has started it before its answer was lost.
+
+    Args:
+        secrets: values in ``body`` that no error may show.
 
     Raises:
         JobExists: there is another tuning job of this name.
@@ -134,8 +138,8 @@ def create(body: Mapping[str, Any], aws: Aws) -> None:
     from botocore.exceptions import ClientError
 
     name = body["HyperParameterTuningJobName"]
-    client = aws.client("sagemaker")
-    with aws_errors(f"tuning job {name} cannot be started"):
+    client, began = aws.client("sagemaker"), time.time()
+    with hidden(secrets), aws_errors(f"tuning job {name} cannot be started"):
         try:
             client.create_hyper_parameter_tuning_job(**body)
         except ClientError as error:
@@ -143,7 +147,7 @@ def create(body: Mapping[str, Any], aws: Aws) -> None:
                 raise
             answer = client.describe_hyper_parameter_tuning_job(HyperParameterTuningJobName=name)
             if not is_repeated(
-                body, {**answer, "TrainingJobStatus": answer["HyperParameterTuningJobStatus"]}
+                body, {**answer, "TrainingJobStatus": answer["HyperParameterTuningJobStatus"]}, began
             ):
                 raise JobExists(
                     f"there is already a tuning job {name} in this account and region",

@@ -68,7 +68,7 @@ def test_the_same_request_for_an_old_job_is_an_error(
     platform.submit(request("a-job"))
     service.jobs["a-job"].created_at -= 86400
     platform.submit(request("a-job"))  # it still runs
-    service.jobs["a-job"].complete()
+    service.jobs["a-job"].complete()  # to ask again is to want another one
     with pytest.raises(JobExists):
         platform.submit(request("a-job"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 
 import pytest
 from scripted_tuning import ScriptedTuning
@@ -71,6 +72,14 @@ def test_secrets_are_sent(
     tuner.fit(job_name="tune", wait=False)
     assert tuning.requests["tune"]["TrainingJobDefinition"]["Environment"]["HF_TOKEN"] == "s3cret"
     assert [name for name, _ in service.calls] == ["CreateHyperParameterTuningJob"]
+
+
+def test_a_refusal_tells_no_secret(tuner: HyperparameterTuner, service: SageMakerService) -> None:
+    message = "Value '{HF_TOKEN=s3cret}' at 'environment' failed to satisfy constraint: Member must be short"
+    service.fail("CreateHyperParameterTuningJob", ServiceError("ValidationException", message))
+    with pytest.raises(CloudtrainError, match=r"HF_TOKEN=\*\*\*") as caught:
+        tuner.fit(job_name="tune", wait=False)
+    assert "s3cret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_a_search_that_fails_says_why(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:

@@ -31,7 +31,7 @@ FRAMEWORKS = {
     "tensorflow": "absl google keras tensorboard tensorflow tensorflow_datasets tensorflow_io tensorflow_text",
     "mxnet": "gluoncv gluonnlp horovod mxnet",
 }
-"""What the images of a framework, ``<framework>-training``, are taken to have besides; a missing one is only a warning."""
+"""What the images of a framework are taken to have besides: one that is missing is only a warning."""
 
 
 def check_image(account: Account, image: str, *, private_registry: bool) -> Finding:
