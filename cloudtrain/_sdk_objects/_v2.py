@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from cloudtrain._sdk_objects._values import get, given
@@ -55,7 +56,6 @@ def read_estimator(obj: Any) -> dict[str, Any]:
     # what fit() has put there is no wish of the user's
     is_default_path = get(obj, "_is_output_path_set_from_default_bucket_and_prefix")
     version = get(obj, "framework_version") if framework else None
-    hyperparameters = get(obj, "_hyperparameters") or {}
     session = get(obj, "sagemaker_session")
     arguments = given(
         {
@@ -64,9 +64,9 @@ def read_estimator(obj: Any) -> dict[str, Any]:
             **_instances(obj),
             "framework": framework,
             "transformers_version" if framework == "huggingface" else "framework_version": version,
-            "hyperparameters": {
-                name: value for name, value in hyperparameters.items() if not name.startswith(OWN_PREFIX)
-            },
+            "hyperparameters": _hyperparameters(
+                obj, is_encoded=not framework and bool(get(obj, "source_dir"))
+            ),
             "output_path": None if is_default_path else get(obj, "output_path"),
             "enable_network_isolation": get(obj, "_enable_network_isolation"),
             "enable_remote_debug": get(obj, "_enable_remote_debug"),
@@ -111,6 +111,16 @@ def read_input(channel: Any) -> TrainingInput | FileSystemInput:
 
 def _classes(obj: Any) -> list[str]:
     return [kind.__name__ for kind in type(obj).__mro__ if kind.__module__.startswith("sagemaker.")]
+
+
+def _hyperparameters(obj: Any, *, is_encoded: bool) -> dict[str, Any]:
+    """The user's; an ``Estimator`` with a ``source_dir`` keeps them as JSON."""
+    values = {
+        name: value
+        for name, value in (get(obj, "_hyperparameters") or {}).items()
+        if not name.startswith(OWN_PREFIX)
+    }
+    return {name: json.loads(text) for name, text in values.items()} if is_encoded else values
 
 
 def _instances(obj: Any) -> dict[str, Any]:

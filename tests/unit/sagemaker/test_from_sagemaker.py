@@ -118,6 +118,12 @@ def test_what_a_job_has_left_in_the_object_is_no_argument() -> None:
     assert "output_path" not in arguments
 
 
+def test_a_plain_estimator_with_source_keeps_its_hyperparameters_as_json() -> None:
+    obj = recorded("pytorch", _hyperparameters={"epochs": "5", "name": '"x"'}, image_uri="train:1")
+    type(obj).__name__ = "Estimator"
+    assert Estimator.from_sagemaker(obj).arguments["hyperparameters"] == {"epochs": 5, "name": "x"}
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
