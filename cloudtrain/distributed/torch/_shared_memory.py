@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import socket
+import sys
 import threading
 from collections import deque
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from typing import Any, Callable
 import torch
 from torch import Tensor
 
+from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._reduction import IN_PLACE
 
@@ -226,9 +228,12 @@ def _lead(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -
     store.set("memory/all", "yes" if able else "no")
     if not able:
         return None
-    peers = []
-    for _ in range(1, size):
+    peers: list[socket.socket] = []
+    while len(peers) < size - 1:
         peer, _ = listener.accept()
+        if _user_of(peer) != os.getuid():  # the address is no secret on this machine
+            peer.close()
+            continue
         peer.settimeout(timeout)
         socket.send_fds(peer, [b"."], [descriptor])
         peers.append(peer)
@@ -248,9 +253,15 @@ def _follow(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     store.set(f"memory/{rank}", "yes" if peer else "no")
     if store.get("memory/all") != b"yes" or peer is None:
         return None
-    _, [descriptor], *_ = socket.recv_fds(peer, 1, 1)
-    opened.callback(os.close, descriptor)
-    return mmap.mmap(descriptor, _length(size)), [peer]
+    try:
+        _, [descriptor], *_ = socket.recv_fds(peer, 1, 1)
+        opened.callback(os.close, descriptor)
+        return mmap.mmap(descriptor, _length(size)), [peer]
+    except (OSError, ValueError) as error:
+        raise CollectiveError(
+            f"rank {rank} could not share memory with rank 0: {error}",
+            hint="Did rank 0 end, or is this process's memory limited (ulimit -v)?",
+        ) from error
 
 
 def _make_memory(size: int) -> tuple[mmap.mmap, int]:
@@ -265,6 +276,12 @@ def _make_memory(size: int) -> tuple[mmap.mmap, int]:
 
 def _length(size: int) -> int:
     return TURNS * size * slot_bytes(size)
+
+
+def _user_of(peer: socket.socket) -> int:
+    """unix(7), SO_PEERCRED: process, user, group."""
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[4:8], sys.byteorder)
 
 
 def _address(name: str) -> str:
