@@ -349,9 +349,10 @@ class Checkpointer:
             reason, hint = (
                 (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
             )
-            self._error = CheckpointError(f"checkpoint {task.step} was not saved: {reason}", hint=hint)
-            self._error.__cause__ = error
-            _log.error("%s", self._error)
+            failed = CheckpointError(f"checkpoint {task.step} was not saved: {reason}", hint=hint)
+            failed.__cause__ = error
+            _log.error("%s", failed)
+            self._error = failed
         finally:
             self._buffers.append(task.buffer)
             beat()

@@ -96,7 +96,7 @@ def test_interrupted_killed_and_started_again_it_resumes(demo: Demo) -> None:
     assert "resumes from its last checkpoint" in seen
     resumed = re.search(r"resumed after epoch (\d+) from s3://demo/", seen)
     assert resumed and int(resumed[1]) >= 4, seen
-    accuracy = re.search(r"^test:accuracy +([0-9.]+)$", seen, re.MULTILINE)
+    accuracy = re.search(r"^test:accuracy +([0-9.]+)\b", seen, re.MULTILINE)
     assert accuracy and float(accuracy[1]) > 0.95, seen
     assert re.search(r"^model +s3://demo/jobs/\S+/model.tar.gz$", seen, re.MULTILINE)
 

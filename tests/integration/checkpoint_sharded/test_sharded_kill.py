@@ -18,7 +18,7 @@ from cloudtrain.checkpoint.layout import manifest_key
 from cloudtrain.storage import open_store
 from cloudtrain.storage.base import Store
 
-KILLS = 20
+KILLS = 10
 SIZES = (2, 3)
 
 
@@ -48,7 +48,7 @@ def unnamed(store: Store) -> set[str]:
     return set(there.objects) - {entry.key for manifest in manifests for entry in manifest.objects}
 
 
-@pytest.mark.timeout(900)  # fifty starts of torch
+@pytest.mark.timeout(900)  # 25 starts of torch
 def test_killed_at_random_instants(tmp_path: Path) -> None:
     uri = (tmp_path / "checkpoints").as_uri()
     store = open_store(uri)
