@@ -65,18 +65,24 @@ def aws_errors(subject: str) -> Iterator[None]:
 @contextmanager
 def job_errors(job_name: str) -> Iterator[None]:
     """The same for a question about a job that should be there: raises JobNotFound where it is not."""
+    with aws_errors(f"job {job_name}"), found(f"training job {job_name}"):
+        yield
+
+
+@contextmanager
+def found(what: str) -> Iterator[None]:
+    """Raise JobNotFound where botocore's error inside says that there is no such job."""
     from botocore.exceptions import ClientError
 
-    with aws_errors(f"job {job_name}"):
-        try:
-            yield
-        except ClientError as error:
-            if is_not_found(error):
-                raise JobNotFound(
-                    f"SageMaker has no training job {job_name} in this account and region",
-                    hint="Check its name, the account (AWS_PROFILE) and the region (AWS_DEFAULT_REGION).",
-                ) from error
-            raise
+    try:
+        yield
+    except ClientError as error:
+        if is_not_found(error):
+            raise JobNotFound(
+                f"SageMaker has no {what} in this account and region",
+                hint="Check its name, the account (AWS_PROFILE) and the region (AWS_DEFAULT_REGION).",
+            ) from error
+        raise
 
 
 def error_code(error: ClientError) -> str:

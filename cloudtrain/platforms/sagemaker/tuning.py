@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from cloudtrain.errors import InvalidJob, JobExists, JobNotFound
+from cloudtrain.errors import InvalidJob, JobExists
 from cloudtrain.platforms.sagemaker._inputs import given
 from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found
+from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, found, is_not_found
 from cloudtrain.platforms.sagemaker.submit import hidden, is_repeated
 
 ESTIMATORS = {
@@ -196,15 +196,5 @@ def training_jobs(name: str, aws: Aws) -> list[dict[str, Any]]:
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
-    from botocore.exceptions import ClientError
-
-    with aws_errors(f"tuning job {name}"):
-        try:
-            yield
-        except ClientError as error:
-            if is_not_found(error):
-                raise JobNotFound(
-                    f"SageMaker has no tuning job {name} in this account and region",
-                    hint="Check its name, the account (AWS_PROFILE) and the region (AWS_DEFAULT_REGION).",
-                ) from error
-            raise
+    with aws_errors(f"tuning job {name}"), found(f"tuning job {name}"):
+        yield
