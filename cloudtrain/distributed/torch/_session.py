@@ -6,7 +6,7 @@ import atexit
 import os
 import socket
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from importlib import import_module
@@ -25,6 +25,7 @@ from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.torch._shared_memory import SharedMemory, open_shared_memory
+from cloudtrain.distributed.torch._turn import Turn
 from cloudtrain.distributed.world import World
 
 global_process_set = ProcessSet(None)
@@ -100,19 +101,6 @@ class Session:
                 work()
 
         return Turn(self._turns.submit(run))
-
-
-class Turn:
-    """Work of `Session.in_turn`, with the methods of ``torch.distributed.Work`` that are needed."""
-
-    def __init__(self, future: Future[None]) -> None:
-        self._future = future
-
-    def is_completed(self) -> bool:
-        return self._future.done()
-
-    def wait(self) -> None:
-        self._future.result()
 
 
 _session: Session | None = None

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections import deque
+from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Callable
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._reduction import IN_PLACE
+from cloudtrain.distributed.torch._turn import Turn
 
 SLOT_BYTES = 2 << 20
 """The most bytes that a rank puts there at once; a larger tensor goes in parts."""
@@ -64,7 +66,7 @@ class SharedMemory:
         """Whether `all_reduce` can reduce it."""
         return tensor.device.type == "cpu" and tensor.dtype in _TYPES and tensor.is_contiguous()
 
-    def all_reduce(self, tensor: Tensor, op: ReduceOp, *, async_op: bool) -> Work | None:
+    def all_reduce(self, tensor: Tensor, op: ReduceOp, *, async_op: bool) -> Turn | None:
         """As ``torch.distributed``'s: in place, on all ranks in the same order."""
 
         def run() -> None:
@@ -127,50 +129,26 @@ class SharedMemory:
             _expect(self._peers[0])
 
 
-class Work:
-    """An operation in the queue, with the methods of ``torch.distributed.Work`` that are needed."""
-
-    def __init__(self, run: Callable[[], None]) -> None:
-        self._run = run
-        self._done = threading.Event()
-        self._error: BaseException | None = None
-
-    def __call__(self) -> None:
-        try:
-            self._run()
-        except BaseException as error:
-            self._error = error
-        self._done.set()
-
-    def is_completed(self) -> bool:
-        return self._done.is_set()
-
-    def wait(self) -> None:
-        self._done.wait()
-        if self._error is not None:
-            raise self._error
-
-
 class _Queue:
     """One thing after the other: in the caller's thread where nothing else is under way, else in one beside it."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[Work] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._busy = False
         self._thread: threading.Thread | None = None
         self._open = True
 
-    def put(self, run: Callable[[], None]) -> Work:
-        work = Work(run)
+    def put(self, run: Callable[[], None]) -> Turn:
+        future: Future[None] = Future()
         with self._changed:
-            self._waiting.append(work)
+            self._waiting.append((run, future))
             if self._thread is None:
                 # a daemon: a script that fails must not wait for other ranks before it can end
                 self._thread = threading.Thread(target=self._serve, name="cloudtrain-memory", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        return work
+        return Turn(future)
 
     def run(self, run: Callable[[], None]) -> None:
         with self._changed:
@@ -196,8 +174,13 @@ class _Queue:
                 if not self._waiting:
                     self._thread = None
                     return
-                work, self._busy = self._waiting.popleft(), True
-            work()
+                (run, future), self._busy = self._waiting.popleft(), True
+            try:
+                run()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
             self._rest()
 
     def _rest(self) -> None:
