@@ -180,13 +180,15 @@ class Checkpointer:
         """As `save`, if it is time to: when ``every`` says so, and once when the job is about to be stopped.
 
         Call it at every step, on every rank, in the main thread: from then on SIGTERM does not end the process,
-        see `cloudtrain.environment.preemption`. Follow it with `environment.exit_if_preempted`.
+        see `cloudtrain.environment.preemption`. Follow it with `environment.exit_if_preempted`, which from then
+        on leaves when this has saved for the notice.
 
         Args:
             state: the state, or a function that makes it, which is called only when it is needed.
         """
         beat()
         step = _checked_step(step)
+        leave_when(lambda: self._heeded)  # and not at a notice that comes after the look below
         if self._sharded:
             return self._maybe_save_together(step, state, metrics)
         stopping = environment.preemption() is not None and not self._heeded
@@ -249,7 +251,7 @@ class Checkpointer:
         """As `wait`; gives the memory back. There are no saves after it."""
         self._closed = True
         self._wait()
-        if self._sharded and not self._heeded:
+        if not self._heeded:
             leave_when(None)
         self._buffers.clear()
         self._raise_error()
@@ -322,7 +324,6 @@ class Checkpointer:
     def _maybe_save_together(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:
         """Ranks hear of the job's end, and find a time come, at different steps: they save at the step after."""
         ranks = self._together().ranks
-        leave_when(lambda: self._heeded)
         due = self._schedule.is_due(step)
         time_has_come, stopping = ranks.verdict((False, False))
         if self._schedule.by_time:

@@ -44,8 +44,8 @@ def exit_if_preempted() -> None:
 
     The exit status makes the job ``Interrupted``, not failed. Other ranks go on until rank 0 has left, which
     ends them: ranks hear of a notice at different steps, and one that left first would fail a collective
-    that rank 0 still needs. Where the ranks save together, they leave together, after the step for which
-    ``Checkpointer(sharded=True).maybe_save`` has saved on all of them.
+    that rank 0 still needs. A script that calls ``Checkpointer.maybe_save`` leaves after the step at which that
+    has saved for the notice; ranks that save together leave together.
 
     Raises:
         SystemExit: the interpreter ends as usual, and checkpoints on their way are committed.

@@ -10,11 +10,12 @@ _decided: Callable[[], bool] | None = None
 
 
 def leave_when(decided: Callable[[], bool] | None) -> None:
-    """Let ranks that save together leave together.
+    """Let a rank leave when its state is saved, and ranks that save together leave together.
 
     Args:
-        decided: becomes true on all ranks at the same step; from then on `exit_if_preempted` leaves. None goes
-            back to what is usual: rank 0 leaves at its own notice, and takes the others with it.
+        decided: becomes true on a rank that has saved for the notice; where ranks save together, on all of them
+            at the same step. From then on `exit_if_preempted` leaves. None goes back to what is usual: rank 0
+            leaves at its own notice. When it has left, the others are ended.
     """
     global _decided
     _decided = decided

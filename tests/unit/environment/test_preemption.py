@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.contract import PREEMPTED, Notice
 
 
@@ -131,3 +132,21 @@ def test_the_word_of_the_runtime_is_better_than_the_signal(tmp_path: Path) -> No
         CLOUDTRAIN_RUN_DIR=str(tmp_path),
     )
     assert done.stdout == "the machine is needed\n", done.stderr
+
+
+def test_who_saves_at_the_notice_does_not_leave_before(tmp_path: Path) -> None:
+    done = run(
+        """
+        from cloudtrain.checkpoint import Checkpointer
+        checkpointer = Checkpointer(os.environ["FOLDER"], every=1000)
+        for step in (1, 2, 3):
+            checkpointer.maybe_save(step, {"step": step})
+            if step == 1:
+                os.kill(os.getpid(), signal.SIGTERM)  # between the two, where nothing is saved yet
+            print("at", step, flush=True)
+            environment.exit_if_preempted()
+        """,
+        FOLDER=str(tmp_path),
+    )
+    assert (done.returncode, done.stdout) == (PREEMPTED, "at 1\nat 2\n"), done.stderr
+    assert Checkpointer(tmp_path).steps() == [2]
