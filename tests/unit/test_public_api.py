@@ -94,6 +94,9 @@ PUBLIC = {
     "cloudtrain.platforms.sagemaker.doctor": """
         checks
     """,
+    "cloudtrain.platforms.supervised": """
+        SupervisedPlatform
+    """,
     "cloudtrain.runtime": """
         main
     """,

@@ -9,10 +9,12 @@ import contextlib
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain.contract import FailureReport
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all the hosts that are forked
 
 
@@ -61,8 +63,12 @@ class HostProcess:
                 self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
+    def lost(self, name: str) -> FailureReport:
+        code = self.returncode or 0
+        ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
+
     def send_signal(self, number: int) -> None:
-        """To a process that has ended: nothing."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)

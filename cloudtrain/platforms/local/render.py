@@ -14,7 +14,7 @@ from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.launcher import runtime_hyperparameters
-from cloudtrain.platforms.local.folder import JobFolder
+from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.spec import (
     Channel,
     FileSystemInput,
@@ -138,7 +138,7 @@ def _instance_groups(job: TrainingJob, hosts: list[str]) -> list[dict[str, Any]]
 
 def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
     assert job.job_name
-    folder = JobFolder.of(job.job_name)
+    folder = JobFolder.of("local", job.job_name)
     output = join_uri(job.output_path, job.job_name) if job.output_path else folder.path.as_uri()
     return Settings(
         job_name=job.job_name,

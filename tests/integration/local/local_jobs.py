@@ -10,7 +10,7 @@ from typing import Any
 
 from cloudtrain import Job
 from cloudtrain.platforms.local import LocalPlatform
-from cloudtrain.platforms.local.folder import JobFolder
+from cloudtrain.platforms.supervised.folder import JobFolder
 
 TWO_RANKS = {"processes": {"processes_per_host": 2}}
 
@@ -43,7 +43,7 @@ def events(job: Job, kind: str) -> list[dict[str, Any]]:
 
 
 def folder(job: Job) -> JobFolder:
-    return JobFolder.of(job.name)
+    return JobFolder.of("local", job.name)
 
 
 def live_processes(job: Job) -> list[str]:

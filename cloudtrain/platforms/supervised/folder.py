@@ -1,4 +1,4 @@
-"""All state of a local job, in one folder.
+"""All state of a job that this machine supervises, in one folder.
 
 request.json     what was submitted (no secrets)
 state.json       what the supervisor knows: status, attempt, times, failure
@@ -45,8 +45,8 @@ class JobFolder:
     path: Path
 
     @classmethod
-    def of(cls, job_name: str) -> JobFolder:
-        return cls(jobs_home() / job_name)
+    def of(cls, platform: str, job_name: str) -> JobFolder:
+        return cls(jobs_home(platform) / job_name)
 
     @property
     def name(self) -> str:
@@ -121,6 +121,6 @@ class JobFolder:
         return descriptor
 
 
-def jobs_home() -> Path:
-    """The folder of all local jobs of this user."""
-    return state_home() / "jobs"
+def jobs_home(platform: str) -> Path:
+    """The folder of all jobs of this user on ``platform``."""
+    return state_home() / "jobs" / platform

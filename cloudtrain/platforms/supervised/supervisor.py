@@ -1,0 +1,220 @@
+"""The process that carries out one job on this machine: ``python -m <a platform's supervisor> FOLDER LOCK``.
+
+Starts one runtime for each host, waits, starts them again after a failure or a preemption where the job allows
+it, and writes the outcome. It holds the lock of the job's folder: when it is gone, however it ended, everybody
+can see that.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import FailureClass, FailureReport, Host, JobStatus
+from cloudtrain.observe import EventLog
+from cloudtrain.platforms.supervised.folder import JobFolder, State
+from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
+
+POLL_SECONDS = 0.02
+END_SECONDS = 60.0
+"""How long the runtimes may take for their last uploads, once the grace is over."""
+
+INTERRUPTED = 128 + signal.SIGTERM
+SIGNAL = "ended by a signal from outside"
+PREEMPTED = "preempted"
+
+CRASH_SECONDS = 3.0
+"""How long the other hosts may take to notice that a host has crashed, if they ever met it."""
+
+NOT_WORTH_A_RETRY = (
+    FailureClass.SYNTAX_ERROR,
+    FailureClass.IMPORT_ERROR,
+    FailureClass.REQUIREMENTS,
+    FailureClass.MISSING_DATA,
+)
+"""They would fail the same way again."""
+
+
+class Supervisor:
+    """One job from its first attempt to its outcome."""
+
+    def __init__(self, folder: JobFolder, hosts: Hosts) -> None:
+        self._folder = folder
+        self._hosts = hosts
+        self._request = folder.read_request()
+        self._events = EventLog(folder.events, "supervisor")
+        self._state: State = folder.read_state()
+        self._runtimes: dict[str, RunningHost] = {}
+        self._signalled = False
+        self._preempted = False
+        """Whether somebody plays a preemption of this attempt."""
+        self._ended_by = ""
+        """Why the job is to end before its time."""
+        self._kill_at: float | None = None
+        self._crashed: FailureReport | None = None
+        """A host whose runtime ended without a word."""
+        self._crashed_at = 0.0
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGUSR1, self._on_preemption)
+        self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
+        budgets = {
+            "retry": self._request["max_retry_attempts"],
+            "preemption": self._request["max_preemptions"],
+        }
+        used = dict.fromkeys(budgets, 0)
+        for attempt in count():
+            self._crashed = self._kill_at = None
+            self._preempted = False
+            self._update(attempt=attempt)
+            self._events.emit("attempt", attempt=attempt)
+            failure = self._attempt(attempt)
+            if self._completed or self._ended_by or self._signalled or self._folder.stop_mark.exists():
+                break
+            kind, why = ("retry", failure.summary()) if failure else ("preemption", PREEMPTED)
+            if used[kind] == budgets[kind] or (failure and failure.failure_class in NOT_WORTH_A_RETRY):
+                break
+            used[kind] += 1
+            self._events.emit("retry", attempt=attempt + 1, failure=why)
+            self._say(f"[cloudtrain] {why}; starting again, {kind} {used[kind]} of {budgets[kind]}")
+        self._finish(failure)
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._signalled = True
+
+    def _on_preemption(self, _number: int, _frame: object) -> None:
+        self._preempted = True
+
+    def _attempt(self, attempt: int) -> FailureReport | None:
+        """Run all hosts once; None when none of them failed."""
+        self._runtimes = {}
+        (self._folder.path / "leader").unlink(missing_ok=True)
+        for name in self._request["hosts"]:
+            self._prepare_host(name)
+        if not self._folder.stop_mark.exists():
+            with open(self._folder.log, "ab") as log:
+                self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
+        deadline = (self._state.started_at or time.time()) + self._request["max_run"]
+        while any(process.poll() is None for process in self._runtimes.values()):
+            time.sleep(POLL_SECONDS)
+            if self._signalled:
+                self._end_early(SIGNAL)
+            elif self._preempted and self._kill_at is None:
+                self._stop_runtimes()
+            if time.time() > deadline and not self._ended_by:
+                self._end_early(f"max_run of {self._request['max_run']} s is over")
+            if not self._folder.path.exists() and not self._ended_by:
+                self._end_early("its folder was removed")
+            self._look_for_crash()
+            if self._kill_at is not None and time.monotonic() > self._kill_at:
+                for process in self._runtimes.values():
+                    process.send_signal(signal.SIGKILL)
+        return self._failure()
+
+    def _prepare_host(self, name: str) -> None:
+        """Write what the platform owes a container: its configuration, and empty folders for a new attempt."""
+        paths = self._folder.host(name)
+        for folder in (paths.model, paths.output, paths.code):
+            shutil.rmtree(folder, ignore_errors=True)
+        paths.make()
+        hosts = tuple(self._request["hosts"])
+        groups = tuple(self._request.get("instance_groups", ()))
+        own: dict[str, Any] = next((group for group in groups if name in group["hosts"]), {})
+        kind = own.get("instance_type", self._request["instance_type"])
+        host = Host(name, hosts, self._hosts.interface, kind, own.get("instance_group_name"), groups)
+        documents = {
+            "hyperparameters.json": self._request["hyperparameters"],
+            "resourceconfig.json": host.to_document(),
+            "inputdataconfig.json": self._request["channels"],
+        }
+        for file, content in documents.items():
+            (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
+
+    def _end_early(self, why: str) -> None:
+        """Pass the stop on to every host."""
+        if self._ended_by:
+            return
+        self._ended_by = why
+        self._update(status=JobStatus.STOPPING)
+        self._stop_runtimes()
+
+    def _stop_runtimes(self) -> None:
+        """Ask every host to end, within the grace."""
+        self._kill_at = time.monotonic() + self._request["stop_grace"] + END_SECONDS
+        for process in self._runtimes.values():
+            process.send_signal(signal.SIGTERM)
+
+    def _look_for_crash(self) -> None:
+        """End the job when a runtime has ended without an outcome and the others do not notice."""
+        if self._crashed is None:
+            for name, process in self._runtimes.items():
+                code = process.poll()
+                if code == -signal.SIGTERM and self._kill_at is not None:
+                    continue  # it was told to stop before it could listen
+                if code in (None, 0, INTERRUPTED) or self._folder.host(name).failure_report.exists():
+                    continue
+                self._crashed = process.lost(name)
+                self._crashed_at = time.monotonic()
+        elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
+            self._stop_runtimes()
+
+    def _failure(self) -> FailureReport | None:
+        """The report that the hosts agreed on; where none could write one, who was lost."""
+        self._look_for_crash()
+        for name in self._runtimes:
+            with contextlib.suppress(FileNotFoundError):
+                return FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
+        return self._crashed
+
+    @property
+    def _completed(self) -> bool:
+        codes = [process.poll() for process in self._runtimes.values()]
+        return bool(codes) and not any(codes)
+
+    def _finish(self, failure: FailureReport | None) -> None:
+        stopped = self._folder.stop_mark.exists()
+        reason = ""
+        if failure is not None:
+            status, code = JobStatus.FAILED, failure.exit_code or 1
+        elif self._completed:
+            status, code = JobStatus.COMPLETED, 0
+        else:
+            reason = "stopped by the user" if stopped else self._ended_by or PREEMPTED
+            status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
+            code = INTERRUPTED
+        self._events.emit("job", status=str(status), exit_code=code)
+        self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())
+
+    def _update(self, **changes: Any) -> None:
+        self._state = replace(self._state, **changes)
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk, a folder that was removed: the job is more important
+            self._folder.write_state(self._state)
+
+    def _say(self, line: str) -> None:
+        with open(self._folder.log, "a") as log:
+            log.write(line + "\n")
+
+
+def supervise(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
+    """The ``main`` of a platform's supervisor; its arguments are the job's folder and the descriptor of its lock.
+
+    Args:
+        make_hosts: makes the hosts of the job in a folder; the descriptor is one that they must not hold.
+    """
+    folder, lock = JobFolder(Path(sys.argv[1])), int(sys.argv[2])
+    os.set_inheritable(lock, False)
+    Supervisor(folder, make_hosts(folder, lock)).run()
