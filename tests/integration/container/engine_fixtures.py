@@ -1,0 +1,43 @@
+"""Engines as fixtures: a plugin, so that other folders can have them too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+
+import engine_daemon
+import pytest
+from engine_daemon import Engine, EngineError
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Docker; each worker of pytest-xdist has its own. A job gets there by ``engine=engine.url``."""
+    yield from _started(engine_daemon.docker_engine, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Podman, likewise."""
+    yield from _started(engine_daemon.podman_engine, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def base_image() -> str:
+    """The name of the image that all engines have. It holds this Python with torch, Open MPI, and no cloudtrain."""
+    return engine_daemon.IMAGE
+
+
+def _started(
+    start: Callable[[Path], AbstractContextManager[Engine]], factory: pytest.TempPathFactory
+) -> Iterator[Engine]:
+    with ExitStack() as stack:
+        try:
+            engine = stack.enter_context(start(factory.mktemp("engine")))
+        except EngineError as error:
+            if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
+                raise
+            pytest.skip(str(error))
+        yield engine
