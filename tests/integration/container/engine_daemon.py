@@ -61,7 +61,6 @@ default_ulimits = []
 cgroup_manager = "cgroupfs"
 events_logger = "file"
 runtime = "mounting"
-tmp_dir = "{folder}/tmp"
 [engine.runtimes]
 mounting = ["{runtime}"]
 [network]
@@ -99,8 +98,6 @@ def docker_engine(folder: Path) -> Iterator[Engine]:
     command = [
         _find("dockerd", "docker.io"),
         f"--data-root={folder}/data",
-        f"--exec-root={folder}/exec",
-        f"--pidfile={folder}/pid",
         f"--host=unix://{folder}/socket",
         "--bridge=none",  # a job has a network of its own
         f"--add-runtime=mounting={_write_runtime(folder)}",
@@ -117,8 +114,7 @@ def podman_engine(folder: Path) -> Iterator[Engine]:
     conf.write_text(_CONTAINERS_CONF.format(folder=folder, runtime=_write_runtime(folder)))
     command = [
         *("env", f"CONTAINERS_CONF={conf}", _find("podman", "podman")),
-        *(f"--root={folder}/data", f"--runroot={folder}/run"),
-        *("system", "service", "--time=0", f"unix://{folder}/socket"),
+        *(f"--root={folder}/data", "system", "service", "--time=0", f"unix://{folder}/socket"),
     ]
     with _running("podman", command, folder) as engine:
         yield engine
