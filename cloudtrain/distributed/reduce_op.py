@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from enum import IntEnum
 
 from cloudtrain.distributed.errors import InvalidArgument
@@ -28,3 +29,13 @@ def known_op(op: ReduceOp | int) -> ReduceOp:
     except ValueError:
         known = ", ".join(known.name for known in ReduceOp)
         raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
+
+
+def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
+    """Average unless told, as in Horovod; ``average`` is its deprecated way to tell."""
+    if average is not None:
+        if op is not None:
+            raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
+        warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
+        return Average if average else Sum
+    return Average if op is None else known_op(op)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum, known_op
+from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
 _BACKEND_OPS = {
     # Gloo has no average, and NCCL's rounds integers its own way: sum, then divide.
@@ -24,16 +22,6 @@ _BACKEND_OPS = {
 }
 _WIRE_TYPES = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
 """Types that no backend reduces, and what they travel as."""
-
-
-def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
-    """Average unless told, as in Horovod; ``average`` is its deprecated way to tell."""
-    if average is not None:
-        if op is not None:
-            raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
-        return Average if average else Sum
-    return Average if op is None else known_op(op)
 
 
 @functools.cache

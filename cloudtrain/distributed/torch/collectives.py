@@ -19,7 +19,7 @@ from torch import Tensor
 from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, chosen_op
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._exchange import exchange
 from cloudtrain.distributed.torch._gather import gather_tensors
@@ -35,7 +35,6 @@ from cloudtrain.distributed.torch._operation import (
     type_name,
 )
 from cloudtrain.distributed.torch._reduce import plain, reduce_now_, reduce_tensors, scatter_tensors
-from cloudtrain.distributed.torch._reduction import chosen_op
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch._standing_in import take_part
 from cloudtrain.distributed.torch.order import promised
