@@ -2,7 +2,8 @@
 
     import cloudtrain.distributed.torch as hvd
 
-Here stands what all frameworks share: the world as the environment tells it, and the errors.
+Here stands what all frameworks share: the world as the environment tells it, a rank's share of the data, and the
+errors.
 """
 
 from cloudtrain.distributed.errors import (
@@ -13,6 +14,7 @@ from cloudtrain.distributed.errors import (
     NotInitialized,
 )
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.sharding import shard_indices
 from cloudtrain.distributed.world import World
 
 __all__ = [
@@ -23,4 +25,5 @@ __all__ = [
     "NotInitialized",
     "ProcessSet",
     "World",
+    "shard_indices",
 ]

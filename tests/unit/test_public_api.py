@@ -33,7 +33,7 @@ PUBLIC = {
     """,
     "cloudtrain.distributed": """
         CollectiveError GradientOrderError HostsUpdatedInterrupt InvalidArgument NotInitialized
-        ProcessSet World
+        ProcessSet World shard_indices
     """,
     "cloudtrain.distributed.numpy": """
         Adasum Average CollectiveError Handle HorovodInternalError InvalidArgument Max Min
@@ -52,8 +52,8 @@ PUBLIC = {
         GradientOrderError Handle HorovodInternalError InvalidArgument Max Min
         NotInitialized ProcessSet Product ReduceOp Sum SyncBatchNorm add_process_set
         allgather allgather_async allgather_object allreduce allreduce_ allreduce_async
-        allreduce_async_ alltoall alltoall_async barrier broadcast broadcast_
-        broadcast_async broadcast_async_ broadcast_object broadcast_object_fn
+        allreduce_async_ alltoall alltoall_async average_metrics barrier broadcast
+        broadcast_ broadcast_async broadcast_async_ broadcast_object broadcast_object_fn
         broadcast_optimizer_state broadcast_parameters ccl_built cross_rank cross_size
         cuda_built ddl_built elastic global_process_set gloo_built gloo_enabled
         grouped_allgather grouped_allgather_async grouped_allreduce grouped_allreduce_

@@ -64,6 +64,7 @@ from cloudtrain.distributed.torch.differentiable import (
     grouped_reducescatter,
     reducescatter,
 )
+from cloudtrain.distributed.torch.metrics import average_metrics
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
 from cloudtrain.distributed.torch.order import same_order
 from cloudtrain.distributed.torch.process_sets import add_process_set, process_set_by_id, remove_process_set
@@ -121,6 +122,7 @@ __all__ = [
     "allreduce_async_",
     "alltoall",
     "alltoall_async",
+    "average_metrics",
     "barrier",
     "broadcast",
     "broadcast_",

@@ -183,6 +183,19 @@ def case_gradient_through_compression() -> None:
     torch.testing.assert_close(tensor.grad, torch.ones(3, 4))
 
 
+def case_average_of_metrics() -> None:
+    """Each rank has one more sample than the one before, and rank 0 none: what it gives does not matter."""
+    metrics = {"loss": 10.0 * hvd.rank() if hvd.rank() else float("nan"), "accuracy": torch.tensor(1 / 3)}
+    if hvd.rank() % 2:
+        metrics = dict(reversed(metrics.items()))
+    means = hvd.average_metrics(metrics, weight=hvd.rank())
+    assert list(means) == list(metrics)
+    if hvd.size() > 1:
+        squares, weights = sum(rank**2 for rank in range(hvd.size())), sum(range(hvd.size()))
+        torch.testing.assert_close(means, {"loss": 10 * squares / weights, "accuracy": 1 / 3})
+    assert same_on_all_ranks(torch.tensor([means["loss"], means["accuracy"]]).nan_to_num())
+
+
 def case_barrier() -> None:
     hvd.barrier()
 
