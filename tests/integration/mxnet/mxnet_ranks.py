@@ -1,0 +1,41 @@
+"""Commands as ranks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import cloudtrain
+
+MPIRUN = "/usr/bin/mpirun"
+LIBMPI = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
+"""Debian's Open MPI 4."""
+OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca", "btl_tcp_if_include", "lo"]
+
+
+def run(command: Sequence[str], count: int, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run ``command`` to its end: one rank is a plain process; stderr is in stdout."""
+    if count > 1:
+        if not os.path.exists(MPIRUN):
+            assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {MPIRUN}"
+            pytest.skip(f"there is no {MPIRUN}")
+        command = [MPIRUN, *OPTIONS, "-n", str(count), *command]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(cloudtrain.__file__).parents[1]),
+        "MPI4PY_LIBMPI": LIBMPI,
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.run(
+        command,
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
