@@ -20,6 +20,7 @@ COMMANDS = (
     "download",
     "checkpoints",
     "doctor",
+    "image",
     "s3",
     "completion",
 )

@@ -1,0 +1,92 @@
+"""``image_uri="auto"``: cloudtrain's own image for a job, by its framework, version, GPUs and distribution."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.images.catalogue import Flavour, find_flavour, frameworks
+from cloudtrain.platforms.images.local import find_local
+from cloudtrain.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+    from cloudtrain.platforms.sagemaker.aws import Aws
+
+AUTO = "auto"
+
+_OWN_IMAGE = "Name an image: image_uri='...'."
+
+
+def flavour_of(job: TrainingJob, *, gpu: bool) -> Flavour:
+    """The image that ``job`` wants.
+
+    Args:
+        gpu: whether its hosts have GPUs.
+
+    Raises:
+        InvalidJob: it names no framework, or there is no image for what it wants.
+    """
+    known = frameworks()
+    if job.framework is None or job.framework not in known:
+        raise InvalidJob(
+            f"image_uri: 'auto' needs a framework that cloudtrain has images of, not {job.framework}",
+            hint=f"framework='pytorch', say; or see the images with: cloudtrain image list. {_OWN_IMAGE}",
+        )
+    device = "cuda" if gpu else "cpu"
+    if device not in known[job.framework]:
+        raise InvalidJob(f"image_uri: cloudtrain has no image of {job.framework} for GPUs", hint=_OWN_IMAGE)
+    name = "-".join(filter(None, (job.framework, device, _variant(job))))
+    flavour = find_flavour(name, job.framework_version)
+    python = f"py{flavour.python.replace('.', '')}"
+    if job.py_version not in (None, "py3", python):
+        raise InvalidJob(
+            f"py_version: cloudtrain's image {name} has {python}, not {job.py_version}",
+            hint=f"Leave py_version out. Or: {_OWN_IMAGE}",
+        )
+    return flavour
+
+
+def local_image(job: TrainingJob, client: APIClient, *, gpu: bool) -> str:
+    """The name of the image for ``job`` that the engine has.
+
+    Raises:
+        InvalidJob: as `flavour_of`, and where it has none; the hint says which command makes it.
+        PlatformError: the engine does not answer.
+    """
+    flavour = flavour_of(job, gpu=gpu)
+    found = find_local(client, flavour)
+    if found is None:
+        raise InvalidJob(
+            f"image_uri: the image {flavour.image} is not on this machine",
+            hint=f"Build it: {flavour.build_command}",
+        )
+    return found.name
+
+
+def ecr_image(job: TrainingJob, aws: Aws, *, gpu: bool) -> str:
+    """The URI of the image for ``job`` in the account's ECR.
+
+    Raises:
+        InvalidJob: as `flavour_of`, and where it is not there; the hint says which command puts it there.
+        PlatformError: ECR does not answer, or does not say.
+    """
+    from cloudtrain.platforms.images.registry import ecr_images
+
+    flavour = flavour_of(job, gpu=gpu)
+    found = ecr_images(aws, flavour.repository).get(flavour.tag)
+    if found is None:
+        raise InvalidJob(
+            f"image_uri: the image {flavour.image} is not in ECR, in {aws.region} of this account",
+            hint=f"Build it and push it: {flavour.build_command} --push",
+        )
+    return found.uri
+
+
+def _variant(job: TrainingJob) -> str:
+    distribution = job.distribution
+    enabled = distribution.enabled if distribution else {}
+    if distribution and distribution.horovod and "horovod" in enabled:
+        return "horovod" if distribution.horovod.implementation == "horovod" else ""
+    return "mpi" if "mpi" in enabled else ""

@@ -1,0 +1,173 @@
+"""Builds an image: the context out of ``containers/`` and the runtime, the base by its digest, the labels."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from cloudtrain._version import __version__
+from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.packaging import pack_runtime
+from cloudtrain.platforms.images._engine_errors import engine_errors
+from cloudtrain.platforms.images.catalogue import CONTAINERS, Flavour
+from cloudtrain.storage import state_home
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+Say = Callable[[str], None]
+"""Called with each line that the engine prints."""
+
+LAST_LINES = 15
+"""How many lines of a failed step its error shows."""
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """What a build may take from the machine that it is made on.
+
+    ``base`` and ``build_base`` go before those of the flavour. ``wheels`` is a folder of wheels for pip, on top of
+    the indexes; ``offline`` leaves only these. ``ca_bundle`` is a file of certificates for pip, where a proxy has
+    one of its own. ``network`` is that of the build's containers: ``host``, say.
+    """
+
+    base: str | None = None
+    build_base: str | None = None
+    wheels: Path | None = None
+    offline: bool = False
+    ca_bundle: Path | None = None
+    network: str | None = None
+    platform: str | None = None
+    """``linux/arm64``, say: as the engine's own if None."""
+    build_args: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_image(
+    client: APIClient, flavour: Flavour, tag: str, options: BuildOptions = BuildOptions(), say: Say = print
+) -> str:
+    """Build ``flavour`` as ``tag``; returns the image's id. Nothing is left of a build that fails.
+
+    Raises:
+        InvalidJob: an option names a file that is not there.
+        PlatformError: the base cannot be pulled, or a step fails; the message has the last lines that it printed.
+    """
+    with tempfile.TemporaryFile() as context:
+        _write_context(context, options)
+        base = options.base or flavour.base
+        build_base = options.build_base or (
+            flavour.build_base if flavour.build_base != flavour.base else base
+        )
+        digest = _resolve(client, base, options.platform, say)
+        arguments = {
+            **flavour.build_args,
+            "BASE": digest,
+            "BUILD_BASE": digest
+            if build_base == base
+            else _resolve(client, build_base, options.platform, say),
+            **options.build_args,
+        }
+        with engine_errors(f"image {tag}"):
+            output = client.build(
+                fileobj=context,
+                custom_context=True,
+                tag=tag,
+                buildargs=arguments,
+                labels=_labels(flavour, base, digest),
+                network_mode=options.network,
+                platform=options.platform,
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            _follow(output, tag, say)
+            return str(client.inspect_image(tag)["Id"])
+
+
+def _follow(output: Iterable[dict[str, Any]], tag: str, say: Say) -> None:
+    """Hand on what the engine prints; raise PlatformError for the step that it fails in."""
+    step, lines = "", list[str]()
+    for record in output:
+        for line in record.get("stream", "").splitlines():
+            if line.startswith("Step "):
+                step, lines = line, []
+            if line.strip():
+                lines.append(line)
+                say(line)
+        if "error" in record:
+            said = "\n  ".join(["Its last lines:", *lines[-LAST_LINES:]]) if lines else ""
+            where = f"image {tag}: {step}" if step else f"image {tag}"
+            raise PlatformError(f"{where}: {record['error'].strip()}", hint=said)
+
+
+def _resolve(client: APIClient, base: str, platform: str | None, say: Say) -> str:
+    """``base`` by its digest, or by its id where no registry has it; it is pulled if it is not here."""
+    from docker.errors import ImageNotFound
+
+    with engine_errors(f"base image {base}"):
+        try:
+            image = client.inspect_image(base)
+        except ImageNotFound:
+            say(f"Pulling {base}")
+            _follow(client.pull(base, platform=platform, stream=True, decode=True), base, say)
+            image = client.inspect_image(base)
+        return str((image.get("RepoDigests") or [image["Id"]])[0])
+
+
+def _labels(flavour: Flavour, base: str, digest: str) -> dict[str, str]:
+    return {
+        **flavour.labels,
+        "cloudtrain.version": __version__,
+        "cloudtrain.framework": flavour.framework,
+        "cloudtrain.framework-version": flavour.version,
+        "org.opencontainers.image.title": flavour.name,
+        "org.opencontainers.image.version": flavour.version,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        "org.opencontainers.image.base.name": base,
+        "org.opencontainers.image.base.digest": digest.rpartition("@")[2],
+    }
+
+
+def _write_context(file: IO[bytes], options: BuildOptions) -> None:
+    """The context as a tar, written to ``file``, which stands at its begin then. Raises InvalidJob."""
+    runtime = pack_runtime(state_home() / "runtimes")
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name in ("Dockerfile", "train", "steps"):
+            tar.add(CONTAINERS / name, name, filter=_plain)
+        tar.add(runtime.path, "cloudtrain.pyz", filter=_plain)
+        _add_folder(tar, "extra")
+        if options.ca_bundle:
+            tar.add(_checked(options.ca_bundle, "--ca-bundle"), "extra/ca.pem", filter=_plain)
+        if options.wheels:
+            _add_folder(tar, "extra/wheels")
+            for wheel in sorted(_checked(options.wheels, "--wheels").glob("*.whl")):
+                tar.add(wheel.resolve(), f"extra/wheels/{wheel.name}", filter=_plain)
+        if options.offline:
+            tar.addfile(tarfile.TarInfo("extra/offline"), io.BytesIO())
+    file.seek(0)
+
+
+def _checked(path: Path, option: str) -> Path:
+    with suppress(OSError):
+        if path.exists():
+            return path
+    raise InvalidJob(f"{option}: there is no {path}")
+
+
+def _add_folder(tar: tarfile.TarFile, name: str) -> None:
+    folder = tarfile.TarInfo(name)
+    folder.type, folder.mode = tarfile.DIRTYPE, 0o755
+    tar.addfile(folder)
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Nobody's, and of no time: the same files give the same layers."""
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    return member

@@ -1,0 +1,46 @@
+"""The images that an engine of this machine has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cloudtrain.platforms.images._engine_errors import engine_errors
+from cloudtrain.platforms.images.catalogue import Flavour
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+
+@dataclass(frozen=True)
+class LocalImage:
+    """An image that was built from a flavour's recipe, here or elsewhere."""
+
+    id: str
+    name: str
+    """One of its tags, or its id."""
+    size: int
+    """Bytes."""
+    created: float
+    """Seconds since the epoch."""
+
+
+def find_local(client: APIClient, flavour: Flavour) -> LocalImage | None:
+    """The newest image of this very flavour, known by its labels: a pulled one has another name.
+
+    Raises:
+        PlatformError: the engine does not answer.
+    """
+    labels = {**flavour.labels, "cloudtrain.framework-version": flavour.version}
+    with engine_errors(f"image {flavour.name}"):
+        found = client.images(filters={"label": [f"{name}={value}" for name, value in labels.items()]})
+    if not found:
+        return None
+    image = max(found, key=lambda item: (item["Created"], bool(item.get("RepoTags"))))
+    names = [name for name in image.get("RepoTags") or () if name != "<none>:<none>"]
+    return LocalImage(
+        image["Id"],
+        flavour.image if flavour.image in names else (names or [image["Id"]])[0],
+        image["Size"],
+        image["Created"],
+    )

@@ -1,0 +1,124 @@
+"""Images in registries: Amazon ECR, which is logged in to and gets its repositories made, or any other."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.images._engine_errors import engine_errors
+from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code
+
+if TYPE_CHECKING:
+    from docker import APIClient
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes just sent."""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Where to push to: ``registry.example.com/team``, say."""
+
+    address: str
+    auth: Mapping[str, str] | None = None
+    """``username`` and ``password``; None: what ``docker login`` has left."""
+
+
+@dataclass(frozen=True)
+class EcrImage:
+    """An image in ECR, by one of its tags."""
+
+    uri: str
+    digest: str
+    pushed_at: datetime
+
+
+def ecr_registry(aws: Aws) -> Registry:
+    """The account's registry in its region, with a login of 12 hours. Raises PlatformError."""
+    with aws_errors("the login to ECR"):
+        answer = aws.client("ecr").get_authorization_token()["authorizationData"][0]
+    user, _, password = base64.b64decode(answer["authorizationToken"]).decode().partition(":")
+    address = answer["proxyEndpoint"].removeprefix("https://")
+    return Registry(address, {"username": user, "password": password})
+
+
+def make_ecr_repository(aws: Aws, repository: str) -> bool:
+    """Make the repository unless it is there; whether it was made. Raises PlatformError."""
+    if _ecr_uri(aws, repository):
+        return False
+    with aws_errors(f"the ECR repository {repository}"):
+        client = aws.client("ecr")
+        try:
+            client.create_repository(repositoryName=repository)
+        except client.exceptions.RepositoryAlreadyExistsException:
+            return False
+    return True
+
+
+def ecr_images(aws: Aws, repository: str) -> dict[str, EcrImage]:
+    """The images of a repository by their tags; none where there is no such repository. Raises PlatformError."""
+    uri = _ecr_uri(aws, repository)
+    if uri is None:
+        return {}
+    with aws_errors(f"the ECR repository {repository}"):
+        pages = aws.client("ecr").get_paginator("describe_images").paginate(repositoryName=repository)
+        return {
+            tag: EcrImage(f"{uri}:{tag}", image["imageDigest"], image["imagePushedAt"])
+            for page in pages
+            for image in page["imageDetails"]
+            for tag in image.get("imageTags", ())
+        }
+
+
+def push_image(
+    client: APIClient, image: str, registry: Registry, target: str, progress: Progress | None = None
+) -> tuple[str, str]:
+    """Push a local image.
+
+    Args:
+        image: its id, or any of its names.
+        target: what it is called in the registry: ``cloudtrain/pytorch:2.13.0-cpu-0123456789ab``.
+
+    Returns:
+        Its URI there, and its digest.
+
+    Raises:
+        PlatformError: the registry refuses it, or is not reached.
+    """
+    uri = f"{registry.address}/{target}"
+    repository, _, tag = uri.rpartition(":")
+    digest, sent = "", dict[str, int]()
+    with engine_errors(f"push of {uri}"):
+        client.tag(image, repository, tag)
+        auth = dict(registry.auth) if registry.auth else None
+        for record in client.push(repository, tag, auth_config=auth, stream=True, decode=True):
+            if "error" in record:
+                raise PlatformError(
+                    f"push of {uri}: {record['error'].strip()}",
+                    hint="Check the registry's address, and that you are logged in: docker login.",
+                )
+            layer, done = record.get("id"), record.get("progressDetail", {}).get("current")
+            if progress and layer and done:
+                progress(done - sent.get(layer, 0))
+                sent[layer] = done
+            digest = record.get("aux", {}).get("Digest", digest)
+    return uri, digest
+
+
+def _ecr_uri(aws: Aws, repository: str) -> str | None:
+    """What the names of a repository's images begin with; None where there is no such repository."""
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"the ECR repository {repository}"):
+        try:
+            answer = aws.client("ecr").describe_repositories(repositoryNames=[repository])
+        except ClientError as error:
+            if error_code(error) != "RepositoryNotFoundException":
+                raise
+            return None
+    return str(answer["repositories"][0]["repositoryUri"])
