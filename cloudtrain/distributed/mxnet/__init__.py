@@ -10,6 +10,7 @@ It stands on `cloudtrain.distributed.numpy`: over MPI with mpi4py, or over Gloo 
 """
 
 from cloudtrain.distributed.mxnet.collectives import (
+    InvalidSplits,
     allgather,
     allreduce,
     allreduce_,
@@ -79,6 +80,7 @@ __all__ = [
     "DistributedTrainer",
     "HorovodInternalError",
     "InvalidArgument",
+    "InvalidSplits",
     "Max",
     "Min",
     "NotInitialized",

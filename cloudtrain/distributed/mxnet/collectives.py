@@ -9,10 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import mxnet as mx
+
 import cloudtrain.distributed.numpy as core
+from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.mxnet._arrays import Array, all_like, all_to_numpy, like, to_numpy, write
 from cloudtrain.distributed.numpy import Average, ProcessSet, ReduceOp, global_process_set
 from cloudtrain.distributed.reduce_op import chosen_op
+
+
+class InvalidSplits(InvalidArgument, mx.MXNetError):  # type: ignore[misc]
+    """`alltoall` cannot divide rows so. Horovod raises MXNet's error here."""
 
 
 def allreduce(
@@ -148,11 +155,19 @@ def alltoall(
     Returns:
         What came from all ranks, in their order; where ``splits`` were given, a pair of that and the number
         of rows that came from each rank, as an array of int32.
+
+    Raises:
+        InvalidSplits: there are not as many rows as ``splits`` say, or they cannot be divided evenly.
     """
+    rows = to_numpy(splits) if isinstance(splits, mx.nd.NDArray) else splits
+    array = to_numpy(tensor)
+    try:
+        result = core.alltoall(array, rows, name=name, process_set=process_set)
+    except InvalidArgument as error:
+        raise InvalidSplits(error.message, hint=error.hint) from None
     if splits is None:
-        return like(tensor, core.alltoall(to_numpy(tensor), name=name, process_set=process_set))
-    rows = to_numpy(splits) if hasattr(splits, "asnumpy") else splits
-    received, counts = core.alltoall(to_numpy(tensor), rows, name=name, process_set=process_set)
+        return like(tensor, result)
+    received, counts = result
     return like(tensor, received), like(tensor, counts)
 
 

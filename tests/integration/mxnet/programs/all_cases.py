@@ -9,7 +9,7 @@ import cloudtrain.distributed.mxnet as hvd
 
 hvd.init(backend="mpi", start_timeout=60, timeout=30)
 for program in sorted(Path(__file__).parent.glob("case_*.py")):
-    for name, function in vars(import_module(program.stem)).items():
+    for name, function in list(vars(import_module(program.stem)).items()):
         if name.startswith("case_"):
             print(f"rank {hvd.rank()}: {program.stem} {name}", flush=True)
             function()

@@ -167,11 +167,21 @@ def case_wrong_arguments() -> None:
         (lambda: hvd.allreduce(mine(), op=hvd.Adasum), "Adasum"),
         (lambda: hvd.reducescatter(mine(), op=hvd.Max), "Average or Sum"),
         (lambda: hvd.broadcast(mine(), 99), "root_rank 99"),
+        (lambda: hvd.reducescatter(mx.nd.array(np.float32(1))), "a first dimension"),
         (lambda: hvd.alltoall(mine(), [99] * hvd.size()), "99"),
+        (lambda: hvd.alltoall(mine(), mx.nd.ones(hvd.size())), "integers"),
     ):
         if hvd.size() > 1 or word != "Adasum":
             with raises(ValueError, word):
                 call()
+
+
+def case_rows_that_do_not_divide_are_mxnets_error_too() -> None:
+    with raises(mx.MXNetError, "99"):
+        hvd.alltoall(mine(), [99] * hvd.size())
+    if hvd.size() > 1:
+        with raises(mx.MXNetError, str(hvd.size() + 1)):
+            hvd.alltoall(mx.nd.ones(hvd.size() + 1))
 
 
 def case_queries() -> None:
