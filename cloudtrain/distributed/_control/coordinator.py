@@ -6,7 +6,6 @@ import contextlib
 import hmac
 import selectors
 import socket
-import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -23,12 +22,14 @@ from cloudtrain.distributed._control.messages import (
     unpack_request,
 )
 from cloudtrain.distributed._control.pump import TICK_SECONDS, Pump
+from cloudtrain.distributed._log import logger
+from cloudtrain.observe.timeline.clock import Exchange, clock
 
 ASK_SECONDS = 2.0
 """How long ranks may take to say where they are."""
 HELLO_BYTES = 1024
 """The most that anybody may send before it is known to be a rank."""
-BYE, LOST, WHERE, HERE, PLACES = "bye", "lost", "where", "here", "places"
+BYE, LOST, WHERE, HERE, PLACES, TIME = "bye", "lost", "where", "here", "places", "time"
 
 
 @dataclass
@@ -57,7 +58,7 @@ class Coordinator:
         lose: is told of a rank that has ended, why, and whether it died (see `Engine.lose`).
         place: says where rank 0 is (see `Launches.place`).
         timeout: seconds that an operation may wait for ranks.
-        warn_after: seconds after which a line on stderr tells of one that waits.
+        warn_after: seconds after which the log tells of one that waits.
     """
 
     def __init__(
@@ -99,6 +100,11 @@ class Coordinator:
     def announce(self, request: Request) -> None:
         with self._lock:
             self._answer(self._matcher.announce(0, request, time.monotonic()))
+
+    def ask_time(self) -> Exchange:
+        """This rank's time is that of all."""
+        now = clock()
+        return now, now, now
 
     def places(self) -> dict[int, Any]:
         """Where every rank is that answers in time, by rank."""
@@ -180,6 +186,8 @@ class Coordinator:
         elif kind == "request":
             request = unpack_request(content, payload)
             self._answer(self._matcher.announce(member.rank, request, time.monotonic()))
+        elif kind == TIME:
+            member.send(pack(TIME, [content, clock()]))
         elif kind == WHERE:
             self._askers.append((time.monotonic() + ASK_SECONDS, member.rank))
             self._ask()
@@ -234,5 +242,5 @@ class Coordinator:
         with self._lock:
             self._tell_places(now)
             for line in self._matcher.stalled(now - self._warn_after):
-                sys.stderr.write(f"[cloudtrain] waiting for {self._warn_after:g} s: {line}\n")
+                logger.warning("waiting for %g s: %s", self._warn_after, line)
             self._answer(self._matcher.overdue(now - self._timeout))

@@ -10,10 +10,10 @@ from typing import Any, Callable, Protocol
 from cloudtrain.distributed._control.launches import Launches
 from cloudtrain.distributed._control.messages import GLOBAL, JOIN, Request, Verdict
 from cloudtrain.distributed._control.pump import REST_SECONDS
+from cloudtrain.distributed._tuning import CYCLE_SECONDS
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.observe.timeline.clock import Exchange
 
-CYCLE_SECONDS = 0.001
-"""No operation counts as done before: Horovod collects them for so long, and scripts see that by ``poll``."""
 HELD_SECONDS = 0.05
 """How long a name is taken by an operation that nobody has waited for yet, even if it is done: whether giving the
 name twice is an error must not depend on how fast the other ranks are."""
@@ -33,6 +33,8 @@ class Channel(Protocol):
 
     def announce(self, request: Request) -> None: ...
 
+    def ask_time(self) -> Exchange | None: ...
+
     def drive(self, over: Callable[[], bool], deadline: float) -> bool: ...
 
     def places(self) -> dict[int, Any]: ...
@@ -43,10 +45,11 @@ class Channel(Protocol):
 class Pending:
     """An operation that was asked for."""
 
-    __slots__ = ("_begun", "asked_at", "error", "request", "started", "work")
+    __slots__ = ("_begun", "_cycle", "asked_at", "error", "request", "started", "work")
 
-    def __init__(self, request: Request, start: Start) -> None:
+    def __init__(self, request: Request, start: Start, cycle: float) -> None:
         self.request = request
+        self._cycle = cycle
         self.asked_at = time.monotonic()
         self.started: Start | None = start
         self.work: Any = None
@@ -57,7 +60,7 @@ class Pending:
     @property
     def begun(self) -> bool:
         """Whether all ranks have come, or the operation has failed."""
-        return self.started is None and time.monotonic() - self.asked_at > CYCLE_SECONDS
+        return self.started is None and time.monotonic() - self.asked_at > self._cycle
 
     def settle(self, verdict: Verdict) -> None:
         """The verdict has come; called once."""
@@ -97,13 +100,20 @@ class Engine:
     Args:
         stand_in: takes part in an operation that the others run after this rank has joined.
         timeout: seconds that an operation may wait for ranks.
+        cycle: seconds for which no operation counts as done: Horovod collects them for so long, and scripts see
+            that by ``poll``.
     """
 
     channel: Channel
 
-    def __init__(self, stand_in: Callable[[Verdict], None], timeout: float) -> None:
+    def __init__(
+        self, stand_in: Callable[[Verdict], None], timeout: float, cycle: float = CYCLE_SECONDS
+    ) -> None:
         self._stand_in = stand_in
         self._timeout = timeout + GRACE_SECONDS
+        self._cycle = cycle
+        self.joins = 0
+        """How often all ranks have joined."""
         self._pending: dict[tuple[int, str], Pending] = {}
         self._done: dict[tuple[int, str], float] = {}
         """When those were asked for that are done, but that nobody has waited for."""
@@ -135,6 +145,7 @@ class Engine:
         while not pending.over(JOIN_SECONDS):
             take_part()
         pending.result()
+        self.joins += 1
         last, counts = verdicts[0].own
         # What went on without this rank had numbers for names: go on where that ended.
         for set_id, number in counts:
@@ -145,7 +156,7 @@ class Engine:
         """Raises InvalidArgument where an operation of this name is under way."""
         if 0 in self.lost:
             raise CollectiveError(f"{request.label}: {self._gone()}", hint="Look at its log.")
-        pending = Pending(request, start)
+        pending = Pending(request, start, self._cycle)
         key = (request.set_id, request.key)
         held = self._done.pop(key, 0.0) + HELD_SECONDS > pending.asked_at
         if held or self._pending.setdefault(key, pending) is not pending:

@@ -8,7 +8,7 @@ import socket
 import threading
 from typing import Any, Callable
 
-from cloudtrain.distributed._control.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, WHERE
+from cloudtrain.distributed._control.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, TIME, WHERE
 from cloudtrain.distributed._control.forks import close_in_children
 from cloudtrain.distributed._control.messages import (
     Request,
@@ -19,6 +19,7 @@ from cloudtrain.distributed._control.messages import (
     unpack_verdict,
 )
 from cloudtrain.distributed._control.pump import Pump
+from cloudtrain.observe.timeline.clock import Exchange, clock
 
 
 class Link:
@@ -47,6 +48,9 @@ class Link:
         self._closing = False
         self._places: dict[int, Any] = {}
         self._answered = threading.Event()
+        self._exchange: Exchange | None = None
+        self._told_time = threading.Event()
+        self._over = False
         self._unpacker = Unpacker()
         self._bye = False
         self._poll = select.poll()
@@ -57,6 +61,15 @@ class Link:
 
     def announce(self, request: Request) -> None:
         self._send(pack_request(request))
+
+    def ask_time(self) -> Exchange | None:
+        """One exchange with rank 0; None where it does not answer in time. For one thread at a time."""
+        self._exchange = None
+        self._told_time.clear()
+        if not self._over:
+            self._send(pack(TIME, clock()))
+            self._told_time.wait(ASK_SECONDS)
+        return self._exchange
 
     def forsake(self) -> None:
         """Close the connection without a word: in a child that was forked, where it is not its own."""
@@ -96,6 +109,7 @@ class Link:
         data = b""
         try:
             data = self._connection.recv(1 << 18)
+            heard = clock()
             for kind, content, payload in self._unpacker.feed(data):
                 if kind == "verdict":
                     self._deliver(unpack_verdict(content, payload))
@@ -106,12 +120,18 @@ class Link:
                 elif kind == PLACES:
                     self._places = dict(content)
                     self._answered.set()
+                elif kind == TIME:
+                    self._exchange = (*content, heard)
+                    self._told_time.set()
                 elif kind == BYE:
                     self._bye = True
         except OSError:
             data = b""
         except Exception as error:
             data, why = b"", f"has said what cannot be understood: {error!r}"
+        if not data:
+            self._over = True
+            self._told_time.set()
         if not data and not self._closing:
             self._lose(0, why)
         return bool(data)

@@ -8,6 +8,7 @@
 Over Gloo, where torch is installed, or over MPI with mpi4py; neither is imported before ``init``.
 """
 
+from cloudtrain.distributed._timeline import start_timeline, stop_timeline
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._session import (
@@ -120,5 +121,7 @@ __all__ = [
     "remove_process_set",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

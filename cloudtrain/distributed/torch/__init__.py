@@ -10,6 +10,7 @@
 A plain ``python train.py`` runs as one rank.
 """
 
+from cloudtrain.distributed._timeline import start_timeline, stop_timeline
 from cloudtrain.distributed.errors import (
     CollectiveError,
     GradientOrderError,
@@ -170,5 +171,7 @@ __all__ = [
     "shutdown",
     "size",
     "sparse_allreduce_async",
+    "start_timeline",
+    "stop_timeline",
     "synchronize",
 ]

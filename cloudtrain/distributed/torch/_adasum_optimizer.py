@@ -20,6 +20,7 @@ from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import parameters_of
 from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
+from cloudtrain.observe.timeline import recorder
 
 
 class AdasumOptimizer(torch.optim.Optimizer):
@@ -49,6 +50,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
         for parameter, start in zip(parameters, starts):
             parameter.add_(start)
         observe.beat()
+        recorder.step_ended()
         return loss
 
     # The base class's step is hooked and profiled; torch is told not to do that once more.
@@ -70,9 +72,14 @@ class AdasumOptimizer(torch.optim.Optimizer):
         wires = [wire for wire, _ in compressed]
         label, group = "Adasum of the optimizer's step", group_of(self._process_set)
         complete = launching(label, group, Adasum, wires)
+        timeline = recorder.active
+        operation = None if timeline is None else timeline.operation("allreduce", label, {})
         with reported(label):
             adasum_(wires, group, self._process_set.members())
         complete()
+        if timeline is not None and operation is not None:
+            operation.end()
+            timeline.waited(label, operation.asked)
         for delta, (wire, context) in zip(deltas, compressed):
             if wire is not delta:
                 delta.copy_(self._compression.decompress(wire, context))

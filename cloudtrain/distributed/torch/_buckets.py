@@ -21,9 +21,12 @@ from torch import Tensor
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch._all_reduce import all_reduce
 from cloudtrain.distributed.torch._handle import Handle, reported
+from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch._reduction import scale_
 from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
+from cloudtrain.observe.timeline import recorder
+from cloudtrain.observe.timeline.recorder import Operation
 
 FIRST_BYTES = 1 << 20
 BUCKET_BYTES = 25 << 20
@@ -77,6 +80,8 @@ class Bucket:
         self.missing = len(slots)
         self.handle: Handle | None = None
         self._flat = torch.empty(0)
+        self._copies: list[tuple[int, int]] = []
+        """When gradients were moved here, for the timeline."""
         for slot in slots:
             slot.bucket = self
 
@@ -84,7 +89,10 @@ class Bucket:
         """Move ``factor`` times the gradient that was taken to its place; zeros where there is none."""
         if slot.view is None:
             self._allocate()
+        began = None if recorder.active is None else recorder.now()
         _move(slot.gradient, slot.view, factor)
+        if began is not None:
+            self._copies.append((began, recorder.now()))
         if slot.kept and not slot.sparse_dim:
             slot.parameter.grad = slot.view
         slot.gradient = None
@@ -97,10 +105,13 @@ class Bucket:
     def launch(self, group: Any, compression: type[Compressor], postscale: float, step: int) -> None:
         """Start to sum the buffer over the ranks of ``group``, then to multiply it by ``postscale``."""
         flat = self._flat
+        operation = self._recorded(step)
         wire, context = compression.compress(flat)
         complete = launching(f"{self.label} (step {step})", group, Sum, [wire])
         with reported(self.label):
             work: Any = all_reduce(wire, Sum, group)
+        if operation is not None:
+            follow(operation, work, group, wire.device)
 
         def finish() -> Tensor:
             complete()
@@ -110,7 +121,18 @@ class Bucket:
             scale_(flat, postscale)
             return flat
 
-        self.handle = Handle(self.label, work, finish)
+        self.handle = Handle(self.label, work, finish, operation)
+
+    def _recorded(self, step: int) -> Operation | None:
+        timeline = recorder.active
+        if timeline is None:
+            return None
+        facts = {"step": step, "bytes": self._flat.nbytes, "tensors": len(self.slots)}
+        operation = timeline.operation(
+            "allreduce", f"gradients {self.slots[0].name} ... {self.slots[-1].name}", facts
+        )
+        operation.copies, self._copies = self._copies, []
+        return operation
 
     def finish(self) -> None:
         """Wait for the sum, and let the parameters have their gradients; sparse ones are sparse again."""

@@ -15,6 +15,8 @@ from cloudtrain.distributed._control import Pending
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.torch import _session
 from cloudtrain.observe.heartbeat import beat
+from cloudtrain.observe.timeline import recorder
+from cloudtrain.observe.timeline.recorder import Operation
 
 _SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
 _LOSS_SECONDS = 1.0
@@ -29,10 +31,18 @@ class Handle:
         work: what the backend runs, or what the ranks have to agree on before; None where nothing is to be
             waited for.
         finish: gives the result once the work is done.
+        operation: as which it is recorded.
     """
 
-    def __init__(self, label: str, work: Work | Works | Pending | None, finish: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        label: str,
+        work: Work | Works | Pending | None,
+        finish: Callable[[], Any],
+        operation: Operation | None = None,
+    ) -> None:
         self._label = label
+        self._operation = operation
         self._work = work
         self._finish: Callable[[], Any] | None = finish
         self._output: Any = None
@@ -51,23 +61,40 @@ class Handle:
     def wait(self) -> Any:
         """The result; a second call gives it again. Raises CollectiveError."""
         if self._finish is not None:
-            work: Any = self._work
-            beat()
-            try:
-                if isinstance(work, Pending):
-                    work = _session.current().engine.wait(work)
-                if work is not None:
-                    work.wait()
-            except CollectiveError:
-                raise
-            except RuntimeError as error:
-                raise explained(self._label, error) from error
-            beat()
-            self._output = self._finish()
-            self._finish = self._work = None
+            timeline = recorder.active
+            if timeline is None:
+                self._complete(self._finish)
+            else:
+                began = recorder.now()
+                try:
+                    self._complete(self._finish)
+                except BaseException:
+                    if self._operation is not None:
+                        self._operation.fail()
+                    raise
+                finally:
+                    timeline.waited(self._label, began)
         return self._output
 
     __call__ = wait
+
+    def _complete(self, finish: Callable[[], Any]) -> None:
+        work: Any = self._work
+        beat()
+        try:
+            if isinstance(work, Pending):
+                work = _session.current().engine.wait(work)
+            if work is not None:
+                work.wait()
+        except CollectiveError:
+            raise
+        except RuntimeError as error:
+            raise explained(self._label, error) from error
+        if self._operation is not None:
+            self._operation.end()
+        beat()
+        self._output = finish()
+        self._finish = self._work = self._operation = None
 
     def then(self, change: Callable[[Any], Any]) -> Handle:
         """This handle, with ``change`` of its result as its result."""
@@ -81,13 +108,13 @@ class Works:
     """Several pieces of work as one."""
 
     def __init__(self, works: list[Any]) -> None:
-        self._works = works
+        self.works = works
 
     def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
+        return all(work.is_completed() for work in self.works)
 
     def wait(self) -> None:
-        for work in self._works:
+        for work in self.works:
             work.wait()
 
 

@@ -14,7 +14,9 @@ from cloudtrain.distributed._control import EAGER_BYTES, Request, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch import _session
 from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch._reduction import combine_payloads, dtype_name
+from cloudtrain.observe.timeline import recorder
 
 Launch = Callable[[Any, Verdict], Any]
 """Given the process group and the verdict, starts the data's way."""
@@ -49,14 +51,29 @@ def submit(
     request = Request(kind, session.engine.key(set_id, kind, name), set_id, equal, own, payload)
     group = session.groups[set_id].negotiated
     ready = _Ready(device)
+    timeline = recorder.active
+    operation = None if timeline is None else timeline.operation(kind, name or "", equal, negotiated=True)
 
     def start(verdict: Verdict) -> Any:
+        if operation is not None:
+            operation.agreed = recorder.now()
         if verdict.payload is not None and arrived is not None:
-            return arrived(verdict)
-        with ready.stream():
-            return launch(group, verdict)
+            arrived(verdict)
+            work = None
+        else:
+            with ready.stream():
+                work = launch(group, verdict)
+        if operation is not None:
+            follow(operation, work, group, device)
+        return work
 
-    return Handle(request.label, session.engine.submit(request, start), finish)
+    try:
+        pending = session.engine.submit(request, start)
+    except BaseException:
+        if operation is not None:
+            operation.fail()
+        raise
+    return Handle(request.label, pending, finish, operation)
 
 
 def alone(process_set: ProcessSet) -> bool:

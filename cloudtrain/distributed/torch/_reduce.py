@@ -25,9 +25,11 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
+from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch._reduction import scale_, to_wire
 from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.order import promised
+from cloudtrain.observe.timeline import recorder
 
 
 def reduce_tensors(
@@ -99,11 +101,16 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
     """What `reduce_tensors` does in place with one plain tensor where nobody is asked, and no more."""
     label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
     complete = launching(label, group, op, (tensor,))
+    timeline = recorder.active
+    operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
     try:
         all_reduce(tensor, op, group, async_op=False)
     except RuntimeError as error:
         raise explained(label, error) from error
     complete()
+    if timeline is not None and operation is not None:
+        operation.end()
+        timeline.waited(label, operation.asked)
     if op == Average:
         scale_(tensor, 1.0, process_set.size())
     return tensor
@@ -123,10 +130,14 @@ def plain(tensor: Tensor, op: ReduceOp) -> bool:
 def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process_set: ProcessSet) -> Handle:
     label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
     complete = [launching(label, group, op, [flat]) for flat in flats]
+    timeline = recorder.active
+    operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
     with reported(label):
         works = [all_reduce(flat, op, group) for flat in flats]
     work = works[0] if len(works) == 1 else Works(works)
-    return Handle(label, work, lambda: [done() for done in complete])
+    if operation is not None:
+        follow(operation, work, group, flats[0].device if flats else None)
+    return Handle(label, work, lambda: [done() for done in complete], operation)
 
 
 def scatter_tensors(

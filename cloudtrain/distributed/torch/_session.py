@@ -16,11 +16,13 @@ import torch
 import torch.distributed as dist
 
 from cloudtrain.contract.launchers import spoken
-from cloudtrain.distributed import _timeouts
+from cloudtrain.distributed import _log, _timeline, _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed._control.messages import GLOBAL
+from cloudtrain.distributed._log import logger
 from cloudtrain.distributed._master import located
+from cloudtrain.distributed._tuning import cycle_seconds
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
@@ -100,7 +102,7 @@ class Session:
             with torch.inference_mode():  # which the tensors may be of, and this thread is not in
                 work()
 
-        return Turn(self._turns.submit(run))
+        return Turn(self._turns.submit(run), "ADASUM")
 
 
 _session: Session | None = None
@@ -144,6 +146,7 @@ def init(
     global _session, _init_arguments
     if _session is not None:
         return
+    _log.set_up()
     _init_arguments = {"process_sets": process_sets, "backend": backend, "timeout": timeout}
     owns_group = not dist.is_initialized()
     world = World.from_environ() if owns_group else _world_of_group()
@@ -169,14 +172,17 @@ def init(
             world = located(world, start_timeout)
             join(world, backend, start_timeout, timeout)
             world = _placed(world, start_timeout)
-    session = Session(world, owns_group and world.size > 1, Engine(stand_in, timeout), timeout, device)
+    engine = Engine(stand_in, timeout, cycle_seconds())
+    session = Session(world, owns_group and world.size > 1, engine, timeout, device)
     if world.size > 1:
         _join_control(session, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
     _session = session
     from cloudtrain.distributed.torch.process_sets import add_process_set
 
+    logger.info("rank %d of %d: %s", world.rank, world.size, world)
     try:
+        _timeline.attach(world, None if session.alone else session.engine.channel.ask_time)
         for process_set in sets:
             add_process_set(process_set)
     except BaseException:
@@ -240,6 +246,7 @@ def shutdown() -> None:
     session, _session = _session, None
     if session is None or session.pid != os.getpid():
         return  # a child that was forked leaves its parent's group alone
+    _timeline.detach()
     for process_set in [global_process_set, *session.sets]:
         process_set.detach()
     if not session.alone:

@@ -25,11 +25,14 @@ from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._reduction import IN_PLACE
 from cloudtrain.distributed.torch._turn import Turn
+from cloudtrain.observe.timeline import recorder
 
 SLOT_BYTES = 2 << 20
 """The most bytes that a rank puts there at once; a larger tensor goes in parts."""
 TURN_BYTES = 32 << 20
 """The most that the slots of all ranks have, which are smaller where there are many."""
+CARRIER = "SHARED_MEMORY"
+"""What the timeline calls it."""
 TURNS = 2
 """Slots of a rank: one is filled while others may still read the other."""
 _TYPES = frozenset(
@@ -134,21 +137,22 @@ class _Queue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Callable[[], None], Future[None]]] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Future[None], Turn]] = deque()
         self._busy = False
         self._thread: threading.Thread | None = None
         self._open = True
 
     def put(self, run: Callable[[], None]) -> Turn:
         future: Future[None] = Future()
+        turn = Turn(future, CARRIER)
         with self._changed:
-            self._waiting.append((run, future))
+            self._waiting.append((run, future, turn))
             if self._thread is None:
                 # a daemon: a script that fails must not wait for other ranks before it can end
                 self._thread = threading.Thread(target=self._serve, name="cloudtrain-memory", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
-        return Turn(future)
+        return turn
 
     def run(self, run: Callable[[], None]) -> None:
         with self._changed:
@@ -174,7 +178,8 @@ class _Queue:
                 if not self._waiting:
                     self._thread = None
                     return
-                (run, future), self._busy = self._waiting.popleft(), True
+                (run, future, turn), self._busy = self._waiting.popleft(), True
+            turn.began = recorder.now()
             try:
                 run()
             except BaseException as error:

@@ -34,10 +34,12 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
+from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch._reduce import plain, reduce_now_, reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch._standing_in import take_part
 from cloudtrain.distributed.torch.order import promised
+from cloudtrain.observe.timeline import recorder
 
 
 def synchronize(handle: Handle) -> Any:
@@ -237,9 +239,14 @@ def broadcast_async_(
         return dist.broadcast(as_bytes(wire), root_rank, group, async_op=True) if wire.numel() else None
 
     if promised():
-        label = f"broadcast of {name or 'a tensor'}"
+        label, group = f"broadcast of {name or 'a tensor'}", group_of(process_set)
+        timeline = recorder.active
+        operation = None if timeline is None else timeline.operation("broadcast", name or "", {})
         with reported(label):
-            return Handle(label, launch(group_of(process_set)), finish)
+            work = launch(group)
+        if operation is not None:
+            follow(operation, work, group, wire.device)
+        return Handle(label, work, finish, operation)
 
     def arrived(verdict: Verdict) -> None:
         if _session.rank() == root_rank or not wire.numel():

@@ -27,6 +27,7 @@ from cloudtrain.distributed.torch._reducer import GradientReducer, Reduction
 from cloudtrain.distributed.torch._session import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compression, Compressor
+from cloudtrain.observe.timeline import recorder
 
 
 def DistributedOptimizer(
@@ -154,7 +155,9 @@ class _Distributed(torch.optim.Optimizer):
                 )
         self._synchronized = self._scaled = False
         observe.beat()
-        return super().step() if closure is None else super().step(closure)
+        result = super().step() if closure is None else super().step(closure)
+        recorder.step_ended()
+        return result
 
     # The base class's step is hooked and profiled; torch is told not to do that once more.
     step.hooked = True  # type: ignore[attr-defined]

@@ -13,6 +13,7 @@ from typing import Callable
 from mpi4py import MPI
 
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.observe.timeline.recorder import Operation, now
 
 Post = Callable[[], "list[MPI.Request]"]
 """Starts MPI operations on buffers that it refers to: it is kept until they end (mpi4py 4.1 does not keep the
@@ -20,10 +21,15 @@ buffers of Iallreduce)."""
 
 
 class Transfer:
-    """MPI operations under way, as one."""
+    """MPI operations under way, as one.
 
-    def __init__(self, post: Post) -> None:
+    Args:
+        recorded: as what they are recorded.
+    """
+
+    def __init__(self, post: Post, recorded: Operation | None = None) -> None:
         self._post = post
+        self._recorded = recorded
         self._requests: list[MPI.Request] = []
         self._ended = threading.Event()
         self.error: CollectiveError | None = None
@@ -36,6 +42,8 @@ class Transfer:
         return self._ended.wait(timeout)
 
     def begin(self) -> None:
+        if self._recorded is not None:
+            self._recorded.carrier, self._recorded.began = "MPI", now()
         try:
             self._requests = self._post()
         except Exception as error:
@@ -48,6 +56,8 @@ class Transfer:
                 return False
         except Exception as error:
             self._fail(error)
+        if self._recorded is not None and self.error is None:
+            self._recorded.end()
         self._ended.set()
         return True
 
@@ -66,9 +76,9 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="cloudtrain-mpi", daemon=True)
         self._thread.start()
 
-    def start(self, post: Post) -> Transfer:
-        """``post`` runs after all that were given before."""
-        transfer = Transfer(post)
+    def start(self, post: Post, recorded: Operation | None = None) -> Transfer:
+        """``post`` runs after all that were given before. Arguments of `Transfer`."""
+        transfer = Transfer(post, recorded)
         self._posted.put(transfer)
         return transfer
 

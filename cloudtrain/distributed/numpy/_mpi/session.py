@@ -7,9 +7,10 @@ from typing import Any, Callable
 
 from mpi4py import MPI
 
-from cloudtrain.distributed import _timeouts
+from cloudtrain.distributed import _log, _timeline, _timeouts
 from cloudtrain.distributed._control import Engine, Pending, Request, Verdict
 from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET, add_set, remove_set
+from cloudtrain.distributed._tuning import cycle_seconds
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._mpi.buffers import combine, zeros_for
@@ -17,6 +18,7 @@ from cloudtrain.distributed.numpy._mpi.meeting import Meeting
 from cloudtrain.distributed.numpy._mpi.progress import Progress, Transfer
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from cloudtrain.observe.timeline import recorder
 
 GONE_SECONDS = 5.0
 """How long an operation may go on after a rank has gone, which may have done its part in it."""
@@ -36,16 +38,18 @@ class Session:
     """
 
     def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
+        _log.set_up()
         start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
         self._timeout = _timeouts.collective_timeout() if timeout is None else timeout
         meeting = Meeting(comm, start_timeout)
         self.world = meeting.world
         self._comms = {GLOBAL: meeting.comm}
         """By process set; used by the thread of `Progress`, in the order of verdicts."""
-        self.engine = Engine(self._stand_in, self._timeout)
+        self.engine = Engine(self._stand_in, self._timeout, cycle_seconds())
         if self.world.size > 1:
             meeting.join(self.engine, combine, self._timeout)
         self._progress = Progress()
+        _timeline.attach(self.world, self.engine.channel.ask_time if self.world.size > 1 else None)
 
     def submit(
         self,
@@ -74,13 +78,20 @@ class Session:
         assert set_id is not None
         request = Request(kind, self.engine.key(set_id, kind, name), set_id, equal, own, payload)
 
+        timeline = recorder.active
+        recorded = None if timeline is None else timeline.operation(kind, name or "", equal, negotiated=True)
+
         def start(verdict: Verdict) -> Transfer | None:
+            if recorded is not None:
+                recorded.agreed = recorder.now()
             if verdict.payload is None or arrived is None:
-                return self._progress.start(lambda: post(self._comms[set_id], verdict))
+                return self._progress.start(lambda: post(self._comms[set_id], verdict), recorded)
             arrived(verdict, verdict.payload)
+            if recorded is not None:
+                recorded.end()
             return None
 
-        return Handle(self._operation(request, start), lambda _: finish())
+        return Handle(self._operation(request, start, recorded), lambda _: finish())
 
     def add_set(self, ranks: list[int]) -> int:
         """Its number. To be called by all ranks, with the same ranks."""
@@ -103,6 +114,7 @@ class Session:
 
     def close(self) -> None:
         """Leave. What is under way may end first, unless a rank has gone."""
+        _timeline.detach()
         if self.world.size > 1:
             self.engine.close()
         gone = bool(self.engine.lost)
@@ -110,8 +122,19 @@ class Session:
             for comm in self._comms.values():
                 comm.Free()
 
-    def _operation(self, request: Request, start: Callable[[Verdict], Transfer | None]) -> _Operation:
-        return _Operation(self.engine, self.engine.submit(request, start), self.world.rank, self._timeout)
+    def _operation(
+        self,
+        request: Request,
+        start: Callable[[Verdict], Transfer | None],
+        recorded: recorder.Operation | None = None,
+    ) -> _Operation:
+        try:
+            pending = self.engine.submit(request, start)
+        except BaseException:
+            if recorded is not None:
+                recorded.fail()
+            raise
+        return _Operation(self.engine, pending, self.world.rank, self._timeout, recorded)
 
     def _stand_in(self, verdict: Verdict) -> None:
         """This rank has joined, the others go on: it gives zeros (see `Engine`)."""
@@ -152,14 +175,37 @@ class Session:
 class _Operation:
     """`Work`."""
 
-    def __init__(self, engine: Engine, pending: Pending, rank: int, timeout: float) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        pending: Pending,
+        rank: int,
+        timeout: float,
+        recorded: recorder.Operation | None,
+    ) -> None:
         self._engine, self._pending = engine, pending
         self._rank, self._timeout = rank, timeout
+        self._recorded = recorded
 
     def done(self) -> bool:
         return self._pending.begun and (self._pending.work is None or self._pending.work.done())
 
     def wait(self) -> None:
+        timeline = recorder.active
+        if timeline is None:
+            self._wait()
+            return
+        began = recorder.now()
+        try:
+            self._wait()
+        except BaseException:
+            if self._recorded is not None:
+                self._recorded.fail()
+            raise
+        finally:
+            timeline.waited(self._pending.request.label, began)
+
+    def _wait(self) -> None:
         transfer = self._engine.wait(self._pending)
         if transfer is None:
             return

@@ -1,0 +1,110 @@
+"""``HOROVOD_TIMELINE``, `start_timeline` and `stop_timeline`, for all frameworks.
+
+As in Horovod, rank 0 writes the file of that name. The other ranks write one each beside it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.distributed._tuning import cycle_seconds, flag
+from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed.world import World
+from cloudtrain.observe.timeline import recorder
+from cloudtrain.observe.timeline.clock import Ask
+
+TIMELINE = "HOROVOD_TIMELINE"
+MARK_CYCLES = "HOROVOD_TIMELINE_MARK_CYCLES"
+DYNAMIC = "DYNAMIC"
+"""Horovod's word for a timeline that only the script starts."""
+
+
+@dataclass
+class _Attached:
+    """The rank that is recorded between ``init`` and ``shutdown``."""
+
+    world: World
+    ask: Ask | None
+
+
+_attached: _Attached | None = None
+_times_begun = 0
+
+
+def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.environ) -> None:
+    """``init`` has joined the ranks: record from here on where `TIMELINE` says so.
+
+    Args:
+        ask: how rank 0 is asked for its time; None where there is no other rank.
+
+    Raises:
+        InvalidArgument: the file cannot be written.
+    """
+    global _attached, _times_begun
+    _attached = _Attached(world, ask)
+    path = environ.get(TIMELINE, "")
+    if path and path.upper() != DYNAMIC:
+        # after an elastic restart the ranks meet again in the same processes: each time has files of its own
+        _times_begun += 1
+        start = Path(path)
+        if _times_begun > 1:
+            start = start.with_name(f"{start.stem}.{_times_begun}{start.suffix}")
+        _start(_attached, start, flag(environ, MARK_CYCLES), f"{TIMELINE}={path}", environ)
+
+
+def detach() -> None:
+    """Before the ranks part: rank 0 is asked for its time once more."""
+    global _attached
+    _attached = None
+    recorder.stop()
+
+
+def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
+    """Record what this rank does for the others from now on; to be called on all ranks.
+
+    What was recorded until now ends. A ``HOROVOD_TIMELINE=DYNAMIC`` is not needed, unlike in Horovod.
+
+    Args:
+        file_path: rank 0 writes it, rank 1 ``timeline.rank1.json`` instead of ``timeline.json``, and so on; it is
+            overwritten, and its folder made. ``cloudtrain timeline`` merges them.
+        mark_cycles: mark where Horovod's cycles would begin.
+
+    Raises:
+        NotInitialized: before ``init``.
+        InvalidArgument: the file cannot be written.
+    """
+    if _attached is None:
+        raise NotInitialized
+    _start(_attached, Path(file_path), mark_cycles, f"start_timeline({str(file_path)!r})", os.environ)
+
+
+def stop_timeline() -> None:
+    """Record no more; the file is whole when this returns. Raises NotInitialized before ``init``."""
+    if _attached is None:
+        raise NotInitialized
+    recorder.stop()
+
+
+def _start(attached: _Attached, path: Path, mark_cycles: bool, what: str, environ: Mapping[str, str]) -> None:
+    rank = attached.world.rank
+    if rank:
+        path = path.with_name(f"{path.stem}.rank{rank}{path.suffix}")
+    recorder.stop()  # it may write the same file
+    try:
+        timeline = recorder.Timeline(
+            path,
+            rank,
+            attached.world.size,
+            attached.ask,
+            mark_cycles=mark_cycles,
+            cycle_ns=int(cycle_seconds(environ) * 1e9),
+        )
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidArgument(
+            f"{what}: {path} cannot be written: {reason}", hint="Name a file that can."
+        ) from error
+    recorder.start(timeline)

@@ -1,0 +1,33 @@
+"""The timeline: what ranks do for each other and wait for, recorded, merged and added up.
+
+`recorder` travels with every rank; the rest reads what it has left.
+"""
+
+from __future__ import annotations
+
+from cloudtrain._lazy import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.observe.timeline.clock import Offset
+    from cloudtrain.observe.timeline.merging import align, merge
+    from cloudtrain.observe.timeline.recorder import Timeline
+    from cloudtrain.observe.timeline.steps import RankStep, Step, find_steps
+    from cloudtrain.observe.timeline.traces import Trace, read_trace
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Offset": "cloudtrain.observe.timeline.clock",
+        "RankStep": "cloudtrain.observe.timeline.steps",
+        "Step": "cloudtrain.observe.timeline.steps",
+        "Timeline": "cloudtrain.observe.timeline.recorder",
+        "Trace": "cloudtrain.observe.timeline.traces",
+        "align": "cloudtrain.observe.timeline.merging",
+        "find_steps": "cloudtrain.observe.timeline.steps",
+        "merge": "cloudtrain.observe.timeline.merging",
+        "read_trace": "cloudtrain.observe.timeline.traces",
+    },
+)
+
+__all__ = ["Offset", "RankStep", "Step", "Timeline", "Trace", "align", "find_steps", "merge", "read_trace"]

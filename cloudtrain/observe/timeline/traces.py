@@ -1,0 +1,93 @@
+"""Reading what ranks have recorded: cloudtrain's timelines, and traces of ``torch.profiler``."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.errors import StorageError
+from cloudtrain.observe.timeline._writer import META, OFFSET
+from cloudtrain.observe.timeline.clock import Offset
+
+Event = dict[str, Any]
+"""One of Chrome's trace events."""
+
+_HINT = "Give timelines of cloudtrain, or traces of torch.profiler (export_chrome_trace)."
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one rank has recorded."""
+
+    path: Path
+    rank: int
+    start_ns: int
+    """What ``ts`` 0 means, in ns since the epoch by the rank's own clock."""
+    events: list[Event]
+    is_profile: bool
+    """Whether it is of ``torch.profiler``."""
+    host: str = ""
+    offsets: Sequence[Offset] = field(default_factory=list)
+    """To rank 0's clock, in the order of time."""
+
+
+def read_trace(path: Path) -> Trace:
+    """Read a file; the end of a timeline may be missing.
+
+    Raises:
+        StorageError: the file cannot be read, is something else, or does not say which rank it is of.
+    """
+    try:
+        data = path.read_bytes()
+        text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8", "replace")
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise StorageError(f"{path} cannot be read: {reason}", hint=_HINT) from error
+    if text.startswith("["):
+        return _timeline(path, _events(text))
+    try:
+        content = json.loads(text)
+        return _profile(path, content, content["traceEvents"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{path} is no trace", hint=_HINT) from error
+
+
+def _events(text: str) -> list[Event]:
+    """One a line; a line that was cut short is the last, and is passed over."""
+    events = []
+    for line in text.splitlines():
+        try:
+            event = json.loads(line.rstrip(","))
+        except ValueError:
+            continue
+        if isinstance(event, dict):
+            events.append(event)
+    return events
+
+
+def _timeline(path: Path, events: list[Event]) -> Trace:
+    try:
+        [about] = [event["args"] for event in events if event.get("name") == META]
+        offsets = [Offset(**event["args"]) for event in events if event.get("name") == OFFSET]
+        return Trace(path, about["rank"], about["start_ns"], events, False, about["host"], offsets)
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(f"{path} is not a timeline that cloudtrain has written", hint=_HINT) from error
+
+
+def _profile(path: Path, content: dict[str, Any], events: list[Event]) -> Trace:
+    """``ts`` counts from ``baseTimeNanoseconds``, where a version of torch has it, else from the epoch."""
+    rank = content.get("distributedInfo", {}).get("rank")
+    if rank is None:
+        named = re.search(r"rank\D?(\d+)", path.name)
+        if named is None:
+            raise StorageError(
+                f"{path} does not say which rank it is of",
+                hint="Put it into the file's name: trace.rank1.json.",
+            )
+        rank = int(named[1])
+    return Trace(path, rank, content.get("baseTimeNanoseconds", 0), events, True)
