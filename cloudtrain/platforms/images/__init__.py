@@ -6,7 +6,7 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.images.auto import AUTO, ecr_image, flavour_of, local_image
+    from cloudtrain.platforms.images.auto import ecr_image, flavour_of, local_image
     from cloudtrain.platforms.images.build import BuildOptions, build_image
     from cloudtrain.platforms.images.catalogue import Flavour, find_flavour, flavours
     from cloudtrain.platforms.images.local import LocalImage, find_local
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
         push_image,
     )
 
+AUTO = "auto"
+"""In place of an ``image_uri``: cloudtrain's own image for the job."""
+
 __getattr__, __dir__ = lazy(
     __name__,
     {
-        "AUTO": "cloudtrain.platforms.images.auto",
         "BuildOptions": "cloudtrain.platforms.images.build",
         "EcrImage": "cloudtrain.platforms.images.registry",
         "Flavour": "cloudtrain.platforms.images.catalogue",

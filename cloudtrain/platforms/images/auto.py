@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from cloudtrain.platforms.sagemaker.aws import Aws
 
-AUTO = "auto"
-
 _OWN_IMAGE = "Name an image: image_uri='...'."
 
 

@@ -75,7 +75,7 @@ def training_image(job: TrainingJob, region: str) -> str:
     if _family(job).startswith("trn"):
         return _uri("dlc", region, *_neuron(job, version, python))
     repository = _repository(job.framework, version, python)
-    tag = f"{version}-{'gpu' if _on_gpu(job) else 'cpu'}-{python}"
+    tag = f"{version}-{'gpu' if has_gpus(job) else 'cpu'}-{python}"
     suffix = _data()["p4d"].get(f"{repository}:{tag}")
     if suffix and (_family(job) == "p4d" or (job.distribution and job.distribution.smdistributed)):
         tag += f"-{suffix}"
@@ -91,6 +91,11 @@ def image_instance_type(job: TrainingJob) -> str:
     """The instance type by which the image is chosen: of several groups, the first with GPUs, else the first."""
     types = [group.instance_type for group in job.instance_groups] or [job.instance_type or ""]
     return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
+
+
+def has_gpus(job: TrainingJob) -> bool:
+    """Whether the instances that the image is chosen by have GPUs of NVIDIA's."""
+    return _family(job)[:1] in ("g", "p")
 
 
 def has_data_parallel(job: TrainingJob) -> bool:
@@ -131,7 +136,7 @@ def _huggingface(job: TrainingJob) -> tuple[str, str]:
             " huggingface needs them, or an image_uri",
             hint="transformers_version='4.49.0', pytorch_version='2.5.1', py_version='py311', say.",
         )
-    if not _on_gpu(job):
+    if not has_gpus(job):
         raise InvalidJob(
             f"instance_type: AWS has no Hugging Face image for {image_instance_type(job)}, only for GPUs",
             hint=f"Choose an instance with GPUs, ml.g5.xlarge, say. {_OWN_IMAGE}",
@@ -179,10 +184,6 @@ def _cuda(job: TrainingJob, version: str) -> str:
         return "cu124"
     is_cu121 = (2, 1) <= numbers(version) < (2, 5) or "p5" in image_instance_type(job)
     return "cu121" if is_cu121 else "cu118"
-
-
-def _on_gpu(job: TrainingJob) -> bool:
-    return _family(job)[:1] in ("g", "p")
 
 
 def _family(job: TrainingJob) -> str:

@@ -6,20 +6,21 @@ from typing import Any
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.images import AUTO
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
 from cloudtrain.platforms.sagemaker._inputs import check_s3, given, input_data_config
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors
-from cloudtrain.platforms.sagemaker.images import training_image
+from cloudtrain.platforms.sagemaker.images import has_gpus, training_image
 from cloudtrain.spec import TrainingJob, is_secret_name, redact
 
 
 def render(job: TrainingJob, aws: Aws) -> Request:
     """The request for ``job``, which has a name and, if it has an entry point, a packed source.
 
-    Asks STS for the account where the default bucket is needed, IAM for the role where only its name is given, and
-    nothing else.
+    Asks STS for the account where the default bucket is needed, IAM for the role where only its name is given, ECR
+    for the image where that is ``auto``, and nothing else.
 
     Raises:
         InvalidJob: the job wants something that SageMaker, or the runtime it names, cannot give.
@@ -49,7 +50,7 @@ def common(job: TrainingJob, aws: Aws) -> dict[str, Any]:
     body = {
         "TrainingJobName": job.job_name,
         "RoleArn": _role(job, aws),
-        "AlgorithmSpecification": algorithm_specification(job, training_image(job, aws.region)),
+        "AlgorithmSpecification": algorithm_specification(job, _image(job, aws)),
         "InputDataConfig": input_data_config(job) or None,
         "OutputDataConfig": given(
             {
@@ -67,6 +68,14 @@ def common(job: TrainingJob, aws: Aws) -> dict[str, Any]:
         **debugger_fields(job, output_path, aws.region),
     }
     return given(body)
+
+
+def _image(job: TrainingJob, aws: Aws) -> str:
+    if job.image_uri != AUTO:
+        return training_image(job, aws.region)
+    from cloudtrain.platforms.images import ecr_image
+
+    return ecr_image(job, aws, gpu=has_gpus(job))
 
 
 def _check_places(job: TrainingJob) -> None:
