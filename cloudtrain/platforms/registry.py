@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 GROUP = "cloudtrain.platforms"
 
 BUILT_IN = {
+    "container": "cloudtrain.platforms.container:ContainerPlatform",
     "local": "cloudtrain.platforms.local:LocalPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
 }

@@ -1,6 +1,7 @@
-"""Keeps the ``checkpoints/`` folder and its URI the same, for scripts that just write files there.
+"""Keeps the ``checkpoints/`` folder and its URI the same.
 
-What `cloudtrain.checkpoint` writes goes to the URI itself, by its own protocol, and is left alone here.
+Inside of a job that is for scripts that just write files there: what `cloudtrain.checkpoint` writes goes to the URI
+itself, by its own protocol, and is left alone.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import os
 import threading
 from pathlib import Path
 
-from cloudtrain.checkpoint.layout import is_checkpoint_key
+from cloudtrain.checkpoint.layout import committed_step, is_checkpoint_key
+from cloudtrain.errors import NotFound
 from cloudtrain.observe import EventLog
-from cloudtrain.storage import Entry, open_store
+from cloudtrain.storage import open_store
 
 SYNC_SECONDS = 5.0
 
@@ -21,13 +23,19 @@ class CheckpointSync:
     """Downloads once at the start, then uploads what changed, every few seconds and at the end.
 
     A file is uploaded when it did not change between two looks, so that one being written is left alone;
-    `finish` uploads whatever is new. Nothing is ever deleted at the URI.
+    `flush` uploads whatever is new. Nothing is ever deleted at the URI.
     """
 
-    def __init__(self, folder: Path, uri: str, events: EventLog) -> None:
+    def __init__(self, folder: Path, uri: str, events: EventLog, *, whole: bool = False) -> None:
+        """
+        Args:
+            whole: copy also what a `Checkpointer` writes, which knows the folder only; a manifest after its data.
+        """
         self._folder = folder
         self._store = open_store(uri)
         self._events = events
+        self._whole = whole
+        self._busy = threading.Lock()
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._seen: dict[str, tuple[int, int]] = {}
         self._stop = threading.Event()
@@ -37,7 +45,7 @@ class CheckpointSync:
         """Fetch what an earlier run left. Raises StorageError."""
         from cloudtrain.storage.transfer import download_tree
 
-        fetched = download_tree(self._store, self._folder, select=lambda entry: not _is_ours(entry))
+        fetched = download_tree(self._store, self._folder, select=lambda entry: self._takes(entry.key))
         now = self._look()
         # what was here and not there (a restart in place) is still to be uploaded
         self._uploaded = {entry.key: now[entry.key] for entry in fetched if entry.key in now}
@@ -50,15 +58,21 @@ class CheckpointSync:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._upload(self._look())
+        self.flush()
+
+    def flush(self) -> None:
+        """Upload whatever is new. Raises StorageError."""
+        with self._busy:
+            self._upload(self._look())
 
     def _run(self) -> None:
         while not self._stop.wait(SYNC_SECONDS):
             try:
-                now = self._look()
-                stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
-                self._seen = now
-                self._upload(stable)
+                with self._busy:
+                    now = self._look()
+                    stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
+                    self._seen = now
+                    self._upload(stable)
             except Exception as error:
                 # the next round tries again; `finish` is loud
                 why = getattr(error, "message", error)
@@ -66,9 +80,14 @@ class CheckpointSync:
                     self._events.emit("warning", message=f"checkpoints are not synced: {why}")
 
     def _upload(self, files: dict[str, tuple[int, int]]) -> None:
-        for key, state in files.items():
+        for key, state in sorted(files.items(), key=lambda item: committed_step(item[0]) is not None):
             if self._uploaded.get(key) != state:
-                self._store.upload(self._folder / key, key)
+                try:
+                    self._store.upload(self._folder / key, key)
+                except NotFound:
+                    if (self._folder / key).exists():
+                        raise
+                    continue  # pruned since the look, its manifest before it
                 self._uploaded[key] = state
 
     def _look(self) -> dict[str, tuple[int, int]]:
@@ -82,10 +101,9 @@ class CheckpointSync:
                 except FileNotFoundError:
                     continue
                 key = path.relative_to(self._folder).as_posix()
-                if not is_checkpoint_key(key):
+                if self._takes(key):
                     files[key] = (status.st_size, status.st_mtime_ns)
         return files
 
-
-def _is_ours(entry: Entry) -> bool:
-    return is_checkpoint_key(entry.key)
+    def _takes(self, key: str) -> bool:
+        return self._whole or not is_checkpoint_key(key)

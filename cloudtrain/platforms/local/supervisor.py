@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 from cloudtrain.platforms.local.host_process import HostProcess
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.supervisor import supervise
+from cloudtrain.platforms.supervised.supervisor import reveal, supervise
 
 
 class HostProcesses:
     """The runtimes of a job as processes of this machine."""
 
     interface = "lo0" if sys.platform == "darwin" else "lo"
+    end_seconds = 60.0
+    """For their last uploads."""
 
     def __init__(self, folder: JobFolder, lock: int) -> None:
         self._folder = folder
@@ -24,17 +25,15 @@ class HostProcesses:
     def start(self, attempt: int, log: int) -> dict[str, HostProcess]:
         return {name: self._start(name, attempt, log) for name in self._request["hosts"]}
 
+    def finish(self, *, failed: bool) -> None:
+        """The runtimes have done all that themselves."""
+
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:
-        shown: dict[str, Any] = self._request["environment"]
-        # a secret stands as *** in the request; its value is in our own environment
-        environment = {
-            key: os.environ.get(key, value) if value == "***" else value for key, value in shown.items()
-        }
         base = self._folder.host(name).base
         return HostProcess.start(
             {
                 **os.environ,
-                **environment,
+                **reveal(self._request["environment"]),
                 "SAGEMAKER_BASE_DIR": str(base),
                 "CLOUDTRAIN_ATTEMPT": str(attempt),
                 "CLOUDTRAIN_DIE_WITH_PARENT": "1",

@@ -21,14 +21,13 @@ from cloudtrain.packaging import RUNTIME_FILE, pack_runtime
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.sagemaker._toolkit import model_dir
 from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.runtime.plan import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 
 Upload = Callable[[Path, str], None]
 """Puts a file at a URI, over what is there."""
-
-SOURCE_CHANNEL = "code"
 
 LONGEST_GRACE = 110.0
 """Seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs some of them for its last words."""
@@ -40,15 +39,6 @@ REMEMBERED_SECONDS = 86400.0
 """How long an upload of the runtime is believed in without another look."""
 
 _CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
-_ZIPAPP = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
-
-# SageMaker takes 256 characters in a string, in one line. What follows a script is its $0.
-_START = (
-    'for p in python3 python; do "$p" -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
-    ' && exec "$p" "$0"; done;'
-    " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
-)
-ENTRYPOINT = ("/bin/sh", "-c", _START, _ZIPAPP)
 
 
 def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any]:

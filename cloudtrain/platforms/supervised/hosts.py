@@ -29,6 +29,8 @@ class Hosts(Protocol):
 
     interface: str
     """The network interface by which they reach each other."""
+    end_seconds: float
+    """How long they may take to end, once the grace of a stop is over: they end their ranks themselves."""
 
     def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
         """Start the runtime of every host; by the host's name.
@@ -36,5 +38,12 @@ class Hosts(Protocol):
         Args:
             attempt: how often the job was started before.
             log: the descriptor of the job's log, which takes what they print.
+        """
+        ...
+
+    def finish(self, *, failed: bool) -> FailureReport | None:
+        """All hosts of an attempt have ended: save what they have left, and leave nothing of them but folders.
+
+        Returns what went wrong with that, after an attempt that has not ``failed``.
         """
         ...

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -26,8 +26,6 @@ from cloudtrain.platforms.supervised.folder import JobFolder, State
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 
 POLL_SECONDS = 0.02
-END_SECONDS = 60.0
-"""How long the runtimes may take for their last uploads, once the grace is over."""
 
 INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
@@ -121,7 +119,8 @@ class Supervisor:
             if self._kill_at is not None and time.monotonic() > self._kill_at:
                 for process in self._runtimes.values():
                     process.send_signal(signal.SIGKILL)
-        return self._failure()
+        failure = self._failure()
+        return self._hosts.finish(failed=failure is not None) or failure
 
     def _prepare_host(self, name: str) -> None:
         """Write what the platform owes a container: its configuration, and empty folders for a new attempt."""
@@ -152,7 +151,7 @@ class Supervisor:
 
     def _stop_runtimes(self) -> None:
         """Ask every host to end, within the grace."""
-        self._kill_at = time.monotonic() + self._request["stop_grace"] + END_SECONDS
+        self._kill_at = time.monotonic() + self._request["stop_grace"] + self._hosts.end_seconds
         for process in self._runtimes.values():
             process.send_signal(signal.SIGTERM)
 
@@ -209,6 +208,13 @@ class Supervisor:
             log.write(line + "\n")
 
 
+def reveal(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a request with its secrets, which stand there as ``***``: ours has them."""
+    return {
+        name: os.environ.get(name, value) if value == "***" else value for name, value in environment.items()
+    }
+
+
 def supervise(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     """The ``main`` of a platform's supervisor; its arguments are the job's folder and the descriptor of its lock.
 
@@ -217,4 +223,9 @@ def supervise(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     """
     folder, lock = JobFolder(Path(sys.argv[1])), int(sys.argv[2])
     os.set_inheritable(lock, False)
-    Supervisor(folder, make_hosts(folder, lock)).run()
+    hosts = make_hosts(folder, lock)
+    try:
+        Supervisor(folder, hosts).run()
+    except BaseException:
+        hosts.finish(failed=True)
+        raise

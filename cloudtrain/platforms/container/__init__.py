@@ -1,0 +1,21 @@
+"""Jobs in containers of this machine, in Docker or Podman: one container for each instance."""
+
+from __future__ import annotations
+
+from cloudtrain._lazy import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.platforms.container.engine import Engine, find_engine
+    from cloudtrain.platforms.container.platform import ContainerPlatform
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "ContainerPlatform": "cloudtrain.platforms.container.platform",
+        "Engine": "cloudtrain.platforms.container.engine",
+        "find_engine": "cloudtrain.platforms.container.engine",
+    },
+)
+
+__all__ = ["ContainerPlatform", "Engine", "find_engine"]

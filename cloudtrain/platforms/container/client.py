@@ -1,0 +1,245 @@
+"""What the platform asks of an engine, and what differs between the two kinds of engine.
+
+Stopping is always by a signal: Podman's API kills at once where Docker's leaves its grace. No container removes
+itself: Podman's would lose its exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.container.engine import Engine
+
+if TYPE_CHECKING:
+    import docker
+
+SELINUX = Path("/sys/fs/selinux/enforce")
+
+_HINTS = (
+    ("bind source path does not exist", "The engine must run on this machine: it mounts the job's folders."),
+    ("mounts denied", "Share this machine's folders with Docker Desktop: Settings, Resources, File sharing."),
+    ("could not select device driver", "Install the NVIDIA container toolkit, or leave out GPUs."),
+    ("unresolvable CDI devices", "Let `nvidia-ctk cdi generate` describe the GPUs, or leave them out."),
+    ("all predefined address pools", "Remove networks that nobody uses: `docker network prune`."),
+    (
+        "no space left",
+        "Free space: `docker system df` shows what the engine has; `cloudtrain clean`, what we have.",
+    ),
+)
+"""What to do about an engine's words."""
+
+
+@dataclass(frozen=True)
+class Bind:
+    """A file or folder of this machine, in a container."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One container. Sizes are in bytes."""
+
+    name: str
+    hostname: str
+    image: str
+    network: str
+    entrypoint: Sequence[str] | None
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    binds: Sequence[Bind]
+    labels: Mapping[str, str]
+    user: str | None = None
+    gpus: str | Sequence[str] | None = None
+    """``"all"``, or the names of some."""
+    memory: int | None = None
+    shm_size: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a container ended; the code is as a shell shows it."""
+
+    exit_code: int
+    out_of_memory: bool = False
+    why: str = ""
+    """What the engine says of it."""
+
+
+@dataclass
+class EngineClient:
+    """A connection to an engine of either kind. Every method may raise PlatformError."""
+
+    engine: Engine
+    api: docker.APIClient = field(repr=False)
+
+    @classmethod
+    def connect(cls, engine: Engine) -> EngineClient:
+        return (Podman if engine.kind == "podman" else Docker)(engine, engine.connect())
+
+    # -- what differs
+
+    def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
+        """The request for GPUs."""
+        raise NotImplementedError
+
+    def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
+        """Whether the kernel killed the container for want of memory."""
+        raise NotImplementedError
+
+    # -- what does not
+
+    def user(self) -> str | None:
+        """Who runs in containers, so that what they leave belongs to us; None for the image's own user.
+
+        Root can remove what anybody leaves. In an engine without root's rights, root is ourselves.
+        """
+        if os.getuid() == 0:
+            return None
+        options = self._info().get("SecurityOptions") or ()
+        return "0:0" if any("rootless" in option for option in options) else f"{os.getuid()}:{os.getgid()}"
+
+    def _info(self) -> dict[str, Any]:
+        with engine_errors("the engine does not say what it is"):
+            info: dict[str, Any] = self.api.info()
+        return info
+
+    def has_image(self, image: str) -> bool:
+        import docker.errors
+
+        with engine_errors(f"cannot look for image {image}"):
+            try:
+                self.api.inspect_image(image)
+            except docker.errors.NotFound:
+                return False
+        return True
+
+    def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool) -> None:
+        with engine_errors("the job's network cannot be made"):
+            self.api.create_network(name, driver="bridge", internal=internal, labels=dict(labels))
+
+    def create(self, spec: Spec) -> str:
+        """The id of a new container, which does not run yet."""
+        from docker.types import Mount
+
+        mounts = [
+            Mount(bind.target, bind.source, type="bind", read_only=bind.read_only) for bind in spec.binds
+        ]
+        host_config = self.api.create_host_config(
+            mounts=mounts,
+            network_mode=spec.network,
+            mem_limit=spec.memory,
+            memswap_limit=spec.memory,  # without swap: a job that swaps is as good as lost
+            shm_size=spec.shm_size,
+            device_requests=self.device_requests(spec.gpus) if spec.gpus else None,
+            # the job's folders carry no label of SELinux, and are not ours alone to give one
+            security_opt=["label=disable"] if SELINUX.exists() else None,
+        )
+        aliases = self.api.create_endpoint_config(aliases=[spec.hostname])
+        with engine_errors(f"the container of {spec.hostname} cannot be made"):
+            created = self.api.create_container(
+                spec.image,
+                list(spec.command),
+                name=spec.name,
+                hostname=spec.hostname,
+                user=spec.user,
+                entrypoint=list(spec.entrypoint) if spec.entrypoint else None,
+                environment=dict(spec.environment),
+                labels=dict(spec.labels),
+                host_config=host_config,
+                networking_config=self.api.create_networking_config({spec.network: aliases}),
+            )
+        return str(created["Id"])
+
+    def attach(self, container: str) -> Iterator[bytes]:
+        """What the container will print, both streams, as it comes."""
+        with engine_errors("the container's output cannot be read"):
+            output: Iterator[bytes] = self.api.attach(container, stream=True)
+        return output
+
+    def start(self, container: str) -> None:
+        with engine_errors("the container cannot be started"):
+            self.api.start(container)
+
+    def wait(self, container: str, spec: Spec) -> Ended:
+        """Returns when the container has ended."""
+        with engine_errors("nobody can say how the container ended"):
+            code = int(self.api.wait(container, timeout=None)["StatusCode"])
+            state = self.api.inspect_container(container)["State"] if code else {}
+        return Ended(code, bool(code) and self.out_of_memory(state, spec), str(state.get("Error") or ""))
+
+    def kill(self, container: str, number: int) -> None:
+        """Send a signal; to one that has ended: nothing."""
+        with contextlib.suppress(PlatformError), engine_errors("the container cannot be told"):
+            self.api.kill(container, number)
+
+    def remove(self, container: str) -> None:
+        """Kill and remove a container and its volumes, if it is there."""
+        with _if_there(), engine_errors("the container cannot be removed"):
+            self.api.remove_container(container, v=True, force=True)
+
+    def remove_network(self, name: str) -> None:
+        with _if_there(), engine_errors("the job's network cannot be removed"):
+            self.api.remove_network(name)
+
+
+class Docker(EngineClient):
+    """Docker's ways."""
+
+    def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
+        from docker.types import DeviceRequest
+
+        which = {"count": -1} if isinstance(gpus, str) else {"device_ids": list(gpus)}
+        return [DeviceRequest(capabilities=[["gpu"]], **which)]
+
+    def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
+        return bool(state.get("OOMKilled"))
+
+
+class Podman(EngineClient):
+    """Podman's ways."""
+
+    def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
+        from docker.types import DeviceRequest
+
+        names = [gpus] if isinstance(gpus, str) else gpus
+        return [DeviceRequest(driver="cdi", device_ids=[f"nvidia.com/gpu={name}" for name in names])]
+
+    def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
+        """It does not always say so: a container with a limit that nobody has killed, was killed for it."""
+        return bool(state.get("OOMKilled")) or (spec.memory is not None and state.get("ExitCode") == 137)
+
+
+@contextlib.contextmanager
+def engine_errors(what: str) -> Iterator[None]:
+    """Turn an engine's refusal into a PlatformError that begins with ``what``."""
+    import docker.errors
+    import requests
+
+    try:
+        yield
+    except docker.errors.APIError as error:
+        said = str(error.explanation or error)
+        hint = next((hint for words, hint in _HINTS if words in said), "")
+        problem = _Missing if isinstance(error, docker.errors.NotFound) else PlatformError
+        raise problem(f"{what}: {said.strip()}", hint=hint) from error
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise PlatformError(f"{what}: the container engine went away: {error}") from error
+
+
+class _Missing(PlatformError):
+    """The engine does not know what was asked for."""
+
+
+@contextlib.contextmanager
+def _if_there() -> Iterator[None]:
+    with contextlib.suppress(_Missing):
+        yield

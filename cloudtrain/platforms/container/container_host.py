@@ -1,0 +1,179 @@
+"""One host of a job as a container, from before it exists until it has ended."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.container.client import Ended, EngineClient, Spec
+from cloudtrain.runtime.output import TAIL_LINES, MetricFinder, Stream, write_all
+
+LISTEN_SECONDS = 10.0
+"""How long a runtime may take from its container's start until it hears signals."""
+
+READ_SECONDS = 5.0
+"""How long the rest of the output may take, once the container has ended."""
+
+INTERRUPTED = 128 + signal.SIGTERM
+KILLED = 128 + signal.SIGKILL
+
+_STREAM = Stream(rank=None, descriptor=-1)
+"""Of a container whose ranks nobody knows."""
+
+_MEMORY_HINT = (
+    "Raise platform_options.memory, or use less: a smaller batch, fewer workers of the data loader."
+)
+
+
+class ContainerHost:
+    """A `RunningHost`. The container comes later, and takes what was sent before."""
+
+    def __init__(
+        self,
+        name: str,
+        failure: Path,
+        *,
+        own_program: bool,
+        listens: Callable[[], bool] = lambda: True,
+        prefix: str = "",
+        metrics: MetricFinder | None = None,
+    ) -> None:
+        """
+        Args:
+            failure: the file in which a program says why it failed.
+            own_program: whether the image's own program runs there, and not cloudtrain's runtime.
+            listens: whether signals are heard in the container by now; until then the kernel drops them.
+            prefix: stands before each line in the log.
+        """
+        self.name = name
+        self._failure = failure
+        self._own_program = own_program
+        self._listens = listens
+        self._prefix = prefix.encode()
+        self._metrics = metrics
+        self._client: EngineClient | None = None
+        self._container = ""
+        self._started_at: float | None = None
+        self._waiting: list[int] = []
+        """Signals that are not sent yet."""
+        self._sent: list[int] = []
+        self._ended: Ended | None = None
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+
+    # -- for the supervisor's thread
+
+    def poll(self) -> int | None:
+        if self._ended:
+            return self._ended.exit_code
+        self._pass_on()
+        return None
+
+    def send_signal(self, number: int) -> None:
+        if number not in (*self._waiting, *self._sent):
+            self._waiting.append(number)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Send the signals that wait, if anybody hears them."""
+        if not self._waiting or self._started_at is None or self._client is None:
+            return
+        is_late = time.monotonic() - self._started_at > LISTEN_SECONDS
+        if signal.SIGKILL in self._waiting or is_late or self._listens():
+            for number in self._waiting:
+                self._client.kill(self._container, number)
+            self._sent += self._waiting
+            self._waiting.clear()
+
+    def lost(self, name: str) -> FailureReport:
+        ended = self._ended or Ended(1)
+        return replace(
+            self._told() or self._guessed(ended),
+            host=name,
+            exit_code=ended.exit_code or 1,
+            log_tail=tuple(self._tail),
+            time=time.time(),
+        )
+
+    def _told(self) -> FailureReport | None:
+        """What the program has left in words."""
+        with contextlib.suppress(OSError):
+            words = self._failure.read_text(encoding="utf-8", errors="replace").strip()
+            if words:
+                return FailureReport.from_reason(words) or FailureReport(FailureClass.USER_ERROR, words)
+        return None
+
+    def _guessed(self, ended: Ended) -> FailureReport:
+        code = ended.exit_code
+        if ended.out_of_memory:
+            what = f"the kernel killed the container of host {self.name} for want of memory"
+            return FailureReport(FailureClass.OUT_OF_MEMORY, what, _MEMORY_HINT, phase="train")
+        if self._own_program and code != KILLED:
+            return FailureReport(FailureClass.USER_ERROR, f"the image's program exited with code {code}")
+        how = "was killed by SIGKILL" if code == KILLED else f"exited with code {code}: see job.log"
+        why = f"its container {how}" + (f"; {ended.why}" if ended.why else "")
+        return FailureReport.host_lost(self.name, why, time.time())
+
+    # -- for the thread that brings it up
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it is to end before it has begun."""
+        return bool(self._waiting) and self._started_at is None
+
+    def give_up(self) -> None:
+        """It will not begin, or is to end, as another has not."""
+        if self._started_at is None:
+            self._ended = Ended(-signal.SIGTERM if self.cancelled else 1)
+        else:
+            self.send_signal(signal.SIGKILL)
+
+    def run(self, client: EngineClient, container: str, spec: Spec, log: int) -> None:
+        """Start ``container``, which was made of ``spec``. Raises PlatformError.
+
+        Args:
+            log: the descriptor that takes what it prints; is closed at the end.
+        """
+        self._client, self._container = client, container
+        output = client.attach(container)  # before the start: nothing is missed
+        client.start(container)
+        self._started_at = time.monotonic()
+        reader = threading.Thread(target=self._read, args=(output, log), daemon=True)
+        reader.start()
+        threading.Thread(target=self._wait, args=(client, spec, reader), daemon=True).start()
+
+    def _wait(self, client: EngineClient, spec: Spec, reader: threading.Thread) -> None:
+        try:
+            ended = client.wait(self._container, spec)
+        except PlatformError as error:
+            ended = Ended(1, why=error.message)
+        reader.join(READ_SECONDS)
+        # who was told to end, and does not say himself how he took it, is no failure
+        asked = self._sent if self._own_program else signal.SIGKILL in self._sent
+        self._ended = replace(ended, exit_code=INTERRUPTED) if asked else ended
+
+    def _read(self, output: Iterator[bytes], log: int) -> None:
+        """Copy what comes to the log, by whole lines: other hosts write there too."""
+        rest = b""
+        with open(log, "wb", buffering=0) as file, contextlib.suppress(Exception):
+            # where the engine goes away, who waits for the container meets it too
+            for data in output:
+                *lines, rest = (rest + data).split(b"\n")
+                self._write(lines, file.fileno())
+            self._write([rest] if rest else [], file.fileno())
+
+    def _write(self, lines: list[bytes], log: int) -> None:
+        texts = [line.decode("utf-8", "backslashreplace") for line in lines]
+        self._tail.extend(texts)
+        with contextlib.suppress(OSError):  # a full disk: the container must not wait for us
+            write_all(log, b"".join(self._prefix + line + b"\n" for line in lines))
+            if self._metrics:
+                for text in texts:
+                    self._metrics(_STREAM, text)

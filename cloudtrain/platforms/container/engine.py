@@ -1,0 +1,201 @@
+"""Finds the container engine: Docker or Podman, whichever answers.
+
+Only where an engine is not reached by a socket of this machine is the ``docker`` package needed to find it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cloudtrain.errors import PlatformError
+
+if TYPE_CHECKING:
+    import docker
+
+Kind = Literal["docker", "podman"]
+
+KINDS: tuple[Kind, ...] = ("docker", "podman")
+
+PING_SECONDS = 10.0
+
+_START = (
+    "Start Docker (`systemctl start docker`, or Docker Desktop) or Podman (`systemctl --user start podman.socket`), "
+    "or name the engine's socket in DOCKER_HOST. The platform `local` runs the job without containers."
+)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that has answered."""
+
+    kind: Kind
+    url: str
+    """``unix:///run/docker.sock``, ``tcp://host:port``, ``ssh://host``."""
+    found: str
+    """Where its address stood."""
+    context: str | None = None
+    """The Docker context that has its address, and its certificates."""
+
+    def connect(self, timeout: float = 60.0) -> docker.APIClient:
+        """A client of it; `docker.APIClient` is safe to share between threads.
+
+        Args:
+            timeout: seconds to wait for an answer.
+
+        Raises:
+            PlatformError: the ``docker`` package is not installed, or the engine does not answer any more.
+        """
+        return _connect(self.url, self.context, timeout)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where an engine may be. One that somebody ``chose`` must answer: another would be a surprise."""
+
+    url: str
+    found: str
+    context: str | None = None
+    chosen: bool = False
+
+
+def find_engine(
+    choice: str | None = None, environ: Mapping[str, str] = os.environ, root: Path = Path("/")
+) -> Engine:
+    """The engine to use.
+
+    Looks at ``choice``, ``$DOCKER_HOST``, the Docker context in use, then the usual sockets: Docker's, rootless
+    Docker's, rootless Podman's, Podman's.
+
+    Args:
+        choice: ``docker`` or ``podman``, for the first of that kind; or a URL.
+        root: the folder that has ``run/``.
+
+    Raises:
+        PlatformError: none answers; the hint says how to start one.
+    """
+    kind = choice if choice in KINDS else None
+    tried = []
+    for place in _places(None if kind else choice, environ, root):
+        try:
+            found = _ping(place)
+        except OSError as error:
+            why = error.strerror or str(error)
+            tried.append(f"{place.url} ({place.found}): {why}")
+            if place.chosen:
+                break
+        else:
+            if kind in (None, found):
+                return Engine(found, place.url, place.found, place.context)
+            tried.append(f"{place.url} ({place.found}): is {found}")
+    wanted = kind or "container engine"
+    raise PlatformError(
+        f"no {wanted} answers: {'; '.join(tried) or 'there is no socket of one'}", hint=_START
+    )
+
+
+def _places(url: str | None, environ: Mapping[str, str], root: Path) -> Iterator[_Place]:
+    if url:
+        yield _Place(url, "platform_options.engine", chosen=True)
+        return
+    if environ.get("DOCKER_HOST"):
+        yield _Place(environ["DOCKER_HOST"], "DOCKER_HOST", chosen=True)
+        return
+    context = _context(environ)
+    if context:
+        yield _Place(_context_url(context), f"the Docker context {context}", context, chosen=True)
+        return
+    own = Path(environ.get("XDG_RUNTIME_DIR") or root / "run" / "user" / str(os.getuid()))
+    for path, what in (
+        (root / "run" / "docker.sock", "Docker's socket"),
+        (own / "docker.sock", "the socket of rootless Docker"),
+        (Path(environ.get("HOME", "/")) / ".docker" / "run" / "docker.sock", "the socket of Docker Desktop"),
+        (own / "podman" / "podman.sock", "the socket of rootless Podman"),
+        (root / "run" / "podman" / "podman.sock", "Podman's socket"),
+    ):
+        if path.exists():
+            yield _Place(f"unix://{path}", what)
+
+
+def _context(environ: Mapping[str, str]) -> str | None:
+    """The name of the Docker context in use; None where it is the default, which is no more than a socket."""
+    name = environ.get("DOCKER_CONTEXT")
+    if not name:
+        folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
+        try:
+            name = json.loads((Path(folder) / "config.json").read_text()).get("currentContext")
+        except (OSError, ValueError, AttributeError):
+            return None
+    return None if name in (None, "", "default") else str(name)
+
+
+def _context_url(name: str) -> str:
+    context = _docker().ContextAPI.get_context(name)
+    if context is None or not context.Host:
+        raise PlatformError(
+            f"there is no Docker context {name}",
+            hint="See them with `docker context ls`, or set DOCKER_HOST.",
+        )
+    return str(context.Host)
+
+
+def _ping(place: _Place) -> Kind:
+    """What answers there. Raises OSError where nothing does."""
+    if not place.url.startswith("unix://"):
+        return _kind_of(_connect(place.url, place.context, PING_SECONDS))
+    connection = _UnixConnection(place.url.removeprefix("unix://"))
+    try:
+        connection.request("GET", "/_ping")
+        answer = connection.getresponse()
+    except http.client.HTTPException as error:
+        raise OSError(f"is no engine: {error!r}") from None
+    finally:
+        connection.close()
+    return "podman" if answer.getheader("Libpod-API-Version") else "docker"
+
+
+def _kind_of(client: docker.APIClient) -> Kind:
+    components = client.version().get("Components", ())
+    return "podman" if any("podman" in part["Name"].lower() for part in components) else "docker"
+
+
+def _connect(url: str, context: str | None, timeout: float) -> docker.APIClient:
+    package = _docker()
+    options: dict[str, Any] = {"base_url": url}
+    if context:
+        options["tls"] = package.ContextAPI.get_context(context).TLSConfig or False
+    elif not url.startswith("unix://"):
+        options = package.utils.kwargs_from_env(environment={**os.environ, "DOCKER_HOST": url})
+    try:
+        return package.APIClient(**options, timeout=timeout)
+    except package.errors.DockerException as error:
+        raise PlatformError(f"the container engine at {url} does not answer: {error}", hint=_START) from error
+
+
+def _docker() -> Any:
+    try:
+        import docker
+    except ImportError as error:
+        raise PlatformError(
+            f"the package docker cannot be imported: {error}", hint="pip install 'cloudtrain[container]'"
+        ) from error
+    return docker
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a socket of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=PING_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

@@ -1,0 +1,194 @@
+"""The hosts of one job as containers, on a network of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cloudtrain.contract import FailureReport, JobStatus, Settings
+from cloudtrain.errors import PlatformError
+from cloudtrain.observe import EventLog, parse_events
+from cloudtrain.platforms.container.client import EngineClient
+from cloudtrain.platforms.container.container_host import ContainerHost
+from cloudtrain.platforms.container.engine import find_engine
+from cloudtrain.platforms.container.inputs import Inputs
+from cloudtrain.platforms.container.labels import job_labels, network_name
+from cloudtrain.platforms.container.outputs import Outputs
+from cloudtrain.platforms.container.pulling import ensure_image
+from cloudtrain.platforms.container.specs import container_spec
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.diagnose import report_error
+from cloudtrain.runtime.host_run import Outcome
+from cloudtrain.runtime.output import MetricFinder
+from cloudtrain.runtime.phases import Phases
+
+
+class _Cancelled(Exception):
+    """The attempt was stopped before its containers have begun."""
+
+
+class ContainerHosts:
+    """`Hosts` in containers. What takes time before they begin is done in a thread, and can be stopped."""
+
+    interface = "eth0"
+
+    def __init__(self, folder: JobFolder, _lock: int) -> None:
+        self._folder = folder
+        self._request = folder.read_request()
+        self._settings = Settings.from_environ(self._request["environment"])
+        self._is_ours = self._request["runtime"] == "cloudtrain"
+        self.end_seconds = 60.0 if self._is_ours else 0.0  # the image's own program has to keep to the grace
+        self._events = EventLog(folder.events, "supervisor")
+        self._phases = Phases(self._events)
+        self._network = network_name(folder.name, folder.path)
+        self._inputs = Inputs(folder, self._request, self._settings)
+        self._outputs = Outputs(folder, self._settings, self._events)
+        self._client: EngineClient | None = None
+        self._hosts: dict[str, ContainerHost] = {}
+        self._containers: list[str] = []
+        self._bringing: threading.Thread | None = None
+
+    def start(self, attempt: int, log: int) -> dict[str, ContainerHost]:
+        self._hosts = {name: self._host(name, attempt) for name in self._request["hosts"]}
+        self._bringing = threading.Thread(target=self._bring_up, args=(attempt, os.dup(log)), daemon=True)
+        self._bringing.start()
+        return self._hosts
+
+    def finish(self, *, failed: bool) -> FailureReport | None:
+        if self._bringing:
+            self._bringing.join()
+        removing = threading.Thread(target=self._remove)
+        removing.start()
+        report = self._save(failed) if self._containers else None
+        removing.join()
+        self._containers.clear()
+        return report
+
+    def _host(self, name: str, attempt: int) -> ContainerHost:
+        paths = self._folder.host(name)
+        if self._is_ours:
+            return ContainerHost(
+                name, paths.failure, own_program=False, listens=lambda: self._listens(name, attempt)
+            )
+        several = len(self._request["hosts"]) > 1
+        definitions = self._settings.metric_definitions
+        return ContainerHost(
+            name,
+            paths.failure,
+            own_program=True,
+            prefix=f"[{name}] " if several else "",
+            metrics=MetricFinder(definitions, self._events.emit) if definitions else None,
+        )
+
+    def _listens(self, host: str, attempt: int) -> bool:
+        """Whether the runtime of ``host`` has said its first word."""
+        events = parse_events(self._folder.events.read_text(encoding="utf-8", errors="replace").splitlines())
+        return any(
+            event["event"] == "host" and event["source"] == host and event.get("attempt") == attempt
+            for event in events
+        )
+
+    # -- before the containers begin, in a thread
+
+    def _bring_up(self, attempt: int, log: int) -> None:
+        try:
+            if attempt == 0:
+                self._prepare(log)
+            self._begin(attempt, log)
+        except Exception as error:
+            if not self._cancelled:
+                leader = next(iter(self._hosts))
+                report = report_error(error, leader, self._phases.current or "start")
+                Outcome(JobStatus.FAILED, report).write(self._folder.host(leader))
+            for host in self._hosts.values():
+                host.give_up()
+        finally:
+            os.close(log)
+
+    def _prepare(self, log: int) -> None:
+        """What all attempts need: an engine, the image, the data."""
+
+        def tell(line: str) -> None:
+            os.write(log, f"[cloudtrain] {line}\n".encode())
+
+        def bring_data() -> None:
+            self._inputs.bring(self._phases, self._check, tell)
+            self._outputs.restore(self._inputs.checkpoints, self._phases)
+
+        with ThreadPoolExecutor(1) as pool:
+            data = pool.submit(bring_data)
+            self._client = EngineClient.connect(find_engine(self._request.get("engine")))
+            image, pull = self._request["image"], self._request["pull"]
+            ensure_image(self._client, image, pull, self._phases, self._check)
+        data.result()
+
+    def _begin(self, attempt: int, log: int) -> None:
+        client = self._client
+        assert client, "the first attempt has connected"
+        user = client.user()
+        labels = job_labels(self._folder.name, self._folder.path)
+        client.create_network(self._network, labels, internal=self._request["network_isolation"])
+
+        def begin(host: ContainerHost) -> None:
+            binds = self._inputs.of(host.name)
+            _open_up(self._folder.host(host.name).base)
+            spec = container_spec(self._folder, self._request, host.name, attempt, binds, user)
+            container = client.create(spec)
+            self._containers.append(container)
+            self._check()
+            host.run(client, container, spec, os.dup(log))
+
+        with ThreadPoolExecutor(len(self._hosts)) as pool:
+            begun = [pool.submit(begin, host) for host in self._hosts.values()]
+        for task in begun:
+            task.result()
+
+    @property
+    def _cancelled(self) -> bool:
+        return any(host.cancelled for host in self._hosts.values())
+
+    def _check(self) -> None:
+        if self._cancelled:
+            raise _Cancelled
+
+    # -- when they have ended
+
+    def _save(self, failed: bool) -> FailureReport | None:
+        """Upload what is to be had: after a failure, of the leader only, and no model."""
+        hosts = list(self._hosts)
+        try:
+            self._outputs.save(hosts[:1] if failed else hosts, self._phases, model=not failed)
+        except Exception as error:
+            if not failed:
+                return report_error(error, hosts[0], "upload")
+            # the job's own failure is the one to report
+            self._warn(f"what is left could not be uploaded: {error}")
+        return None
+
+    def _remove(self) -> None:
+        if self._client is None:
+            return
+        for remove, what in [
+            *((self._client.remove, container) for container in self._containers),
+            (self._client.remove_network, self._network),
+        ]:
+            try:
+                remove(what)
+            except PlatformError as error:
+                self._warn(f"{error.message}; later, `cloudtrain clean` removes it")
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+
+
+def _open_up(folder: Path) -> None:
+    """Let the image's user, whoever it is, write there: nobody else comes as far, the job's folder is ours."""
+    for parent, _, names in os.walk(folder):
+        os.chmod(parent, 0o777)
+        for name in names:
+            if not os.path.islink(f"{parent}/{name}"):
+                os.chmod(f"{parent}/{name}", 0o666)

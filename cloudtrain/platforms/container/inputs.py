@@ -1,0 +1,157 @@
+"""What a job's containers find under ``/opt/ml``: which files of this machine are mounted where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import Paths, Settings
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.packaging import pack_runtime
+from cloudtrain.platforms.container.client import Bind
+from cloudtrain.platforms.container.options import parse_volume
+from cloudtrain.platforms.starting import RUNTIME_PATH, SOURCE_CHANNEL
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.fetch import locate, shard
+from cloudtrain.runtime.phases import Phase, Phases
+from cloudtrain.storage import Entry, open_store, split_uri, state_home, uri_scheme, uri_to_path
+
+INSIDE = Paths(Path(DEFAULT_BASE))
+"""The paths in a container."""
+
+APART = Path("/opt/cloudtrain/channels")
+"""Where a channel lies whole, of which a host has a part."""
+
+Check = Callable[[], object]
+Tell = Callable[[str], object]
+
+
+class Inputs:
+    """The runtime, the source and the channels of one job, brought here once for all its attempts."""
+
+    def __init__(self, folder: JobFolder, request: dict[str, Any], settings: Settings) -> None:
+        self._folder = folder
+        self._request = request
+        self._hosts: list[str] = request["hosts"]
+        self._settings = settings
+        self._common: list[Bind] = []
+        self._own: dict[str, list[Bind]] = {name: [] for name in self._hosts}
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder that is the checkpoints' of all hosts."""
+        uri = self._settings.checkpoint_uri
+        return uri_to_path(uri) if uri_scheme(uri) == "file" else self._folder.path / "checkpoints"
+
+    def bring(self, phases: Phases, check: Check, tell: Tell) -> None:
+        """Download what is not on this machine.
+
+        Args:
+            check: called now and then; what it raises ends this.
+            tell: takes a line for the job's log.
+
+        Raises StorageError, NotFound for a channel without data.
+        """
+        if self._request["runtime"] == "cloudtrain":
+            runtime = pack_runtime(state_home() / "runtime").path
+            self._common.append(Bind(str(runtime), RUNTIME_PATH, read_only=True))
+        if self._request["source"]:
+            self._common.append(self._source(self._request["source"]))
+        for volume in self._request["volumes"]:
+            self._common.append(Bind(*parse_volume(volume)))
+        if self._settings.channels:
+            with phases("fetch") as phase:
+                for name, uri in self._settings.channels:
+                    self._bring_channel(name, uri, phase, check, tell)
+        new = not self.checkpoints.exists()
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        if new:  # the image's user may be somebody else
+            self.checkpoints.chmod(0o777)
+        self._common.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
+
+    def of(self, host: str) -> list[Bind]:
+        """The mounts of one host, for a new attempt: the folders that they need are made."""
+        base = self._folder.host(host).base
+        binds = [
+            Bind(str(base), DEFAULT_BASE),
+            *self._common,
+            *self._own[host],
+            # the records of all hosts come together in one file
+            Bind(str(self._folder.events), str(INSIDE.output / "events.jsonl")),
+        ]
+        for bind in binds[1:]:
+            _make_mount_point(base, bind)
+        return binds
+
+    def _source(self, uri: str) -> Bind:
+        path = uri_to_path(uri) if uri_scheme(uri) == "file" else None
+        if path and path.is_dir():
+            return Bind(str(path), str(INSIDE.code), read_only=True)
+        parent, name = split_uri(uri)
+        if path is None:
+            path = self._folder.path / "source" / name
+            path.parent.mkdir()
+            open_store(parent).download(name, path)
+        return Bind(str(path), str(INSIDE.channel(SOURCE_CHANNEL) / name), read_only=True)
+
+    def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, tell: Tell) -> None:
+        base, found = locate(uri, name)
+        config = self._request["channels"][name]
+        sharded = config["S3DistributionType"] == "ShardedByS3Key" and len(self._hosts) > 1
+        if uri_scheme(uri) == "file":
+            if sharded:
+                self._mount_parts(name, uri_to_path(base), list(found))
+            else:
+                self._mount_whole(name, uri_to_path(uri))
+            return
+        if config["TrainingInputMode"] == "FastFile":
+            tell(f"channel {name}: FastFile is a download on this platform")
+        entries = list(found)
+        if not sharded:
+            folder = self._folder.path / "data" / name
+            _download(base, entries, folder, phase, check)
+            self._common.append(Bind(str(folder), str(INSIDE.channel(name)), read_only=True))
+            return
+        for rank, host in enumerate(self._hosts):
+            part = shard(entries, rank, len(self._hosts))
+            _download(base, part, self._folder.host(host).channel(name), phase, check)
+
+    def _mount_whole(self, name: str, path: Path) -> None:
+        """A folder as the channel, or a file as the one file in it."""
+        target = INSIDE.channel(name)
+        bind = Bind(str(path), str(target if path.is_dir() else target / path.name), read_only=True)
+        self._common.append(bind)
+
+    def _mount_parts(self, name: str, folder: Path, entries: Sequence[Entry]) -> None:
+        """The folder apart, and in each host's channel links to its own files."""
+        whole = APART / name
+        self._common.append(Bind(str(folder), str(whole), read_only=True))
+        for rank, host in enumerate(self._hosts):
+            for entry in shard(entries, rank, len(self._hosts)):
+                link = self._folder.host(host).channel(name) / entry.key
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(whole / entry.key)
+
+
+def _download(base: str, entries: Sequence[Entry], folder: Path, phase: Phase, check: Check) -> None:
+    from cloudtrain.storage.transfer import download_entries
+
+    def progress(count: int) -> None:
+        check()
+        phase.add(count)
+
+    phase.add_total(sum(entry.size for entry in entries))
+    download_entries(open_store(base), entries, folder, progress=progress)
+
+
+def _make_mount_point(base: Path, bind: Bind) -> None:
+    """Below ``base``, which is mounted too, it is ours to make: the engine's would belong to root."""
+    if not bind.target.startswith(f"{DEFAULT_BASE}/"):
+        return
+    point = base / bind.target.removeprefix(f"{DEFAULT_BASE}/")
+    if Path(bind.source).is_dir():
+        point.mkdir(parents=True, exist_ok=True)
+    else:
+        point.parent.mkdir(parents=True, exist_ok=True)
+        point.touch()

@@ -1,0 +1,67 @@
+"""``platform_options`` of the container platform."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import TrainingJob, convert
+
+_SIZE = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[bkmgBKMG]?$")]
+_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+_VOLUME = re.compile(r"(?P<source>/[^:]*):(?P<target>/[^:]*)(?::(?P<mode>ro|rw))?")
+
+
+class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a job can ask of the engine. Sizes are as Docker takes them: ``512m``, ``4g``.
+
+    ``engine`` is ``docker``, ``podman`` or a URL; None: the first that answers. ``gpus`` is ``"all"``, how many each
+    host gets, or the names that each host gets. ``memory`` limits each host; ``shm_size`` is the most that its
+    ``/dev/shm`` takes, None for half of the machine's memory, as on Linux itself. ``volumes`` are further folders,
+    ``/here:/there`` or ``/here:/there:ro``. ``mount_source`` puts the source directory itself, read-only, in place
+    of its archive: a path, or true for ``source_dir``. ``master_port`` and ``max_preemptions`` are as on ``local``.
+    """
+
+    engine: str | None = None
+    gpus: int | Literal["all"] | list[str] | None = None
+    memory: _SIZE | None = None
+    shm_size: _SIZE | None = None
+    volumes: list[str] = []
+    pull: Literal["missing", "always", "never"] = "missing"
+    mount_source: bool | str = False
+    master_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    max_preemptions: Annotated[int, Meta(ge=0)] = 10
+
+    @classmethod
+    def of(cls, job: TrainingJob) -> ContainerOptions:
+        """Raises InvalidJob."""
+        options = convert(job.platform_options, cls, "platform_options")
+        if isinstance(options.gpus, int) and options.gpus < 1:
+            raise InvalidJob(f"platform_options.gpus: {options.gpus} is none", hint="Leave it out.")
+        for volume in options.volumes:
+            parse_volume(volume)
+        return options
+
+
+def parse_volume(text: str) -> tuple[str, str, bool]:
+    """Source, target, and whether it is read-only, of ``/here:/there:ro``. Raises InvalidJob."""
+    match = _VOLUME.fullmatch(text)
+    if match is None:
+        raise InvalidJob(
+            f"platform_options.volumes: {text!r} is not like /here:/there or /here:/there:ro",
+            hint="Both are absolute paths, of this machine and in the container.",
+        )
+    return match["source"], match["target"], match["mode"] == "ro"
+
+
+def size_in_bytes(text: str) -> int:
+    """
+    >>> size_in_bytes("1.5g")
+    1610612736
+    """
+    unit = text[-1].lower()
+    return int(float(text[:-1]) * _UNITS[unit]) if unit in _UNITS else int(float(text))

@@ -1,0 +1,46 @@
+"""What a job's containers leave: checkpoints while they run, the model and other outputs at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cloudtrain.contract import Settings
+from cloudtrain.observe import EventLog
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.phases import Phases
+from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.sync import CheckpointSync
+from cloudtrain.runtime.upload import upload_outputs
+from cloudtrain.storage import uri_scheme
+
+
+class Outputs:
+    """The outputs of one job."""
+
+    def __init__(self, folder: JobFolder, settings: Settings, events: EventLog) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._events = events
+        self._sync: CheckpointSync | None = None
+
+    def restore(self, checkpoints: Path, phases: Phases) -> None:
+        """Have what an earlier run left in the folder ``checkpoints``, and keep its URI the same from now on.
+
+        Does nothing where the folder is the URI. Raises StorageError.
+        """
+        if uri_scheme(self._settings.checkpoint_uri) == "file":
+            return
+        self._sync = CheckpointSync(checkpoints, self._settings.checkpoint_uri, self._events, whole=True)
+        with phases("restore"):
+            self._sync.restore()
+        self._sync.start()
+
+    def save(self, hosts: list[str], phases: Phases, *, model: bool) -> None:
+        """Upload the last checkpoints, and what ``hosts`` have left. Raises StorageError."""
+        with phases("upload") as phase:
+            if self._sync:
+                self._sync.flush()
+            for host in hosts:
+                plan = HostPlan.read(self._folder.host(host), self._settings.to_environ())
+                for kind, uri in upload_outputs(plan, phase.add, model=model).items():
+                    self._events.emit("uploaded", kind=kind, uri=uri)

@@ -1,0 +1,38 @@
+"""The container platform: jobs are containers of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
+
+
+class ContainerPlatform(SupervisedPlatform):
+    """Runs jobs in Docker or Podman, one container for each instance, as SageMaker runs them."""
+
+    name = "container"
+    supervisor = "cloudtrain.platforms.container.supervisor"
+
+    def render(self, job: TrainingJob) -> Request:
+        from cloudtrain.platforms.container.render import render
+
+        return render(job)
+
+    def submit(self, request: Request) -> None:
+        from cloudtrain.platforms.container.engine import find_engine
+
+        find_engine(request.body.get("engine"))
+        super().submit(request)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        from cloudtrain.platforms.container.check import checks
+
+        return checks(job, request, imports)

@@ -1,0 +1,79 @@
+"""Brings an image to the engine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.container.client import EngineClient, engine_errors
+from cloudtrain.runtime.phases import Phase, Phases
+
+_ECR = re.compile(r"(?P<host>\d{12}\.dkr\.ecr\.(?P<region>[\w-]+)\.amazonaws\.com(?:\.cn)?)/")
+_DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
+_NOT_THERE = ("manifest unknown", "not found", "does not exist")
+
+
+def ensure_image(
+    client: EngineClient, image: str, pull: str, phases: Phases, check: Callable[[], object] = lambda: None
+) -> None:
+    """Pull ``image`` where ``pull`` (missing, always, never) asks for it.
+
+    Args:
+        check: called now and then; what it raises ends the pull.
+
+    Raises:
+        PlatformError: the image is not there, or may not be had; the hint says how to log in.
+    """
+    if pull != "always" and client.has_image(image):
+        return
+    if pull == "never":
+        raise PlatformError(
+            f"the engine has no image {image}", hint="Build or pull it, or leave out platform_options.pull."
+        )
+    try:
+        with phases("pull") as phase, engine_errors(f"image {image} cannot be pulled"):
+            _pull(client, image, phase, check)
+    except PlatformError as error:
+        raise PlatformError(error.message, hint=error.hint or pull_hint(image, error.message)) from error
+
+
+def _pull(client: EngineClient, image: str, phase: Phase, check: Callable[[], object]) -> None:
+    done: dict[str, int] = {}  # bytes of each layer
+    for said in client.api.pull(*_name_and_tag(image), stream=True, decode=True):
+        check()
+        if "error" in said:
+            raise PlatformError(f"image {image} cannot be pulled: {said['error']}")
+        progress = said.get("progressDetail") or {}
+        if said.get("status") != "Downloading" or not progress.get("total"):
+            continue
+        layer, current = said["id"], progress["current"]
+        if layer not in done:
+            phase.add_total(progress["total"])
+        phase.add(current - done.get(layer, 0))
+        done[layer] = current
+
+
+def _name_and_tag(image: str) -> tuple[str, str]:
+    """Without a tag an engine would pull them all."""
+    from docker.utils import parse_repository_tag
+
+    name, tag = parse_repository_tag(image)
+    return name, tag or "latest"
+
+
+def pull_hint(image: str, said: str) -> str:
+    """What to do about a registry that said ``said``."""
+    words = said.lower()
+    ecr = _ECR.match(image)
+    if ecr:
+        token = f"aws ecr get-login-password --region {ecr['region']}"
+        login = f"{token} | docker login --username AWS --password-stdin {ecr['host']}"
+    else:
+        registry = image.split("/")[0]
+        login = f"docker login {registry}" if "." in registry else "docker login"
+    if any(word in words for word in _DENIED):
+        return f"It is not there, or you may not have it. Log in: {login}"
+    if any(word in words for word in _NOT_THERE):
+        return "Check the name and the tag."
+    return "Check that the registry can be reached from here."

@@ -1,0 +1,188 @@
+"""A job as the request that the supervisor of its containers carries out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from cloudtrain.contract import Settings, encode_hyperparameters
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.launcher import runtime_hyperparameters
+from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
+from cloudtrain.platforms.supervised.channels import (
+    channel_configs,
+    channel_uris,
+    check_channels,
+    instance_groups,
+)
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.plan import RUNTIME_CHANNEL
+from cloudtrain.spec import TrainingJob, is_secret_name, redact
+from cloudtrain.storage import join_uri
+
+NAME = "container"
+
+TRAIN = "train"
+"""What SageMaker gives to an image's own entry point."""
+
+
+def render(job: TrainingJob) -> Request:
+    """The request for ``job``, which has a name and, if it has an entry point, a packed source.
+
+    Raises:
+        InvalidJob: the job wants something that the container platform has not.
+    """
+    assert job.job_name, "a job is named before it is rendered"
+    options = ContainerOptions.of(job)
+    runtime = job.runtime or ("cloudtrain" if job.entry_point else "toolkit")
+    _check(job, runtime)
+    hosts = [f"algo-{number + 1}" for number in range(job.host_count)]
+    environment = {**job.environment, **_settings(job, options).to_environ()}
+    body: dict[str, Any] = {
+        "job_name": job.job_name,
+        "hosts": hosts,
+        "instance_type": job.instance_type or "local",
+        "image": _image(job),
+        "pull": options.pull,
+        "runtime": runtime,
+        **(_own_program(job) if runtime == "toolkit" else _traveling(job, options)),
+        "environment": redact(environment),
+        "resources": {
+            "gpus": options.gpus or ("all" if job.instance_type == "local_gpu" else None),
+            "memory": options.memory,
+            "shm_size": options.shm_size,
+        },
+        "volumes": options.volumes,
+        "checkpoint_path": job.checkpoint_local_path or f"{DEFAULT_BASE}/checkpoints",
+        "network_isolation": job.enable_network_isolation,
+        "max_run": job.max_run,
+        "max_retry_attempts": job.max_retry_attempts,
+        "max_preemptions": options.max_preemptions,
+        "stop_grace": job.stop_grace,
+    }
+    if options.engine:
+        body["engine"] = options.engine
+    if job.instance_groups:
+        body["instance_groups"] = instance_groups(job, hosts)
+    secrets = {name: value for name, value in environment.items() if is_secret_name(name)}
+    return Request(NAME, job.job_name, body, secrets)
+
+
+def _traveling(job: TrainingJob, options: ContainerOptions) -> dict[str, Any]:
+    """The container runs cloudtrain's runtime, which comes in as a file; so does the source."""
+    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
+        if name in job.channels:
+            raise InvalidJob(
+                f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
+                hint="Give the channel another name.",
+            )
+    folder = _mounted_source(job, options)
+    source = None if folder else job.source
+    told = runtime_hyperparameters(msgspec.structs.replace(job, source=source))
+    return {
+        "entrypoint": list(ENTRYPOINT),
+        "command": [],
+        "source": folder or (source.uri if source else None),
+        "hyperparameters": encode_hyperparameters({**job.hyperparameters, **told}),
+        "channels": channel_configs(job),
+    }
+
+
+def _own_program(job: TrainingJob) -> dict[str, Any]:
+    """The container runs what its image is made for, told as on SageMaker."""
+    from cloudtrain.platforms.sagemaker._toolkit import with_toolkit
+
+    # without a network the toolkit finds its source in a channel, which is what can be had here
+    told = msgspec.structs.replace(job, enable_network_isolation=True, stop_grace=TrainingJob().stop_grace)
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
+    body = with_toolkit({"OutputDataConfig": {"S3OutputPath": job.output_path or ""}}, told, region)
+    # where nobody says another one, the entry point is the image's own
+    own = {"entrypoint": job.container_entry_point} if job.container_entry_point else {}
+    return {
+        **own,
+        "command": job.container_arguments or ([] if own else [TRAIN]),
+        "source": job.source.uri if job.source else None,
+        "hyperparameters": body.get("HyperParameters", {}),
+        "channels": channel_configs(job),
+    }
+
+
+def _check(job: TrainingJob, runtime: str) -> None:
+    check_channels(job, NAME)
+    if runtime == "toolkit":
+        if ContainerOptions.of(job).mount_source:
+            raise InvalidJob(
+                "platform_options.mount_source: an image's own program unpacks its source itself",
+                hint='Leave it out, or use runtime="cloudtrain".',
+            )
+        return
+    if job.entry_point is None:
+        raise InvalidJob(
+            "entry_point: cloudtrain's runtime needs one", hint="Name the script to run; or no runtime."
+        )
+    for field in ("container_entry_point", "container_arguments"):
+        if getattr(job, field):
+            raise InvalidJob(
+                f"{field}: cloudtrain's runtime starts the container itself",
+                hint='Run the program as the job\'s entry_point, a shell script, say; or use runtime="toolkit".',
+            )
+    if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):
+        raise InvalidJob(
+            f"checkpoint_local_path: {job.checkpoint_local_path!r} is not absolute",
+            hint=f"Write {DEFAULT_BASE}/{job.checkpoint_local_path}, or leave it out.",
+        )
+
+
+def _image(job: TrainingJob) -> str:
+    if not job.image_uri:
+        raise InvalidJob(
+            "image_uri: the container platform needs an image",
+            hint='Give one that has Python 3.9 or newer; or platform="local", which needs none.',
+        )
+    return job.image_uri
+
+
+def _mounted_source(job: TrainingJob, options: ContainerOptions) -> str | None:
+    """The folder that is mounted as the source, where one is."""
+    wanted = options.mount_source
+    if not wanted:
+        return None
+    path = job.source_dir if wanted is True else wanted
+    if path is None:
+        raise InvalidJob(
+            "platform_options.mount_source: the job has no source_dir", hint="Give the folder of the script."
+        )
+    if job.dependencies:
+        raise InvalidJob(
+            "dependencies: cannot be put beside a source that is mounted",
+            hint="Have them in the source's folder, or leave out platform_options.mount_source.",
+        )
+    folder = Path(path).absolute()
+    if not folder.is_dir():
+        raise InvalidJob(f"platform_options.mount_source: {path} is no folder of this machine")
+    return folder.as_uri()
+
+
+def _settings(job: TrainingJob, options: ContainerOptions) -> Settings:
+    assert job.job_name
+    folder = JobFolder.of(NAME, job.job_name)
+    output = join_uri(job.output_path, job.job_name) if job.output_path else folder.path.as_uri()
+    return Settings(
+        job_name=job.job_name,
+        output_uri=join_uri(output, "output"),
+        checkpoint_uri=job.checkpoint_s3_uri or (folder.path / "checkpoints").as_uri(),
+        source_sha256=job.source.sha256 if job.source else "",
+        source_channel=SOURCE_CHANNEL,
+        compress_output=not job.disable_output_compression,
+        channels=channel_uris(job),
+        master_port=options.master_port,
+        metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
+        stop_grace=job.stop_grace,
+        hang_timeout=job.hang_timeout or 0.0,
+    )

@@ -1,0 +1,106 @@
+"""The containers of a job, as data."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import Launcher, Settings, cpu_count, decode_hyperparameters
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.platforms.container.client import Bind, Spec
+from cloudtrain.platforms.container.labels import job_labels, network_name
+from cloudtrain.platforms.container.options import size_in_bytes
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.supervisor import reveal
+
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+"""Seen in every container, whatever devices it has."""
+
+
+def container_spec(
+    folder: JobFolder,
+    request: Mapping[str, Any],
+    host: str,
+    attempt: int,
+    binds: Sequence[Bind],
+    user: str | None,
+) -> Spec:
+    """The container of ``host``. Secrets are taken out of our own environment."""
+    resources = request["resources"]
+    network = network_name(folder.name, folder.path)
+    return Spec(
+        name=f"{network}-{host}",
+        hostname=host,
+        image=request["image"],
+        network=network,
+        entrypoint=request.get("entrypoint"),
+        command=request["command"],
+        environment=_environment(request, attempt, user),
+        binds=binds,
+        labels=job_labels(folder.name, folder.path),
+        user=user,
+        gpus=_gpus(resources["gpus"], request["hosts"].index(host)),
+        memory=size_in_bytes(resources["memory"]) if resources["memory"] else None,
+        shm_size=size_in_bytes(resources["shm_size"]) if resources["shm_size"] else _half_of_memory(),
+    )
+
+
+def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> dict[str, str]:
+    settings = Settings.variables()
+    environment = reveal(request["environment"])
+    given = {name: value for name, value in environment.items() if name not in settings}
+    defaults = _home(user) if user else {}
+    if not request["resources"]["gpus"] and NVIDIA.is_dir():
+        defaults["CUDA_VISIBLE_DEVICES"] = ""
+    if request["runtime"] != "cloudtrain":
+        return {**defaults, **given}
+    told = replace(
+        Settings.from_environ(environment),
+        output_uri="",
+        checkpoint_uri=_checkpoint_uri(request["checkpoint_path"]),
+        channels=(),
+        attempt=attempt,
+    )
+    return {**defaults, **_shared_processors(request), **given, **told.to_environ()}
+
+
+def _checkpoint_uri(path: str) -> str:
+    """Elsewhere than in ``checkpoints/``, a `Checkpointer` has to be told."""
+    return "" if path == f"{DEFAULT_BASE}/checkpoints" else Path(path).as_uri()
+
+
+def _shared_processors(request: Mapping[str, Any]) -> dict[str, str]:
+    """What keeps the hosts, which all see every processor of this machine, from starting too many threads."""
+    hosts = len(request["hosts"])
+    if hosts == 1:
+        return {}
+    gpus = request["resources"]["gpus"]
+    launcher = Launcher.from_hyperparameters(decode_hyperparameters(request["hyperparameters"]))
+    ranks = hosts * launcher.ranks_on_host(gpus if isinstance(gpus, int) else 0)
+    environment = {"OMP_NUM_THREADS": str(max(1, cpu_count() // ranks))}
+    return {**environment, "OMPI_MCA_mpi_yield_when_idle": "1"} if ranks > cpu_count() else environment
+
+
+def _home(user: str) -> dict[str, str]:
+    """A user that the image may not know needs these."""
+    environment = {"HOME": "/tmp"}
+    with suppress(KeyError):
+        environment["USER"] = environment["LOGNAME"] = pwd.getpwuid(int(user.partition(":")[0])).pw_name
+    return environment
+
+
+def _gpus(wanted: int | str | Sequence[str] | None, rank: int) -> str | list[str] | None:
+    """All, or the names of those of the host of this rank: hosts take GPUs one after the other."""
+    if isinstance(wanted, int):
+        return [str(rank * wanted + number) for number in range(wanted)]
+    return wanted if wanted is None or isinstance(wanted, str) else list(wanted)
+
+
+def _half_of_memory() -> int:
+    """As much as Linux itself gives to ``/dev/shm``: a limit, that takes nothing until it is used."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -1,0 +1,9 @@
+"""The supervisor of a job in containers."""
+
+from __future__ import annotations
+
+from cloudtrain.platforms.container.hosts import ContainerHosts
+from cloudtrain.platforms.supervised.supervisor import supervise
+
+if __name__ == "__main__":
+    supervise(ContainerHosts)

@@ -1,0 +1,21 @@
+"""How a container becomes cloudtrain's runtime: by its zipapp, whatever image it is."""
+
+from __future__ import annotations
+
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.packaging import RUNTIME_FILE
+from cloudtrain.runtime.plan import RUNTIME_CHANNEL
+
+RUNTIME_PATH = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
+"""The zipapp in the container."""
+
+SOURCE_CHANNEL = "code"
+"""The channel of the source's archive."""
+
+# SageMaker takes 256 characters in a string, in one line. What follows a script is its $0.
+_START = (
+    'for p in python3 python; do "$p" -c "import sys; sys.exit(sys.version_info < (3, 9))" 2>/dev/null'
+    ' && exec "$p" "$0"; done;'
+    " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
+)
+ENTRYPOINT = ("/bin/sh", "-c", _START, RUNTIME_PATH)
