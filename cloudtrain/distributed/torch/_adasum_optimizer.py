@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from cloudtrain import observe
+from cloudtrain.distributed._tuning import fusion_threshold
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._buckets import BUCKET_BYTES
 from cloudtrain.distributed.torch._handle import reported
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import parameters_of
@@ -87,11 +87,12 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
 def _batches(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     """Neighbours of one type on one device, of about the size of a bucket."""
+    limit = fusion_threshold()
     batch: list[Tensor] = []
     size = 0
     for tensor in tensors:
         alike = batch and (batch[0].dtype, batch[0].device) == (tensor.dtype, tensor.device)
-        if batch and (not alike or size >= BUCKET_BYTES):
+        if batch and (not alike or size >= limit):
             yield batch
             batch, size = [], 0
         batch.append(tensor)

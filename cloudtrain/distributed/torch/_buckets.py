@@ -29,7 +29,7 @@ from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.recorder import Operation
 
 FIRST_BYTES = 1 << 20
-BUCKET_BYTES = 25 << 20
+"""The most for the first bucket."""
 
 
 @dataclass(eq=False)
@@ -171,11 +171,14 @@ def accumulate(slot: Slot) -> None:
         slot.parameter.grad = slot.view
 
 
-def share_out(slots: Iterable[Slot], groups: Mapping[Tensor, int], *, first_bytes: int) -> list[list[Slot]]:
+def share_out(
+    slots: Iterable[Slot], groups: Mapping[Tensor, int], *, first_bytes: int, bucket_bytes: int
+) -> list[list[Slot]]:
     """Which slots, given in the order in which their gradients are expected, are to make a bucket together.
 
-    Parameters of one of the ``groups`` do, whatever their size. In the order in which the buckets will be
-    full. All ranks that give parameters of the same shapes in the same order get the same buckets.
+    A bucket is full with ``bucket_bytes`` or more, the first one with ``first_bytes``; with 0 every slot is a bucket
+    of its own. Parameters of one of the ``groups`` share one, whatever their size. In the order in which the buckets
+    will be full. All ranks that give parameters of the same shapes in the same order get the same buckets.
     """
     shares: list[list[Slot]] = []
     place: dict[Slot, int] = {}
@@ -185,7 +188,7 @@ def share_out(slots: Iterable[Slot], groups: Mapping[Tensor, int], *, first_byte
         group = groups.get(slot.parameter)
         key = (slot.parameter.dtype, slot.parameter.device, group)
         if key not in open_shares:
-            limit = BUCKET_BYTES if shares else first_bytes
+            limit = bucket_bytes if shares else first_bytes
             open_shares[key] = [], float("inf") if group is not None else limit
             shares.append(open_shares[key][0])
         members, room = open_shares[key]

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloudtrain.distributed._tuning import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp
 from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch._bucket_size import tuning_of
 from cloudtrain.distributed.torch._buckets import (
-    BUCKET_BYTES,
     FIRST_BYTES,
     Bucket,
     Slot,
@@ -87,6 +88,8 @@ class GradientReducer:
     def _begin(self) -> None:
         """Know of no places; later, the same again."""
         self._session = weakref.ref(_session.current())
+        self._bucket_bytes = fusion_threshold()
+        self._tuning = tuning_of(self._reduction.process_set)
         self._prescale, self._postscale = self._reduction.factors()
         self._step = 0
         self._buckets: list[Bucket] = []
@@ -100,6 +103,8 @@ class GradientReducer:
         """Where ranks have met again after a failure, they may have failed at different places: agree again."""
         if self._session() is not _session.current():
             self._begin()
+        elif self._tuning is not None:
+            self._resize(self._tuning.begin())
 
     def track(self, parameters: Iterable[Tensor]) -> None:
         """Take in those ``parameters`` that are new, or were frozen before.
@@ -115,7 +120,11 @@ class GradientReducer:
         place = {parameter: number for number, parameter in enumerate(self._names)}
         new.sort(key=place.__getitem__)
         check_equal_on_all_ranks(
-            [describe(self._names[p], p, self._groups.get(p)) for p in new], self._reduction.process_set
+            [
+                *(describe(self._names[p], p, self._groups.get(p)) for p in new),
+                f"{FUSION_THRESHOLD}={fusion_threshold()}, {AUTOTUNE}={self._tuning is not None:d}",
+            ],
+            self._reduction.process_set,
         )
         for parameter in reversed(new):
             slot = self._slots[parameter] = Slot(parameter, self._names[parameter], self._passes)
@@ -158,6 +167,8 @@ class GradientReducer:
             slot.give_back(slot.handle.wait())
         spoiled = self._spoiled
         self._reset()
+        if self._tuning is not None:
+            self._resize(self._tuning.step_ended())
         if spoiled:
             raise GradientOrderError(
                 f"the gradients of this step are spoiled: a backward pass too many changed that of {spoiled} "
@@ -202,8 +213,7 @@ class GradientReducer:
         self._agree_on_sparse()
         unplaced, self._unplaced = self._unplaced, []
         dense = [slot for slot in unplaced if slot not in self._sparse]
-        first_bytes = BUCKET_BYTES if self._buckets else FIRST_BYTES
-        buckets = [Bucket(share) for share in share_out(dense, self._groups, first_bytes=first_bytes)]
+        buckets = self._made(dense)
         self._buckets += buckets
         for bucket in buckets:
             for slot in bucket.slots:
@@ -212,6 +222,24 @@ class GradientReducer:
         for slot in unplaced:
             if slot in self._sparse:
                 self._launch_sparse(slot)
+
+    def _made(self, slots: list[Slot]) -> list[Bucket]:
+        most = self._bucket_bytes
+        first = most if self._buckets else min(FIRST_BYTES, most)
+        return [
+            Bucket(share) for share in share_out(slots, self._groups, first_bytes=first, bucket_bytes=most)
+        ]
+
+    def _resize(self, bucket_bytes: int) -> None:
+        """Put the gradients of the next steps into buckets of this size, on all ranks at the same step."""
+        if bucket_bytes == self._bucket_bytes:
+            return
+        self._bucket_bytes = bucket_bytes
+        placed = [slot for slot in self._slots.values() if slot.bucket is not None]
+        for slot in placed:
+            slot.view = None
+        self._buckets = []
+        self._buckets = self._made(placed)
 
     def _agree_on_sparse(self) -> None:
         """A gradient that is sparse on one rank is so on all; a rank without a gradient cannot know."""

@@ -60,6 +60,8 @@ class Session:
     sets: list[ProcessSet] = field(default_factory=list)
     memory: dict[Any, SharedMemory] = field(default_factory=dict)
     """By group, where its ranks are on one machine."""
+    claims: set[str] = field(default_factory=set)
+    """What only the first optimizer does."""
     pid: int = field(default_factory=os.getpid)
     _turns: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-turns"))
 

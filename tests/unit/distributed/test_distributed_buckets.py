@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cloudtrain.distributed.torch import _buckets
 from cloudtrain.distributed.torch._buckets import Bucket, Slot, share_out
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16]
@@ -31,9 +30,8 @@ def made(specs: list[Spec], bucket_bytes: int) -> list[Bucket]:
     groups = {
         slot.parameter: group for slot, (*_, group) in zip(slots, specs, strict=True) if group is not None
     }
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_buckets, "BUCKET_BYTES", bucket_bytes)
-        return [Bucket(share) for share in share_out(slots, groups, first_bytes=bucket_bytes // 4)]
+    shares = share_out(slots, groups, first_bytes=bucket_bytes // 4, bucket_bytes=bucket_bytes)
+    return [Bucket(share) for share in shares]
 
 
 @given(PARAMETERS, st.sampled_from([4, 400, 4000, 100000]))
