@@ -1,0 +1,112 @@
+"""What is found out about a job before it starts, from inside its image."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine_daemon import Engine
+
+from cloudtrain.platforms import Finding, Outcome, job_checks, run_checks
+from cloudtrain.submission import prepare
+
+GUARDED = """
+import horovod.torch as hvd
+import helper
+
+if __name__ == "__main__":
+    raise SystemExit("it has trained")
+"""
+
+Found = dict[str, Finding]
+
+
+def find(folder: Path, engine: Engine, files: dict[str, str], **fields: Any) -> Found:
+    """The findings on a job with the script train.py, and other files beside it."""
+    source = folder / "source"
+    source.mkdir()
+    for name, text in files.items():
+        (source / name).write_text(text)
+    submission = prepare(
+        {
+            "platform": "container",
+            "platform_options": {"engine": engine.url, "pull": "never"},
+            "entry_point": "train.py",
+            "source_dir": str(source),
+            **fields,
+        }
+    )
+    assert submission.archive
+    checks = job_checks(submission.platform, submission.job, submission.request, submission.archive.path)
+    return dict(run_checks(checks, timeout=100))
+
+
+def outcomes(found: Found) -> dict[str, str]:
+    return {name: str(finding.outcome) for name, finding in found.items()}
+
+
+@pytest.mark.parametrize("name", ["engine", "podman"])
+def test_all_is_well(name: str, request: pytest.FixtureRequest, base_image: str, tmp_path: Path) -> None:
+    engine: Engine = request.getfixturevalue(name)
+    files = {"train.py": GUARDED, "helper.py": "import numpy", "requirements.txt": "numpy>1"}
+    found = find(tmp_path, engine, files, image_uri=base_image, distribution={"mpi": {}})
+    assert set(outcomes(found).values()) == {"ok"}, found
+    assert found["script"].what == "the image can import train.py"
+    assert found["gpu"].what == "the image has torch without CUDA"
+    assert engine.remains() == []
+
+
+def test_all_that_would_break(engine: Engine, base_image: str, tmp_path: Path) -> None:
+    files = {
+        "train.py": "import torch, helper, no_such_module\nraise SystemExit('it has trained')",
+        "helper.py": "",
+        "requirements.txt": "torch==2.4.0\nno-such-distribution\n",
+    }
+    found = find(
+        tmp_path,
+        engine,
+        files,
+        image_uri=base_image,
+        instance_type="ml.p4d.24xlarge",
+        enable_network_isolation=True,
+        output_path=(tmp_path / "out").as_uri(),
+    )
+    assert outcomes(found) == {
+        "request": "ok",
+        "source": "ok",
+        "engine": "ok",
+        "disk": "ok",
+        "image": "ok",
+        "architecture": "ok",
+        "python": "ok",
+        "requirements": "failed",
+        "imports": "warning",
+        "script": "ok",
+        "gpu": "warning",
+        "places": "warning",
+    }
+    assert "no-such-distribution, torch==2.4.0 for 2.13.0" in found["requirements"].what
+    assert found["imports"].what == "ModuleNotFoundError: No module named 'no_such_module'"
+    assert found["script"].what == "the image can compile train.py"
+    assert "ml.p4d.24xlarge has GPUs" in found["gpu"].what
+    assert engine.remains() == []
+
+
+def test_a_script_that_cannot_be_imported(engine: Engine, base_image: str, tmp_path: Path) -> None:
+    files = {
+        "train.py": GUARDED.replace("horovod.torch as hvd", "json"),
+        "helper.py": "\nimport json\njson.no_such",
+    }
+    found = find(tmp_path, engine, files, image_uri=base_image)
+    assert found["script"].outcome == Outcome.FAILED
+    assert found["script"].what.startswith("helper.py:3: AttributeError: ")
+
+
+def test_an_image_that_is_not_here(engine: Engine, tmp_path: Path) -> None:
+    found = find(tmp_path, engine, {"train.py": GUARDED}, image_uri="no-such-image:1")
+    assert (found["image"].outcome, found["image"].what) == (
+        Outcome.FAILED,
+        "no-such-image:1 is not on this machine",
+    )
+    assert found["imports"].outcome == found["architecture"].outcome == Outcome.UNKNOWN
