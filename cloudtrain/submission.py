@@ -131,10 +131,16 @@ def _git_commit(archive: SourceArchive) -> dict[str, str]:
     return Settings(git_commit=archive.git.version if archive.git else "").to_environ()
 
 
+LOCAL_TYPES = ("local", "local_gpu")
+"""The instance types by which the SageMaker SDK means containers of this machine."""
+
+
 def default_platform(job: TrainingJob) -> str:
-    """Where a job runs that does not say so."""
-    types = [job.instance_type or "", *(group.instance_type for group in job.instance_groups)]
-    return "sagemaker" if any(kind.startswith("ml.") for kind in types) else "local"
+    """Where a job runs that does not say so: what names an image runs in it."""
+    types = {job.instance_type or "local", *(group.instance_type for group in job.instance_groups)}
+    if any(kind.startswith("ml.") for kind in types):
+        return "sagemaker"
+    return "container" if job.image_uri and types <= set(LOCAL_TYPES) else "local"
 
 
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:

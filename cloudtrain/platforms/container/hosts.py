@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
 from cloudtrain.contract import FailureReport, JobStatus, Settings
@@ -171,14 +173,15 @@ class ContainerHosts:
     def _remove(self) -> None:
         if self._client is None:
             return
-        for remove, what in [
-            *((self._client.remove, container) for container in self._containers),
-            (self._client.remove_network, self._network),
-        ]:
-            try:
-                remove(what)
-            except PlatformError as error:
-                self._warn(f"{error.message}; later, `cloudtrain clean` removes it")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self._try, repeat(self._client.remove), self._containers))
+        self._try(self._client.remove_network, self._network)
+
+    def _try(self, remove: Callable[[str], None], what: str) -> None:
+        try:
+            remove(what)
+        except PlatformError as error:
+            self._warn(f"{error.message}; `cloudtrain clean` tries again")
 
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

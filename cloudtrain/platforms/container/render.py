@@ -12,7 +12,9 @@ from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.container.engine import find_engine
 from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.images import AUTO
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.supervised.channels import (
@@ -37,6 +39,7 @@ def render(job: TrainingJob) -> Request:
 
     Raises:
         InvalidJob: the job wants something that the container platform has not.
+        PlatformError: the image is ``auto``, and no engine answers that could say which it has.
     """
     assert job.job_name, "a job is named before it is rendered"
     options = ContainerOptions.of(job)
@@ -48,13 +51,13 @@ def render(job: TrainingJob) -> Request:
         "job_name": job.job_name,
         "hosts": hosts,
         "instance_type": job.instance_type or "local",
-        "image": _image(job),
+        "image": _image(job, options),
         "pull": options.pull,
         "runtime": runtime,
         **(_own_program(job) if runtime == "toolkit" else _traveling(job, options)),
         "environment": redact(environment),
         "resources": {
-            "gpus": options.gpus or ("all" if job.instance_type == "local_gpu" else None),
+            "gpus": _gpus(job, options),
             "memory": options.memory,
             "shm_size": options.shm_size,
         },
@@ -139,13 +142,22 @@ def _check(job: TrainingJob, runtime: str) -> None:
         )
 
 
-def _image(job: TrainingJob) -> str:
+def _image(job: TrainingJob, options: ContainerOptions) -> str:
+    """The image that the job names; of ``auto``, the one that the engine has."""
     if not job.image_uri:
         raise InvalidJob(
             "image_uri: the container platform needs an image",
-            hint='Give one that has Python 3.9 or newer; or platform="local", which needs none.',
+            hint="image_uri='auto' takes one of cloudtrain's own; platform='local' needs none.",
         )
-    return job.image_uri
+    if job.image_uri != AUTO:
+        return job.image_uri
+    from cloudtrain.platforms.images import local_image
+
+    return local_image(job, find_engine(options.engine).connect(), gpu=bool(_gpus(job, options)))
+
+
+def _gpus(job: TrainingJob, options: ContainerOptions) -> int | str | list[str] | None:
+    return options.gpus or ("all" if job.instance_type == "local_gpu" else None)
 
 
 def _mounted_source(job: TrainingJob, options: ContainerOptions) -> str | None:
