@@ -14,6 +14,7 @@ COMMANDS = (
     "describe",
     "logs",
     "metrics",
+    "timeline",
     "wait",
     "stop",
     "preempt",
@@ -22,6 +23,7 @@ COMMANDS = (
     "doctor",
     "image",
     "s3",
+    "clean",
     "completion",
 )
 """Each stands in the module of its name, as ``command``; it is imported when it is called."""

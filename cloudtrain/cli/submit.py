@@ -32,6 +32,11 @@ JOB_FILES = (".yaml", ".yml", ".json")
 @click.option("--output-path", metavar="URI", help="Where model and outputs go.")
 @click.option("--checkpoint-s3-uri", metavar="URI", help="Where checkpoints are kept.")
 @click.option("--name", "job_name", help="The job's name.  [default: made of the script's name and the time]")
+@click.option(
+    "--mount-source",
+    is_flag=True,
+    help="In a container, see the source itself and not a copy: for quick edits.",
+)
 @click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change any field. Repeatable.")
 @click.option("--wait/--no-wait", default=True, help="Show the output until the job ends.  [default: wait]")
 @click.option("--dry-run", is_flag=True, help="Print the exact request, and do nothing.")
@@ -120,15 +125,25 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     inputs = options.pop("inputs")
     processes = options.pop("processes_per_host")
     launcher = options.pop("launcher")
+    mount_source = options.pop("mount_source")
     if launcher or processes is not None:
         fields["distribution"] = {launcher or "processes": {"processes_per_host": processes}}
     fields.update({name: value for name, value in options.items() if value is not None})
     if inputs:
         fields["inputs"] = {**fields.get("inputs", {}), **dict(_channel(text) for text in inputs)}
+    if mount_source:
+        fields["platform_options"] = {**fields.get("platform_options", {}), "mount_source": _folder(fields)}
     fields = apply_overrides(fields, settings)
     if script_args:
         fields["hyperparameters"] = {**fields.get("hyperparameters", {}), **script_arguments(script_args)}
     return fields
+
+
+def _folder(fields: dict[str, Any]) -> str:
+    """The folder of the source: the named one, else that of the script."""
+    import os
+
+    return os.path.abspath(fields.get("source_dir") or os.path.dirname(fields.get("entry_point", "")) or ".")
 
 
 def _channel(text: str) -> tuple[str, str]:

@@ -1,0 +1,99 @@
+"""``cloudtrain clean``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from cloudtrain.cli._options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.supervised.leftovers import Leftover
+
+_SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
+
+
+class _Age(click.ParamType):
+    """``12h``, ``30d``, ``8w`` -> seconds."""
+
+    name = "age"
+
+    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> float:
+        match = re.fullmatch(r"(\d+)([hdw])", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not like 12h, 30d or 8w", param, context)
+        return int(match[1]) * _SECONDS[match[2]]
+
+
+@click.command("clean")
+@click.option(
+    "--jobs-older-than",
+    "age",
+    type=_Age(),
+    help="Also the folders of jobs on this machine that ended longer ago (30d), with the models that lie in them.",
+)
+@click.option("--caches", is_flag=True, help="Also packed sources and environments. Not while a job runs.")
+@click.option("--engine", help="Look only there: docker, podman or a URL.  [default: all that answer]")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@json_option
+def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, as_json: bool) -> None:
+    """Remove what jobs on this machine have left.
+
+    Containers and networks of jobs whose supervisor was killed are always removed; those of others, and of jobs
+    that run, never.
+    """
+    from cloudtrain.errors import PlatformError
+
+    removed, failed = [], []
+    for leftover in _leftovers(age, caches, engine):
+        record = {"kind": leftover.kind, "name": leftover.name, "size": leftover.size}
+        try:
+            if not dry_run:
+                leftover.remove()
+        except (PlatformError, OSError) as error:
+            failed.append({**record, "error": str(error)})
+            click.echo(f"{leftover.kind} {leftover.name} cannot be removed: {error}", err=True)
+            continue
+        removed.append(record)
+        if not as_json:
+            click.echo(_line(leftover))
+    freed = sum(leftover["size"] for leftover in removed)
+    if as_json:
+        echo_json({"dry_run": dry_run, "freed": freed, "removed": removed, "failed": failed})
+    else:
+        from rich.filesize import decimal
+
+        would = "would be " if dry_run else ""
+        click.echo(f"{would}{decimal(freed)} freed" if removed else "nothing is left behind")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[Leftover]:
+    import time
+    from importlib.util import find_spec
+
+    from cloudtrain.platforms.container.client import EngineClient
+    from cloudtrain.platforms.container.engine import find_engine, find_engines
+    from cloudtrain.platforms.container.leftovers import leftovers_in
+    from cloudtrain.platforms.supervised.leftovers import old_jobs, unused_caches
+
+    if choice:
+        yield from leftovers_in(EngineClient.connect(find_engine(choice)))
+    elif find_spec("docker"):  # without it nothing was ever started in an engine
+        for engine in find_engines():
+            yield from leftovers_in(EngineClient.connect(engine))
+    if age is not None:
+        yield from old_jobs(time.time() - age)
+    if caches:
+        yield from unused_caches()
+
+
+def _line(leftover: Leftover) -> str:
+    from rich.filesize import decimal
+
+    size = f"  {decimal(leftover.size)}" if leftover.size else ""
+    return f"{leftover.kind}  {leftover.name}{size}"

@@ -1,0 +1,31 @@
+"""Containers and networks whose job's supervisor is gone: it was killed, or the engine was away at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.platforms.container.client import EngineClient, engine_errors
+from cloudtrain.platforms.container.labels import FOLDER, own_labels
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.leftovers import Leftover, is_alive
+
+
+def leftovers_in(client: EngineClient) -> Iterator[Leftover]:
+    """What this user's jobs of this machine have left in the engine, containers first. Raises PlatformError."""
+    filters = {"label": [f"{name}={value}" for name, value in own_labels().items()]}
+    with engine_errors("the engine does not say what it has"):
+        containers = client.api.containers(all=True, size=True, filters=filters)
+        networks = client.api.networks(filters=filters)
+    for found in filter(_is_abandoned, containers):
+        name = found["Names"][0].lstrip("/")
+        yield Leftover("container", name, found.get("SizeRw") or 0, partial(client.remove, found["Id"]))
+    for found in filter(_is_abandoned, networks):
+        yield Leftover("network", found["Name"], 0, partial(client.remove_network, found["Name"]))
+
+
+def _is_abandoned(found: dict[str, Any]) -> bool:
+    folder = (found.get("Labels") or {}).get(FOLDER)
+    return folder is not None and not is_alive(JobFolder(Path(folder)))

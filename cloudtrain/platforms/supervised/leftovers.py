@@ -1,0 +1,75 @@
+"""What jobs of this machine have left that may be removed: their folders, and caches."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from cloudtrain.index import IndexEntry, remove_job
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.storage import state_home
+
+CACHES = ("archives", "environments", "runtime")
+"""Made again when they are needed: packed sources, environments of requirements, packed runtimes."""
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """One thing to remove. ``size`` is in bytes."""
+
+    kind: str
+    """``container``, ``network``, ``job`` or ``cache``."""
+    name: str
+    size: int
+    remove: Callable[[], None] = field(repr=False, compare=False)
+
+
+def job_folders() -> Iterator[tuple[str, JobFolder]]:
+    """Every job of this user on this machine, with its platform."""
+    for path in sorted((state_home() / "jobs").glob("*/*/state.json")):
+        yield path.parents[1].name, JobFolder(path.parent)
+
+
+def is_alive(folder: JobFolder) -> bool:
+    """Whether the job's supervisor lives."""
+    try:
+        lock = folder.lock()
+    except FileNotFoundError:
+        return False
+    if lock is None:
+        return True
+    os.close(lock)
+    return False
+
+
+def old_jobs(before: float) -> Iterator[Leftover]:
+    """The folders of jobs that have ended before ``before``, in seconds since the epoch."""
+    for platform, folder in job_folders():
+        state = folder.read_state()
+        if (state.ended_at or (folder.path / "state.json").stat().st_mtime) < before and not is_alive(folder):
+            yield Leftover("job", folder.name, size_of(folder.path), partial(_remove_job, platform, folder))
+
+
+def _remove_job(platform: str, folder: JobFolder) -> None:
+    shutil.rmtree(folder.path)
+    remove_job(IndexEntry(folder.name, platform, 0.0))
+
+
+def unused_caches() -> Iterator[Leftover]:
+    """All caches; none while a job is alive, which may use them."""
+    if any(is_alive(folder) for _, folder in job_folders()):
+        return
+    for path in (state_home() / name for name in CACHES):
+        if path.is_dir():
+            yield Leftover("cache", str(path), size_of(path), partial(shutil.rmtree, path))
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of all files below."""
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names
+    )
