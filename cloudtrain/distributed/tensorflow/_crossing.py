@@ -1,0 +1,61 @@
+"""The way of tensors to the collectives on NumPy arrays, and back.
+
+On the CPU an eager tensor is a NumPy array on the same memory. In a graph the way is one operation, which has a
+side effect: TensorFlow keeps the operations of a ``tf.function`` that have one in the order of the program, and that
+order is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+from cloudtrain.distributed.numpy._arrays import Array
+
+Output = tuple[Any, Any]
+"""Type and shape of a result; None for what is not known of a shape before the operation runs."""
+
+
+def cross(
+    function: Callable[[list[Array]], Sequence[Array]], tensors: Sequence[Any], outputs: Sequence[Output]
+) -> list[Any]:
+    """What ``function`` makes of ``tensors``, given as arrays that it may not change.
+
+    Raises:
+        CollectiveError, InvalidArgument: in a graph they arrive as tf.errors.OpError, with their text in it.
+    """
+    if tf.executing_eagerly():
+        results = function([np.asarray(tensor) for tensor in tensors])
+        return [tf.convert_to_tensor(result, dtype) for result, (dtype, _) in zip(results, outputs)]
+
+    def run(*arrays: Array) -> list[Array]:
+        return [np.asarray(result) for result in function([np.asarray(array) for array in arrays])]
+
+    crossed = tf.numpy_function(run, list(tensors), [dtype for dtype, _ in outputs])
+    for result, (_, shape) in zip(crossed, outputs):
+        result.set_shape(shape)
+    return list(crossed)
+
+
+def operation_name(name: str | None, kind: str, tensors: Sequence[Any]) -> str | None:
+    """What ranks match an operation by: its own name, or None for its place in the order of the program.
+
+    A graph of TensorFlow 1 has no such order: there it is the name of the tensor, as in Horovod.
+    """
+    return f"{kind} {tensors[0].name}" if name is None and in_graph_1() else name
+
+
+def in_graph_1() -> bool:
+    """Whether operations go into a graph of TensorFlow 1, and not into that of a ``tf.function``."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+def rows_unknown(tensor: Any) -> Any:
+    """The shape of ``tensor`` but for its first dimension; a tensor without dimensions counts as one row."""
+    shape = tensor.shape
+    if shape.rank is None:
+        return shape
+    return tf.TensorShape([None, *shape.as_list()[1:]])

@@ -1,0 +1,73 @@
+"""``init``, and Horovod's questions about the world as operations of a graph."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import numpy as np
+import tensorflow as tf
+
+import cloudtrain.distributed.numpy as hvd
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.process_set import ProcessSet
+
+global_process_set = hvd.global_process_set
+
+ERROR_INIT = -1
+"""Of `process_set_included_op`: not initialized."""
+ERROR_UNKNOWN_SET = -2
+"""Of `process_set_included_op`: there is no such set."""
+
+
+def join() -> Any:
+    """Tell the other ranks that this one has no more data, and wait until all have done so.
+
+    Until then it counts as giving zeros to their allreduces. Other operations of all ranks fail meanwhile.
+
+    Returns:
+        The rank that joined last, as an int32 tensor.
+    """
+    return tf.constant(hvd.join(), tf.int32)
+
+
+def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """The number of ranks in a process set when the graph runs, which may not be when it is made."""
+    return _asked(lambda: hvd.process_set_by_id(process_set_id).size(), name)
+
+
+def rank_op(name: str | None = None) -> Any:
+    """This process among all, when the graph runs."""
+    return _asked(hvd.rank, name)
+
+
+def local_size_op(name: str | None = None) -> Any:
+    """The number of ranks on this host, when the graph runs."""
+    return _asked(hvd.local_size, name)
+
+
+def local_rank_op(name: str | None = None) -> Any:
+    """This process among those of its host, when the graph runs."""
+    return _asked(hvd.local_rank, name)
+
+
+def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
+    """1 where this process is in the set, else 0, when the graph runs; below 0 where there is no such set."""
+
+    def included() -> int:
+        if not hvd.is_initialized():
+            return ERROR_INIT
+        try:
+            process_set: ProcessSet = hvd.process_set_by_id(process_set_id)
+        except InvalidArgument:
+            return ERROR_UNKNOWN_SET
+        return int(process_set.included())
+
+    return _asked(included, name)
+
+
+def _asked(question: Callable[[], int], name: str | None) -> Any:
+    if tf.executing_eagerly():
+        return tf.constant(question(), tf.int32)
+    answer = tf.numpy_function(lambda: np.int32(question()), [], tf.int32, name=name)
+    answer.set_shape(())
+    return answer

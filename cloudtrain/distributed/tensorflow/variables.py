@@ -1,0 +1,128 @@
+"""The same start on every rank: variables from one rank to all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+import cloudtrain.distributed.numpy as hvd
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.tensorflow._crossing import cross, in_graph_1
+from cloudtrain.distributed.tensorflow._session import global_process_set
+
+
+def broadcast_variables(
+    variables: Iterable[Any],
+    root_rank: int,
+    process_set: ProcessSet = global_process_set,
+    inplace: bool = False,
+) -> Any:
+    """Overwrite variables with the root's.
+
+    Args:
+        variables: of TensorFlow or of Keras; the same shapes and types in the same order on all ranks.
+        inplace: has no meaning here: variables are always assigned to.
+
+    Returns:
+        In a graph of TensorFlow 1, the operation that does it.
+
+    Raises:
+        InvalidArgument: eagerly, where the ranks' variables differ; says which.
+    """
+    own = list(variables)
+    if tf.executing_eagerly():
+        _check_alike(own, process_set)
+    values = broadcast_(own, root_rank, process_set=process_set)
+    return tf.group(*values) if in_graph_1() else None
+
+
+def broadcast_(
+    variables: Sequence[Any],
+    root_rank: int,
+    name: str | None = None,
+    process_set: ProcessSet = global_process_set,
+) -> list[Any]:
+    """`broadcast_variables` without its check; the new values."""
+    own = list(variables)
+    if not own:
+        return []
+    prefix = name or "broadcast_variables"
+    values = [tf.convert_to_tensor(variable) for variable in own]
+
+    def broadcast(arrays: list[Array]) -> Sequence[Array]:
+        handles = [
+            hvd.broadcast_async(array, root_rank, name=f"{prefix} {number}", process_set=process_set)
+            for number, array in enumerate(arrays)
+        ]
+        return [handle.wait() for handle in handles]
+
+    results = cross(broadcast, values, [(value.dtype, value.shape) for value in values])
+    assigned = [variable.assign(result) for variable, result in zip(own, results)]
+    return results if tf.executing_eagerly() else assigned
+
+
+def broadcast_global_variables(root_rank: int) -> Any:
+    """The operation that overwrites all variables of a graph of TensorFlow 1 with the root's.
+
+    Raises:
+        InvalidArgument: outside of such a graph, where there are no global variables. Also a RuntimeError.
+    """
+    if tf.executing_eagerly():
+        raise NoGlobalVariables
+    return broadcast_variables(tf.compat.v1.global_variables(), root_rank)
+
+
+class NoGlobalVariables(InvalidArgument, RuntimeError):
+    """There is no list of all variables: TensorFlow executes eagerly."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "hvd.broadcast_global_variables() does not support eager execution",
+            hint="Use hvd.broadcast_variables(model.variables, root_rank=0).",
+        )
+
+
+class BroadcastGlobalVariablesHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]
+    """`broadcast_global_variables` once a ``MonitoredSession`` of TensorFlow 1 has been made."""
+
+    def __init__(self, root_rank: int, device: str = "") -> None:
+        super().__init__()
+        self.root_rank = root_rank
+        self.device = device
+        self.bcast_op: Any = None
+
+    def begin(self) -> None:
+        """The graph is about to be final."""
+        if self.bcast_op is None or self.bcast_op.graph != tf.compat.v1.get_default_graph():
+            with tf.device(self.device or None):
+                self.bcast_op = broadcast_global_variables(self.root_rank)
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        session.run(self.bcast_op)
+
+
+def _check_alike(variables: Sequence[Any], process_set: ProcessSet) -> None:
+    """Raises InvalidArgument, on all ranks, where their variables differ."""
+    own = [(str(tf.as_dtype(one.dtype).name), list(one.shape)) for one in variables]
+    everyone = hvd.allgather_object(own, name="broadcast_variables", process_set=process_set)
+    for rank, others in zip(process_set.members(), everyone):
+        if others == everyone[0]:
+            continue
+        first = process_set.members()[0]
+        if len(others) != len(everyone[0]):
+            difference = f"rank {first} has {len(everyone[0])} variables, rank {rank} has {len(others)}"
+        else:
+            number = next(n for n, pair in enumerate(zip(everyone[0], others)) if pair[0] != pair[1])
+            (type_, shape), (other_type, other_shape) = everyone[0][number], others[number]
+            difference = (
+                f"variable {number} ({variables[number].name}) is {type_} {shape} on rank {first} and "
+                f"{other_type} {other_shape} on rank {rank}"
+            )
+        raise InvalidArgument(
+            f"broadcast_variables: {difference}",
+            hint="Build the same model and optimizer on all ranks first.",
+        )

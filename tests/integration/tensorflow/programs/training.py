@@ -1,0 +1,378 @@
+"""Optimizers, tapes, callbacks and saved models: on Keras 3, and on tf_keras with ``TF_USE_LEGACY_KERAS=1``.
+
+Every training of all ranks is compared with that of one process which has the batches of all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+import cloudtrain.distributed.tensorflow.keras as hvd
+from cloudtrain.distributed.tensorflow import DistributedGradientTape, PartialDistributedGradientTape
+
+keras = tf.keras
+LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+SIZE = hvd.size() if hvd.is_initialized() else 1
+BATCH, BATCHES = 8, 3
+
+
+def data() -> tuple[Any, Any]:
+    """Of all ranks: those of rank r are ``[r::SIZE]``."""
+    rng = np.random.default_rng(7)
+    x = rng.normal(size=(BATCH * BATCHES * SIZE, 5)).astype(np.float32)
+    return x, (x @ rng.normal(size=(5, 2))).astype(np.float32)
+
+
+def mine(whole: Any) -> Any:
+    return whole[hvd.rank() :: SIZE]
+
+
+def dense_model(seed: int = 3) -> Any:
+    keras.utils.set_random_seed(seed)
+    layers = [keras.layers.Dense(4, activation="tanh"), keras.layers.Dense(2)]
+    return keras.Sequential([keras.Input((5,)), *layers])
+
+
+def sgd(**options: Any) -> Any:
+    return keras.optimizers.SGD(**{"learning_rate": 0.1, "momentum": 0.9, **options})
+
+
+def close(one: Any, other: Any, tolerance: float = 2e-5) -> None:
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def equal_on_all_ranks(arrays: Any) -> None:
+    """Bit for bit."""
+    assert (
+        len({b"".join(one.tobytes() for one in of_rank) for of_rank in hvd.allgather_object(list(arrays))})
+        == 1
+    )
+
+
+def alone(make: Callable[[], Any] = sgd, steps: int = 2 * BATCHES, **options: Any) -> list[Any]:
+    """The weights after a training of one process on the joined batches."""
+    x, y = data()
+    model = dense_model()
+    model.compile(make(**options), "mse")
+    model.fit(x, y, batch_size=BATCH * SIZE, epochs=steps // BATCHES, shuffle=False, verbose=0)
+    return list(model.get_weights())
+
+
+def case_fit_equals_one_process_with_the_joined_batches() -> None:
+    for make in (sgd, keras.optimizers.Adam):
+        x, y = data()
+        model = dense_model()
+        model.compile(hvd.DistributedOptimizer(make(learning_rate=0.05)), "mse", metrics=["mae"])
+        history = model.fit(mine(x), mine(y), batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+        equal_on_all_ranks(model.get_weights())
+        close(model.get_weights(), alone(make, learning_rate=0.05))
+        assert history.history["loss"][1] < history.history["loss"][0]
+
+
+def case_without_it_ranks_drift_apart() -> None:
+    x, y = data()
+    model = dense_model()
+    model.compile(sgd(), "mse")
+    model.fit(mine(x), mine(y), batch_size=BATCH, shuffle=False, verbose=0)
+    assert len({weight.tobytes() for weight in hvd.allgather_object(model.get_weights()[0])}) == SIZE
+
+
+def case_ranks_that_start_apart_are_equal_after_fit() -> None:
+    x, y = data()
+    model = dense_model(seed=hvd.rank())
+    model.compile(hvd.DistributedOptimizer(sgd()), "mse")
+    callback = hvd.callbacks.BroadcastGlobalVariablesCallback(SIZE - 1)
+    model.fit(mine(x), mine(y), batch_size=BATCH, epochs=2, verbose=0, callbacks=[callback])
+    equal_on_all_ranks(model.get_weights())
+    equal_on_all_ranks([np.asarray(one) for one in model.optimizer.variables])
+
+
+def case_loops_of_ones_own() -> None:
+    wanted = alone()
+    for graph in (False, True):
+        model, optimizer = dense_model(), hvd.DistributedOptimizer(sgd())
+        close(loop(model, optimizer, graph), wanted)
+        model = dense_model()
+        close(loop(model, sgd(), graph, wrap=DistributedGradientTape), wanted)
+        equal_on_all_ranks(model.get_weights())
+
+
+def loop(
+    model: Any, optimizer: Any, graph: bool, wrap: Callable[[Any], Any] = lambda tape: tape
+) -> list[Any]:
+    x, y = (mine(whole) for whole in data())
+
+    def step(x: Any, y: Any) -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(model(x, training=True) - y))
+        gradients = wrap(tape).gradient(loss, model.trainable_variables)
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+    run = tf.function(step) if graph else step
+    for _ in range(2):
+        for start in range(0, len(x), BATCH):
+            run(tf.constant(x[start : start + BATCH]), tf.constant(y[start : start + BATCH]))
+    return list(model.get_weights())
+
+
+def case_options_of_the_optimizer() -> None:
+    wanted = alone()
+    for options in (
+        {"gradient_predivide_factor": 4.0},
+        {"groups": 2},
+        {"compression": hvd.Compression.fp16},
+        {"op": hvd.Sum},
+    ):
+        summed = options.get("op") == hvd.Sum
+        optimizer = hvd.DistributedOptimizer(sgd(learning_rate=0.1 / SIZE if summed else 0.1), **options)
+        tolerance = 3e-3 if "compression" in options else 2e-5
+        close(loop(dense_model(), optimizer, graph=True), wanted, tolerance)
+
+
+def case_clipping_sees_the_averaged_gradient() -> None:
+    wanted = alone(global_clipnorm=0.05)
+    close(loop(dense_model(), hvd.DistributedOptimizer(sgd(global_clipnorm=0.05)), graph=True), wanted)
+
+
+def case_backward_passes_per_step() -> None:
+    """Three passes of a third of the data each are one of all."""
+    x, y = data()
+    single = dense_model()
+    single.compile(sgd(), "mse")
+    for _ in range(2):
+        single.train_on_batch(x, y)
+    for average in (True, False):
+        rate = 0.1 if average else 0.1 / BATCHES
+        options = {"backward_passes_per_step": BATCHES, "average_aggregated_gradients": average}
+        for graph in (False, True):
+            optimizer = hvd.DistributedOptimizer(sgd(learning_rate=rate), **options)
+            close(loop(dense_model(), optimizer, graph), single.get_weights())
+            assert int(optimizer.iterations) == 2 * BATCHES
+        model = dense_model()
+        model.compile(hvd.DistributedOptimizer(sgd(learning_rate=rate), **options), "mse")
+        model.fit(mine(x), mine(y), batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
+        close(model.get_weights(), single.get_weights())
+
+
+def case_slices_of_an_embedding() -> None:
+    words = np.random.default_rng(5).integers(0, 50, size=(BATCH * SIZE, 6))
+    target = np.ones((BATCH * SIZE, 6, 3), np.float32)
+
+    def train(optimizer: Any, x: Any, y: Any) -> list[Any]:
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Embedding(50, 3)])
+        model.compile(optimizer, "mse")
+        for _ in range(4):
+            model.train_on_batch(x, y)
+        return list(model.get_weights())
+
+    wanted = train(keras.optimizers.Adam(0.1), words, target)
+    for options in ({}, {"sparse_as_dense": True}, {"backward_passes_per_step": 2}):
+        optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.1), **options)
+        trained = train(optimizer, mine(words), mine(target))
+        equal_on_all_ranks(trained)
+        if "backward_passes_per_step" not in options:
+            close(trained, wanted)
+
+
+def case_layers_that_stay_a_ranks_own() -> None:
+    model, optimizer = dense_model(), None
+    optimizer = hvd.PartialDistributedOptimizer(sgd(), local_layers=model.layers[-1])
+    kernel, bias, *own = loop(model, optimizer, graph=True)
+    equal_on_all_ranks([kernel, bias])
+    assert len({one.tobytes() for one in hvd.allgather_object(own[0])}) == SIZE
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(tf.ones((1, 5)))) * (hvd.rank() + 1.0)
+    partial = PartialDistributedGradientTape(tape, local_layers=[model.layers[-1]])
+    local, everyone = partial.get_local_and_global_gradients(loss, model.trainable_variables)
+    assert [
+        variable is source for (source, _), variable in zip(local, model.layers[-1].trainable_variables)
+    ] == [1, 1]
+    np.testing.assert_allclose(local[1][1], np.full(2, (hvd.rank() + 1) / SIZE))
+    equal_on_all_ranks([gradient.numpy() for _, gradient in everyone])
+
+
+def case_mixed_precision_skips_the_same_steps_on_all_ranks() -> None:
+    scaling: Any = keras.mixed_precision.LossScaleOptimizer
+    optimizer = hvd.DistributedOptimizer(scaling(sgd()))
+    variable = tf.Variable([1.0]) if LEGACY else keras.Variable([1.0])
+    infinite = tf.constant([np.inf if hvd.rank() == 0 else 1.0])
+    optimizer.apply_gradients([(infinite, variable)])
+    assert variable.numpy().tolist() == [1.0]
+    optimizer.apply_gradients([(tf.constant([hvd.rank() + 1.0]), variable)])
+    assert variable.numpy()[0] != 1.0
+    equal_on_all_ranks([variable.numpy()])
+    if not LEGACY:
+        model = dense_model()
+        model.compile(scaling(hvd.DistributedOptimizer(sgd())), "mse")
+        try:
+            model.fit(*data(), callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)], verbose=0)
+        except hvd.InvalidArgument as error:
+            assert "DistributedOptimizer(LossScaleOptimizer(optimizer))" in error.hint
+        else:
+            raise AssertionError("ranks may skip different steps")
+
+
+def case_metrics_are_averaged_for_what_comes_after() -> None:
+    seen: list[dict[str, Any]] = []
+    after = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(dict(logs)))
+    x, y = data()
+    model = dense_model()
+    model.compile(hvd.DistributedOptimizer(sgd()), "mse", metrics=["mae"])
+    own: list[dict[str, Any]] = []
+    before = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: own.append(dict(logs)))
+    history = model.fit(
+        *(mine(x), mine(y)),
+        validation_data=(mine(x), mine(y)),
+        epochs=2,
+        verbose=0,
+        callbacks=[before, hvd.callbacks.MetricAverageCallback(), after],
+    ).history
+    everyone = hvd.allgather_object(own)
+    for epoch, logs in enumerate(seen):
+        assert set(logs) == {"loss", "mae", "val_loss", "val_mae"}
+        for name, value in logs.items():
+            np.testing.assert_allclose(
+                value, np.mean([of_rank[epoch][name] for of_rank in everyone]), rtol=1e-6
+            )
+            assert history[name][epoch] == value
+    assert len({json.dumps(one) for one in hvd.allgather_object(seen)}) == 1
+
+
+def rates(callbacks: list[Any], epochs: int, optimizer: Any = None, steps: int = 4) -> list[list[float]]:
+    """The learning rate at each batch of each epoch."""
+    found: list[list[float]] = [[] for _ in range(epochs)]
+
+    class Look(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            found[self.epoch].append(float(tf.convert_to_tensor(self.model.optimizer.learning_rate)))
+
+    model = dense_model()
+    model.compile(hvd.DistributedOptimizer(optimizer or sgd(momentum=0.0)), "mse")
+    x, y = (whole[: 2 * steps] for whole in data())
+    logs = model.fit(x, y, batch_size=2, epochs=epochs, verbose=0, callbacks=[*callbacks, Look()]).history
+    np.testing.assert_allclose(logs["lr"], [of_epoch[-1] for of_epoch in found], rtol=1e-6)
+    return found
+
+
+def case_warm_up() -> None:
+    lr = 0.1 * SIZE
+    found = rates([hvd.callbacks.LearningRateWarmupCallback(lr, warmup_epochs=2)], epochs=3)
+    steps = np.arange(1, 9) / 4  # epochs done with the batch
+    np.testing.assert_allclose(np.ravel(found[:2]), lr / SIZE * (steps * (SIZE - 1) / 2 + 1), rtol=1e-5)
+    np.testing.assert_allclose(found[2], [lr] * 4, rtol=1e-5)
+
+
+def case_schedules() -> None:
+    schedule = hvd.callbacks.LearningRateScheduleCallback
+    found = rates(
+        [
+            schedule(0.5, multiplier=0.1, start_epoch=1, end_epoch=3),
+            schedule(0.5, multiplier=lambda epoch: 1 + epoch, start_epoch=3, staircase=False),
+        ],
+        epochs=4,
+    )
+    np.testing.assert_allclose([of_epoch[0] for of_epoch in found[:3]], [0.1, 0.5, 0.05], rtol=1e-5)
+    np.testing.assert_allclose(found[3], [0.5 * (4 + batch / 4) for batch in range(4)], rtol=1e-5)
+    assert all(len(set(of_epoch)) == 1 for of_epoch in found[:3])
+
+
+def case_momentum_is_corrected() -> None:
+    """The velocity holds the learning rate of former steps: with the gradient 1 and momentum m, as the paper has it,
+    v' = m * new / old * v - new."""
+    for correct in (True, False):
+        schedule = hvd.callbacks.LearningRateScheduleCallback(
+            0.1, multiplier=lambda epoch: 0.5**epoch, momentum_correction=correct
+        )
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        model.compile(hvd.DistributedOptimizer(sgd(momentum=0.5)), lambda y, prediction: prediction)
+        start = model.get_weights()[0].item()
+        model.fit(np.ones((1, 1)), np.ones((1, 1)), epochs=3, verbose=0, callbacks=[schedule])
+        velocity, weight = 0.0, start
+        for old, new in ((0.1, 0.1), (0.1, 0.05), (0.05, 0.025)):
+            velocity = 0.5 * velocity * (new / old if correct else 1) - new
+            weight += velocity
+        np.testing.assert_allclose(model.get_weights()[0].item(), weight, rtol=1e-5)
+
+
+def case_a_schedule_of_the_optimizers_own_is_refused() -> None:
+    own = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    try:
+        rates([hvd.callbacks.LearningRateWarmupCallback(0.1)], 1, sgd(learning_rate=own))
+    except hvd.InvalidArgument as error:
+        assert "schedule of its own" in str(error)
+    else:
+        raise AssertionError("it was taken")
+
+
+def case_the_best_model_is_written_on_rank_0_and_loads_without_cloudtrain() -> None:
+    folder = hvd.broadcast_object(tempfile.mkdtemp())
+    path = f"{folder}/best-{hvd.rank()}.keras"
+    x, y = data()
+    model = dense_model()
+    model.compile(hvd.DistributedOptimizer(sgd()), "mse")
+    callbacks = [
+        hvd.callbacks.MetricAverageCallback(),
+        hvd.callbacks.BestModelCheckpoint(monitor="loss", filepath=path),
+    ]
+    model.fit(mine(x), mine(y), batch_size=BATCH, epochs=3, verbose=0, callbacks=callbacks)
+    hvd.barrier()
+    assert sorted(os.listdir(folder)) == ["best-0.keras"]
+    plain = keras.models.load_model(f"{folder}/best-0.keras")
+    assert type(plain.optimizer) is keras.optimizers.SGD
+    close(plain.get_weights(), model.get_weights(), 0)
+    again = hvd.load_model(f"{folder}/best-0.keras", compression=hvd.Compression.none)
+    assert int(again.optimizer.iterations) == 3 * BATCHES
+    close(
+        [np.asarray(one) for one in again.optimizer.variables],
+        [np.asarray(one) for one in model.optimizer.variables],
+    )
+    again.fit(mine(x), mine(y), batch_size=BATCH, verbose=0)
+    equal_on_all_ranks(again.get_weights())
+
+
+def case_what_cannot_be_wrapped() -> None:
+    for make, word in (
+        (lambda: hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd())), "already"),
+        (lambda: hvd.DistributedOptimizer("sgd"), "no Keras optimizer"),
+        (lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Adasum), "Average and Sum"),
+        (lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0), "predivide"),
+        (lambda: hvd.DistributedOptimizer(sgd(), backward_passes_per_step=0), "must be > 0"),
+        (lambda: hvd.callbacks.LearningRateWarmupCallback(None), "initial_lr"),
+    ):
+        try:
+            make()
+        except ValueError as error:
+            assert word in str(error), error
+        else:
+            raise AssertionError(f"{word}: it was taken")
+
+
+def case_values() -> None:
+    assert float(hvd.allreduce(hvd.rank() + 1.0)) == (SIZE + 1) / 2
+    assert float(hvd.allreduce(1.0, average=False)) == SIZE
+    assert hvd.allgather([hvd.rank()]).numpy().tolist() == list(range(SIZE))
+    assert hvd.broadcast([hvd.rank()], 0).numpy().tolist() == [0]
+    assert hvd.reducescatter([1.0] * SIZE, op=hvd.Sum).numpy().tolist() == [SIZE]
+
+
+if LEGACY:
+
+    def case_a_legacy_optimizer() -> None:
+        legacy = keras.optimizers.legacy
+        wanted = alone(legacy.SGD, learning_rate=0.1, momentum=0.9, clipnorm=0.5)
+        optimizer = hvd.DistributedOptimizer(legacy.SGD(0.1, momentum=0.9, clipnorm=0.5))
+        close(loop(dense_model(), optimizer, graph=True), wanted)
+        found = rates([hvd.callbacks.LearningRateWarmupCallback(0.1, 2)], 2, legacy.SGD(0.1, momentum=0.9))
+        np.testing.assert_allclose(found[1][-1], 0.1, rtol=1e-5)
