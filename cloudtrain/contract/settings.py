@@ -46,6 +46,8 @@ class Settings:
     """A folder where environments with the job's requirements are kept; empty: install into this Python."""
     metric_definitions: tuple[tuple[str, str], ...] = ()
     """Pairs of name and regular expression, looked for in what ranks print."""
+    timeline: bool = False
+    """Ranks record timelines, into ``output/data/timeline/``."""
     stop_grace: float = 120.0
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
     hang_timeout: float = 0.0

@@ -25,6 +25,8 @@ from cloudtrain.runtime.launch import LaunchPlan
 from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.record import AGENT_PROGRAM, PROMISED_PATH, RANK_PROGRAM
 
+TIMELINE = "timeline/timeline.json"
+"""Where ranks of a job record their timelines; in ``output/data/``."""
 LONGEST_VARIABLE = 128 * 1024
 """Bytes that Linux passes in one variable (MAX_ARG_STRLEN, execve(2)), the zero at the end included."""
 
@@ -191,6 +193,8 @@ def _environment(
     if plan.host.network_interface in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             environment.setdefault(variable, plan.host.network_interface)
+    if plan.settings.timeline:
+        environment.setdefault("HOROVOD_TIMELINE", str(plan.paths.output_data / TIMELINE))
     return environment
 
 

@@ -30,6 +30,7 @@ _ARGUMENTS = {
     "CLOUDTRAIN_METRIC_DEFINITIONS": "metric_definitions",
     "CLOUDTRAIN_OUTPUT_URI": "output_path",
     "CLOUDTRAIN_STOP_GRACE": "stop_grace",
+    "CLOUDTRAIN_TIMELINE": "timeline",
 }
 """The fields that users have for them."""
 

@@ -91,6 +91,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     model_uri: str | None = None
     model_channel_name: str = "model"
     metric_definitions: list[dict[str, str]] = []
+    timeline: bool = False
     tags: list[dict[str, str]] = []
 
     # cloud accounts

@@ -60,7 +60,7 @@ def with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[st
 
 
 def _check(job: TrainingJob) -> None:
-    for field in ("hang_timeout", "stop_grace"):
+    for field in ("hang_timeout", "stop_grace", "timeline"):
         if getattr(job, field) != getattr(TrainingJob(), field):
             raise InvalidJob(
                 f"{field}: SageMaker's toolkit has no such thing",

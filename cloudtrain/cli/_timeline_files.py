@@ -1,0 +1,81 @@
+"""The files of a timeline: those that were named, or those of a job."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from cloudtrain.errors import NotFound, StorageError
+
+FOLDER = "timeline"
+"""Below a job's ``output/data/``."""
+_PATTERNS = ("*.json", "*.json.gz")
+
+
+@contextmanager
+def timeline_files(what: Sequence[str], platform: str | None) -> Iterator[list[Path]]:
+    """Files and folders as they are; or the name of a job, whose files are there as long as this lasts.
+
+    Raises:
+        NotFound: there is no such file, or the job has left no timeline (yet).
+        JobNotFound, StorageError: as usual.
+    """
+    with TemporaryDirectory(prefix="cloudtrain-timeline-") as folder:
+        if len(what) == 1 and not Path(what[0]).exists():
+            found = _of_job(what[0], platform, Path(folder))
+        else:
+            found = [path for name in what for path in _named(Path(name))]
+        yield found
+
+
+def _named(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    found = _traces(path)
+    if not found:
+        raise NotFound(f"there is no trace at {path}", hint="Name files, a folder of files, or one job.")
+    return found
+
+
+def _of_job(name: str, platform: str | None, folder: Path) -> list[Path]:
+    from cloudtrain.job import Job
+
+    job = Job.attach(name, platform)
+    description = job.describe()
+    if (
+        description.place and Path(description.place).is_dir()
+    ):  # this machine: a job that still runs has one too
+        hosts = sorted(Path(description.place).glob(f"hosts/*/output/data/{FOLDER}"))
+        found = [path for host in hosts for path in _traces(host)]
+    else:
+        found = []
+    if not found and description.output_data:
+        for path in job.download(folder):
+            found += _traces(_unpacked(path) / FOLDER)
+    if not found:
+        raise NotFound(
+            f"job {name} ({description.status}) has left no timeline",
+            hint="Submit it with timeline=True (--set timeline=true); ranks record from init() on.",
+        )
+    return found
+
+
+def _unpacked(path: Path) -> Path:
+    """The folder of what was downloaded; of an archive only its timelines."""
+    if path.is_dir():
+        return path
+    target = path.parent / path.name.split(".")[0]
+    try:
+        with tarfile.open(path) as archive:
+            members = [member for member in archive if member.name.split("/")[0] == FOLDER]
+            archive.extractall(target, members, filter="data")
+    except (tarfile.TarError, EOFError) as error:
+        raise StorageError(f"{path.name} of the job is damaged: {error}") from error
+    return target
+
+
+def _traces(folder: Path) -> list[Path]:
+    return sorted(path for pattern in _PATTERNS for path in folder.glob(pattern))

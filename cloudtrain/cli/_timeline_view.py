@@ -1,0 +1,116 @@
+"""The times of training steps as tables, and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+import click
+
+from cloudtrain.observe.timeline import RankStep, Step, Trace
+
+PARTS: dict[str, Callable[[RankStep], float]] = {
+    "total": lambda step: step.total,
+    "compute": lambda step: step.compute,
+    "communication": lambda step: step.communication,
+    "exposed": lambda step: step.exposed,
+}
+"""What a step consists of: ``compute`` and ``exposed`` make the ``total``."""
+
+
+def describe(traces: Sequence[Trace], steps: Sequence[Step]) -> dict[str, Any]:
+    """All that the tables show, in seconds."""
+    return {
+        "ranks": [
+            {
+                "rank": trace.rank,
+                "host": trace.host,
+                "slowest_in": _slowest(steps)[trace.rank],
+                "clock_offset": trace.offsets[-1].offset_ns / 1e9 if trace.offsets else None,
+                "clock_uncertainty": trace.offsets[-1].round_trip_ns / 2e9 if trace.offsets else None,
+                **_summary(_own(trace.rank, steps)),
+            }
+            for trace in traces
+            if not trace.is_profile
+        ],
+        "steps": [
+            {
+                "step": step.number,
+                "slowest": step.slowest.rank,
+                "behind": step.behind,
+                "ranks": [
+                    {"rank": own.rank, "began": own.began, **{name: get(own) for name, get in PARTS.items()}}
+                    for own in step.ranks
+                ],
+            }
+            for step in steps
+        ],
+    }
+
+
+def show_ranks(traces: Sequence[Trace], steps: Sequence[Step]) -> None:
+    """One row a rank: the median and the longest of each part of its steps."""
+    if not steps:
+        click.echo("There are no whole steps: DistributedOptimizer's step() marks them.", err=True)
+        return
+    headings = [f"{name.upper()} {what}" for name in PARTS for what in ("P50", "WORST")]
+    rows = []
+    for trace in traces:
+        own = _own(trace.rank, steps)
+        if own and not trace.is_profile:
+            numbers = [_ms(value) for part in _summary(own)["parts"].values() for value in part.values()]
+            rows.append(
+                [f"{trace.rank}", trace.host, *numbers, f"{_slowest(steps)[trace.rank]}/{len(steps)}"]
+            )
+    _table(["RANK", "HOST", *headings, "SLOWEST IN"], rows)
+    click.echo("Milliseconds; TOTAL = COMPUTE + EXPOSED (communication that no computing hides).", err=True)
+
+
+def show_steps(steps: Sequence[Step]) -> None:
+    """One row a step: its parts on the slowest rank, for which the others wait."""
+    rows = [
+        [
+            f"{step.number}",
+            *(_ms(get(step.slowest)) for get in PARTS.values()),
+            f"{step.slowest.rank}",
+            _ms(step.behind),
+        ]
+        for step in steps
+    ]
+    _table(["STEP", *map(str.upper, PARTS), "SLOWEST RANK", "BEHIND"], rows)
+    click.echo("Milliseconds, on the slowest rank; BEHIND: its compute beyond the median rank's.", err=True)
+
+
+def _own(rank: int, steps: Sequence[Step]) -> list[RankStep]:
+    return [own for step in steps for own in step.ranks if own.rank == rank]
+
+
+def _slowest(steps: Sequence[Step]) -> Counter[int]:
+    return Counter(step.slowest.rank for step in steps)
+
+
+def _summary(own: Sequence[RankStep]) -> dict[str, Any]:
+    values = {name: [get(step) for step in own] for name, get in PARTS.items()}
+    return {
+        "steps": len(own),
+        "parts": {name: {"p50": median(them), "worst": max(them)} for name, them in values.items() if them},
+    }
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.2f}"
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "HOST" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console()
+    (console if console.is_terminal else Console(width=200)).print(table)
