@@ -197,4 +197,5 @@ def _settings(job: TrainingJob, options: ContainerOptions) -> Settings:
         metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
         stop_grace=job.stop_grace,
         hang_timeout=job.hang_timeout or 0.0,
+        timeline=job.timeline,
     )
