@@ -170,11 +170,15 @@ class Supervisor:
             self._stop_runtimes()
 
     def _failure(self) -> FailureReport | None:
-        """The report that the hosts agreed on; where none could write one, who was lost."""
+        """The report that the hosts agreed on; where none could write one, who was lost.
+
+        That a host was lost is all that the others can say of it.
+        """
         self._look_for_crash()
         for name in self._runtimes:
             with contextlib.suppress(FileNotFoundError):
-                return FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
+                report = FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
+                return self._crashed or report if report.failure_class == FailureClass.HOST_LOST else report
         return self._crashed
 
     @property

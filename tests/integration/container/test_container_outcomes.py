@@ -1,0 +1,153 @@
+"""How jobs in containers end, and what each says of it. All of a test's jobs run at the same time."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import closing
+from pathlib import Path
+
+import docker
+from container_jobs import folder_of, jobs_in, wait_for_end, wait_until
+from engine_daemon import IMAGE, Engine
+
+from cloudtrain import FailureClass, Job, JobStatus
+
+FAILS = """
+    import os, sys
+    open(os.environ["SM_MODEL_DIR"] + "/half", "w").close()
+    open(os.environ["SM_OUTPUT_DATA_DIR"] + "/notes", "w").close()
+    print("the last words")
+    sys.exit(7 if os.environ["RANK"] == "1" else 0)
+"""
+WAITS = """
+    import os, signal, sys, time
+    def save(*_):
+        open(os.environ["SM_MODEL_DIR"] + "/saved", "w").close()
+        print("saved", flush=True)
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, save)
+    print("on", flush=True)
+    time.sleep(300)
+"""
+EATS = "a = [bytearray(b'x') * (8 << 20) for _ in range(100)]"
+SHELL = ["/bin/sh", "-c"]
+
+
+def test_failures_of_every_kind(engine: Engine, tmp_path: Path) -> None:
+    with jobs_in(engine, tmp_path) as jobs:
+        fails = jobs.start(FAILS, instance_count=2)
+        eats = jobs.start(None, options={"memory": "64m"}, container_entry_point=["python", "-c", EATS])
+        says = jobs.start(
+            None,
+            container_entry_point=[*SHELL, "echo own $0; echo bad data > /opt/ml/output/failure; exit 3"],
+            container_arguments=["words"],
+        )
+        again = jobs.start(
+            None, container_entry_point=[*SHELL, "echo again; exit 4"], max_retry_attempts=1, instance_count=2
+        )
+        missing = jobs.start("", image_uri="nobody.invalid/has:this", options={"pull": "never"})
+        started = {"fails": fails, "eats": eats, "says": says, "again": again, "missing": missing}
+        ended = {name: wait_for_end(job).describe() for name, job in started.items()}
+        assert {name: told.status for name, told in ended.items()} == dict.fromkeys(ended, JobStatus.FAILED)
+        failures = {name: told.failure for name, told in ended.items() if told.failure}
+        assert {name: (found.failure_class, found.exit_code) for name, found in failures.items()} == {
+            "fails": (FailureClass.USER_ERROR, 7),
+            "eats": (FailureClass.OUT_OF_MEMORY, 137),
+            "says": (FailureClass.USER_ERROR, 3),
+            "again": (FailureClass.USER_ERROR, 4),
+            "missing": (FailureClass.PLATFORM, 1),
+        }
+        assert (failures["fails"].rank, failures["fails"].host) == (1, "algo-2")
+        assert "the last words" in failures["fails"].message
+        assert failures["eats"].host == "algo-1"
+        assert "platform_options.memory" in failures["eats"].hint
+        assert failures["says"].message == "bad data"
+        assert says.logs() == "own words\n"
+        assert "no image nobody.invalid/has:this" in failures["missing"].message
+        assert ended["again"].attempt == 1
+        assert sorted(line for line in again.logs().splitlines() if line.startswith("[algo")) == [
+            *("[algo-1] again", "[algo-1] again", "[algo-2] again", "[algo-2] again"),
+        ]
+        # what a failed job has left is kept, but it has no model
+        assert ended["fails"].model_data is None
+        assert ended["fails"].output_data
+    assert engine.remains() == []
+
+
+def test_what_is_killed_or_told_to_end(engine: Engine, tmp_path: Path) -> None:
+    with jobs_in(engine, tmp_path) as jobs:
+        loses_a_host = jobs.start(WAITS, instance_count=2)
+        loses_its_supervisor = jobs.start(WAITS)
+        is_preempted = jobs.start(WAITS, options={"max_preemptions": 0})
+        never_begins = jobs.start(WAITS, instance_count=2)
+        never_begins.stop()
+        ignores = jobs.start(None, container_entry_point=[*SHELL, "echo on; sleep 300"], stop_grace=1)
+        stopped = _submit_and_interrupt(engine, tmp_path)
+        running = (loses_a_host, loses_its_supervisor, is_preempted, ignores, stopped)
+        for job in running:
+            wait_until(lambda job=job: "on" in job.logs(), f"the ranks of {job.name}")
+
+        supervisor = folder_of(loses_its_supervisor).read_state().pid
+        assert supervisor
+        os.kill(supervisor, signal.SIGKILL)
+        with closing(docker.DockerClient(base_url=engine.url)) as client:
+            filters = {"label": [f"cloudtrain.job={loses_a_host.name}"]}
+            [second] = [c for c in client.containers.list(filters=filters) if c.name.endswith("algo-2")]
+            second.kill()
+        is_preempted.preempt()
+        ignores.stop()
+        stopped.stop()
+
+        ended = {job.name: wait_for_end(job).describe() for job in (*running, never_begins)}
+        lost = ended[loses_a_host.name].failure
+        assert lost
+        assert (lost.failure_class, lost.host, lost.exit_code) == (FailureClass.HOST_LOST, "algo-2", 137)
+        assert "killed by SIGKILL" in lost.message
+        gone = ended[loses_its_supervisor.name].failure
+        assert gone
+        assert gone.failure_class == FailureClass.KILLED
+        preempted = ended[is_preempted.name]
+        assert (preempted.status, preempted.reason) == (JobStatus.INTERRUPTED, "preempted")
+        for job in (ignores, stopped, never_begins):
+            told = ended[job.name]
+            assert (told.status, told.exit_code) == (JobStatus.STOPPED, 143), told
+        assert stopped.logs().count("saved") == 2
+        assert ended[stopped.name].model_data  # what was saved is kept, as on SageMaker
+        assert "[rank" not in never_begins.logs()
+
+    leftover = [name for name in engine.remains() if loses_its_supervisor.name in name]
+    assert sorted(leftover) == sorted(engine.remains())  # of nobody else
+    if leftover:
+        removed = _clean(engine, "--dry-run")
+        assert sorted(removed) == sorted(leftover) == sorted(engine.remains())
+    assert sorted(_clean(engine)) == sorted(leftover)
+    assert engine.remains() == _clean(engine) == []
+
+
+def _submit_and_interrupt(engine: Engine, folder: Path) -> Job:
+    """A job whose client is ended by Ctrl-C once its ranks have begun."""
+    script = folder / "patient.py"
+    script.write_text(textwrap.dedent(WAITS))
+    command = [sys.executable, "-m", "cloudtrain", "submit", str(script), "--name", "patient"]
+    options = ["--platform", "container", "--set", f"image_uri={IMAGE}", "--instance-count", "2"]
+    where = ["--set", f"platform_options.engine={engine.url}"]
+    with subprocess.Popen([*command, *options, *where], stdout=subprocess.PIPE) as client:
+        assert client.stdout
+        assert b"on" in client.stdout.readline()
+        client.send_signal(signal.SIGINT)
+        client.stdout.read()
+        assert client.wait(60) == 130
+    return Job.attach("patient")
+
+
+def _clean(engine: Engine, *options: str) -> list[str]:
+    """The names of what `cloudtrain clean` removes."""
+    command = [sys.executable, "-m", "cloudtrain", "clean", "--engine", engine.url, "--json", *options]
+    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert told["failed"] == []
+    return [leftover["name"] for leftover in told["removed"]]
