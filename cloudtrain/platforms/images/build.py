@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 from cloudtrain._version import __version__
 from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.packaging import pack_runtime
-from cloudtrain.platforms.images._engine_errors import engine_errors
+from cloudtrain.platforms.container.client import engine_errors
+from cloudtrain.platforms.container.pulling import pull_hint
 from cloudtrain.platforms.images.catalogue import CONTAINERS, Flavour
 from cloudtrain.storage import state_home
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 """Called with each line that the engine prints."""
+
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 LAST_LINES = 15
 """How many lines of a failed step its error shows."""
@@ -51,7 +55,7 @@ class BuildOptions:
 def build_image(
     client: APIClient, flavour: Flavour, tag: str, options: BuildOptions = BuildOptions(), say: Say = print
 ) -> str:
-    """Build ``flavour`` as ``tag``; returns the image's id. Nothing is left of a build that fails.
+    """Build ``flavour`` as ``tag``; returns the image's id. A build that fails leaves no container and no tag.
 
     Raises:
         InvalidJob: an option names a file that is not there.
@@ -60,25 +64,17 @@ def build_image(
     with tempfile.TemporaryFile() as context:
         _write_context(context, options)
         base = options.base or flavour.base
-        build_base = options.build_base or (
-            flavour.build_base if flavour.build_base != flavour.base else base
-        )
-        digest = _resolve(client, base, options.platform, say)
-        arguments = {
-            **flavour.build_args,
-            "BASE": digest,
-            "BUILD_BASE": digest
-            if build_base == base
-            else _resolve(client, build_base, options.platform, say),
-            **options.build_args,
-        }
+        builds_apart = flavour.build_base if flavour.build_base != flavour.base else None
+        build_base = options.build_base or builds_apart or base
+        digests = {name: _resolve(client, name, options.platform, say) for name in {base, build_base}}
+        bases = {"BASE": digests[base], "BUILD_BASE": digests[build_base]}
         with engine_errors(f"image {tag}"):
             output = client.build(
                 fileobj=context,
                 custom_context=True,
                 tag=tag,
-                buildargs=arguments,
-                labels=_labels(flavour, base, digest),
+                buildargs={**flavour.build_args, **bases, **options.build_args},
+                labels=_labels(flavour, base, digests[base]),
                 network_mode=options.network,
                 platform=options.platform,
                 rm=True,
@@ -93,7 +89,7 @@ def _follow(output: Iterable[dict[str, Any]], tag: str, say: Say) -> None:
     """Hand on what the engine prints; raise PlatformError for the step that it fails in."""
     step, lines = "", list[str]()
     for record in output:
-        for line in record.get("stream", "").splitlines():
+        for line in _COLOURS.sub("", record.get("stream", "")).splitlines():
             if line.startswith("Step "):
                 step, lines = line, []
             if line.strip():
@@ -114,9 +110,17 @@ def _resolve(client: APIClient, base: str, platform: str | None, say: Say) -> st
             image = client.inspect_image(base)
         except ImageNotFound:
             say(f"Pulling {base}")
-            _follow(client.pull(base, platform=platform, stream=True, decode=True), base, say)
+            _pull(client, base, platform, say)
             image = client.inspect_image(base)
         return str((image.get("RepoDigests") or [image["Id"]])[0])
+
+
+def _pull(client: APIClient, base: str, platform: str | None, say: Say) -> None:
+    try:
+        with engine_errors(f"base image {base}"):
+            _follow(client.pull(base, platform=platform, stream=True, decode=True), base, say)
+    except PlatformError as error:
+        raise PlatformError(error.message, hint=pull_hint(base, error.message)) from error
 
 
 def _labels(flavour: Flavour, base: str, digest: str) -> dict[str, str]:

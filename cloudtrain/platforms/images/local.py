@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudtrain.platforms.images._engine_errors import engine_errors
+from cloudtrain.platforms.container.client import engine_errors
 from cloudtrain.platforms.images.catalogue import Flavour
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.images._engine_errors import engine_errors
+from cloudtrain.platforms.container.client import engine_errors
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code
 
