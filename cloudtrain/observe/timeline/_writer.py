@@ -6,6 +6,7 @@ line, each begun by its comma: the lines of a rank that was killed are whole, bu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -48,7 +49,7 @@ class Writer:
             {
                 "rank": rank,
                 "size": size,
-                "host": socket.gethostname(),
+                "host": os.environ.get("SM_CURRENT_HOST") or socket.gethostname(),
                 "process": os.getpid(),
                 "start_ns": start_ns,
                 "start_time_since_epoch_in_micros": start_ns // 1000,
@@ -101,6 +102,11 @@ class Writer:
         """The file is one whole array."""
         self._file.write("\n]\n")
         self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file as it is, where it cannot be written any more."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
     def _number(self, lane: str, place: int = 0) -> int:
         number, is_new = self._lanes.number(lane)

@@ -180,6 +180,7 @@ class Timeline:
             self._write()
             self._writer.close()
         except OSError as error:
+            self._writer.abandon()
             if active is self:
                 stop_noting()
             sys.stderr.write(f"[cloudtrain] the timeline {self._writer.path} ends here: {error.strerror}\n")

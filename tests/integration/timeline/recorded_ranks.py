@@ -1,0 +1,82 @@
+"""Starts ranks that are recorded, and reads what they have left."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import RankSlot
+from cloudtrain.observe.timeline import Trace
+
+PROGRAMS = Path(__file__).parent / "programs"
+MPIRUN = str(Path(sys.executable).with_name("mpirun"))
+_AS_ROOT = {
+    f"{library}_ALLOW_RUN_AS_ROOT{word}": "1" for library in ("OMPI", "PRTE") for word in ("", "_CONFIRM")
+}
+TIMEOUT = 120
+
+
+def run_two(program: str, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
+    """How each of two ranks of a program ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAMS / program), *arguments],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **slot.environment("127.0.0.1", port)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for slot in RankSlot.on_host(0, 1, 2)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=TIMEOUT) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    return [
+        subprocess.CompletedProcess(rank.args, rank.returncode, *output)
+        for rank, output in zip(ranks, outputs, strict=True)
+    ]
+
+
+def mpirun_two(program: str, **environment: str) -> None:
+    options = ["--oversubscribe", "--bind-to", "none", "--mca", "btl_tcp_if_include", "lo"]
+    subprocess.run(
+        [MPIRUN, "-np", "2", *options, sys.executable, str(PROGRAMS / program)],
+        env={**os.environ, **_AS_ROOT, **environment},
+        check=True,
+        timeout=TIMEOUT,
+    )
+
+
+def lanes(trace: Trace) -> dict[str, list[dict[str, Any]]]:
+    """Spans by the name of their lane, in the order of time, those outside before those in them."""
+    names = {e["tid"]: e["args"]["name"] for e in trace.events if e["name"] == "thread_name"}
+    spans = defaultdict(list)
+    for event in trace.events:
+        if event["ph"] == "X":
+            spans[names[event["tid"]]].append(event)
+    for lane in spans.values():
+        lane.sort(key=lambda span: (span["ts"], -span["dur"]))
+    return spans
+
+
+def check_nesting(trace: Trace) -> None:
+    """In every lane a span is in the one before it, or after it."""
+    for name, spans in lanes(trace).items():
+        ends: list[float] = []
+        for span in spans:
+            ended = span["ts"] + span["dur"]
+            while ends and ends[-1] <= span["ts"] + 1e-4:
+                ends.pop()
+            assert span["dur"] >= 0
+            assert not ends or ended <= ends[-1] + 1e-4, f"{name}: {span} ends after what it is in"
+            ends.append(ended)
