@@ -152,7 +152,7 @@ def _context_url(name: str) -> str:
             f"there is no Docker context {name}",
             hint="See them with `docker context ls`, or set DOCKER_HOST.",
         )
-    return str(context.Host)
+    return str(context.Host).removeprefix("http+")  # as the package itself writes them
 
 
 def _ping(place: _Place) -> Kind:

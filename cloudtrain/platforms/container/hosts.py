@@ -133,6 +133,7 @@ class ContainerHosts:
         user = client.user()
         labels = job_labels(self._folder.name, self._folder.path)
         client.create_network(self._network, labels, internal=self._request["network_isolation"])
+        self._folder.events.chmod(0o666)
 
         def begin(host: ContainerHost) -> None:
             binds = self._inputs.of(host.name)

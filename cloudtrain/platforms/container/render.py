@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cloudtrain.contract import Settings, encode_hyperparameters
+from cloudtrain.contract import Paths, Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
@@ -25,8 +25,8 @@ from cloudtrain.platforms.supervised.channels import (
 )
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.plan import RUNTIME_CHANNEL
-from cloudtrain.spec import TrainingJob, is_secret_name, redact
-from cloudtrain.storage import join_uri
+from cloudtrain.spec import Source, TrainingJob, is_secret_name, redact
+from cloudtrain.storage import join_uri, split_uri
 
 NAME = "container"
 
@@ -55,6 +55,7 @@ def render(job: TrainingJob) -> Request:
         "pull": options.pull,
         "runtime": runtime,
         **(_own_program(job) if runtime == "toolkit" else _traveling(job, options)),
+        "channels": channel_configs(job),
         "environment": redact(environment),
         "resources": {
             "gpus": _gpus(job, options),
@@ -79,12 +80,6 @@ def render(job: TrainingJob) -> Request:
 
 def _traveling(job: TrainingJob, options: ContainerOptions) -> dict[str, Any]:
     """The container runs cloudtrain's runtime, which comes in as a file; so does the source."""
-    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
-        if name in job.channels:
-            raise InvalidJob(
-                f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
-                hint="Give the channel another name.",
-            )
     folder = _mounted_source(job, options)
     source = None if folder else job.source
     told = runtime_hyperparameters(msgspec.structs.replace(job, source=source))
@@ -93,31 +88,38 @@ def _traveling(job: TrainingJob, options: ContainerOptions) -> dict[str, Any]:
         "command": [],
         "source": folder or (source.uri if source else None),
         "hyperparameters": encode_hyperparameters({**job.hyperparameters, **told}),
-        "channels": channel_configs(job),
     }
 
 
 def _own_program(job: TrainingJob) -> dict[str, Any]:
-    """The container runs what its image is made for, told as on SageMaker."""
+    """The container runs what its image is made for, told as on SageMaker; its toolkit finds the source as a file."""
     from cloudtrain.platforms.sagemaker._toolkit import with_toolkit
 
-    # without a network the toolkit finds its source in a channel, which is what can be had here
-    told = msgspec.structs.replace(job, enable_network_isolation=True, stop_grace=TrainingJob().stop_grace)
+    source = None
+    if job.source:
+        path = Paths(Path(DEFAULT_BASE)).channel(SOURCE_CHANNEL) / split_uri(job.source.uri)[1]
+        source = Source(str(path), "")
+    # the grace is the supervisor's to give
+    told = msgspec.structs.replace(job, source=source, stop_grace=TrainingJob().stop_grace)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
     body = with_toolkit({"OutputDataConfig": {"S3OutputPath": job.output_path or ""}}, told, region)
-    # where nobody says another one, the entry point is the image's own
     own = {"entrypoint": job.container_entry_point} if job.container_entry_point else {}
     return {
         **own,
         "command": job.container_arguments or ([] if own else [TRAIN]),
         "source": job.source.uri if job.source else None,
         "hyperparameters": body.get("HyperParameters", {}),
-        "channels": channel_configs(job),
     }
 
 
 def _check(job: TrainingJob, runtime: str) -> None:
     check_channels(job, NAME)
+    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL) if job.source else ():
+        if name in job.channels:
+            raise InvalidJob(
+                f"inputs.{name}: runtime and source come in a channel of this name",
+                hint="Give the channel another name.",
+            )
     if runtime == "toolkit":
         if ContainerOptions.of(job).mount_source:
             raise InvalidJob(

@@ -81,7 +81,7 @@ def test_failures_of_every_kind(engine: Engine, tmp_path: Path) -> None:
 
 def test_what_is_killed_or_told_to_end(engine: Engine, tmp_path: Path) -> None:
     with jobs_in(engine, tmp_path) as jobs:
-        loses_a_host = jobs.start(WAITS, instance_count=2)
+        loses_a_host = jobs.start(WAITS, instance_count=2, enable_network_isolation=True)
         loses_its_supervisor = jobs.start(WAITS)
         is_preempted = jobs.start(WAITS, options={"max_preemptions": 0})
         never_begins = jobs.start(WAITS, instance_count=2)
@@ -99,6 +99,8 @@ def test_what_is_killed_or_told_to_end(engine: Engine, tmp_path: Path) -> None:
             filters = {"label": [f"cloudtrain.job={loses_a_host.name}"]}
             [second] = [c for c in client.containers.list(filters=filters) if c.name.endswith("algo-2")]
             second.kill()
+            [network] = client.networks.list(filters=filters)
+            assert network.attrs["Internal"]
         is_preempted.preempt()
         ignores.stop()
         stopped.stop()

@@ -1,0 +1,156 @@
+"""What goes into containers and comes out of them: channels, source, checkpoints, secrets, outputs."""
+
+from __future__ import annotations
+
+import io
+import json
+import stat
+import tarfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import docker
+from container_jobs import folder_of, jobs_in, wait_for_end
+from engine_daemon import IMAGE, USER, Engine
+
+from cloudtrain import JobStatus, TrainingInput
+from cloudtrain.storage import open_store, split_uri
+
+LOOKS = """
+    import json, os
+    def texts(folder):
+        files = [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names]
+        return {os.path.relpath(path, folder): open(path).read() for path in files}
+    def is_refused(path):
+        try:
+            open(path, "w").close()
+        except OSError:
+            return True
+        return False
+    base, host = "/opt/ml", os.environ["SM_CURRENT_HOST"]
+    checkpoints = os.environ.get("MY_CHECKPOINTS", base + "/checkpoints")
+    seen = {
+        "user": os.getuid(),
+        "channels": {name: texts(f"{base}/input/data/{name}") for name in json.loads(os.environ["SM_CHANNELS"])},
+        "data_is_read_only": is_refused(base + "/input/data/whole/new"),
+        "source_is_read_only": is_refused(base + "/code/new"),
+        "secret": os.environ["WANDB_API_KEY"],
+        "checkpoints": sorted(os.listdir(checkpoints)),
+        "volume": texts("/extra") if os.path.isdir("/extra") else None,
+    }
+    json.dump(seen, open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w"))
+    json.dump(host, open(os.environ["SM_OUTPUT_DATA_DIR"] + "/host.json", "w"))
+    os.umask(0o077)
+    os.makedirs(f"{checkpoints}/step-000000000001/save-{host}")
+    open(f"{checkpoints}/{host}.pt", "w").write(host)
+    open(f"{checkpoints}/step-000000000001/save-{host}/tree.json", "w").write("tree")
+    open(f"{checkpoints}/step-000000000001/manifest.json", "w").write("manifest")
+"""
+SECRET = {"WANDB_API_KEY": "k-123456"}
+
+
+def test_folders_of_this_machine(engine: Engine, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "sub").mkdir(parents=True)
+    for name in ("a", "b", "c", "sub/d"):
+        (data / name).write_text(name)
+    (tmp_path / "extra").mkdir()
+    (tmp_path / "extra" / "vocabulary").write_text("words")
+    with closing(docker.APIClient(engine.url)) as api:  # an image whose user is not root
+        container = api.create_container(IMAGE, ["true"])
+        api.commit(container, "unprivileged", changes=[f"USER {USER}"])
+        api.remove_container(container)
+    with jobs_in(engine, tmp_path) as jobs:
+        job = jobs.start(
+            LOOKS,
+            {
+                "whole": data.as_uri(),
+                "one": (data / "b").as_uri(),
+                "part": TrainingInput(data.as_uri(), distribution="ShardedByS3Key"),
+            },
+            instance_count=2,
+            image_uri="unprivileged",
+            environment={**SECRET, "MY_CHECKPOINTS": "/saved/here"},
+            checkpoint_s3_uri=(tmp_path / "saved").as_uri(),
+            checkpoint_local_path="/saved/here",
+            options={"mount_source": True, "volumes": [f"{tmp_path}/extra:/extra:ro"]},
+        )
+        told = wait_for_end(job).describe()
+        assert told.status == JobStatus.COMPLETED, job.logs()
+        first, second = _seen(told.model_data), _seen(_of_second_host(told.model_data))
+        assert first["user"] == 1000
+        assert first["channels"] == {
+            "whole": {"a": "a", "b": "b", "c": "c", "sub/d": "sub/d"},
+            "one": {"b": "b"},
+            "part": {"a": "a", "c": "c"},
+        }
+        assert second["channels"]["part"] == {"b": "b", "sub/d": "sub/d"}
+        assert (first["data_is_read_only"], first["source_is_read_only"]) == (True, True)
+        assert (first["volume"], first["secret"]) == ({"vocabulary": "words"}, "k-123456")
+        assert not (data / "new").exists()
+        folder = folder_of(job).path
+        assert sorted(path.name for path in (tmp_path / "saved").glob("*.pt")) == [
+            "algo-1.pt",
+            "algo-2.pt",
+        ]
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700  # below, the image's user may write
+        assert not [path for path in folder.rglob("*") if path.is_file() and b"k-123456" in path.read_bytes()
+                    and path.parent.name != "model"]  # fmt: skip
+    assert engine.remains() == []
+
+
+def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
+    store = open_store(f"s3://{s3}/data")
+    for name in ("a", "b", "sub/c"):
+        store.write(name, name.encode())
+    open_store(f"s3://{s3}/saved").write("earlier.pt", b"earlier")
+    with jobs_in(engine, tmp_path) as jobs:
+        job = jobs.start(
+            LOOKS,
+            {
+                "whole": TrainingInput(f"s3://{s3}/data", input_mode="FastFile"),
+                "part": TrainingInput(f"s3://{s3}/data", distribution="ShardedByS3Key"),
+            },
+            instance_count=2,
+            environment=SECRET,
+            output_path=f"s3://{s3}/out",
+            checkpoint_s3_uri=f"s3://{s3}/saved",
+            code_location=f"s3://{s3}/code",
+        )
+        told = wait_for_end(job).describe()
+        assert told.status == JobStatus.COMPLETED, (job.logs(), told.failure)
+        first, second = _seen(told.model_data), _seen(_of_second_host(told.model_data))
+        assert first["channels"] == {
+            "whole": {"a": "a", "b": "b", "sub/c": "sub/c"},
+            "part": {"a": "a", "sub/c": "sub/c"},
+        }
+        assert second["channels"]["part"] == {"b": "b"}
+        assert "earlier.pt" in first["checkpoints"]
+        assert job.logs().count("FastFile") == 1
+        assert told.model_data == f"s3://{s3}/out/{job.name}/output/model.tar.gz"
+        saved = [entry.key for entry in open_store(f"s3://{s3}/saved").list()]
+        assert sorted(saved) == [
+            *("algo-1.pt", "algo-2.pt", "earlier.pt", "step-000000000001/manifest.json"),
+            *(f"step-000000000001/save-algo-{number}/tree.json" for number in (1, 2)),
+        ]
+        downloaded = job.download(tmp_path / "results")
+        assert sorted(path.name for path in downloaded) == ["model.tar.gz", "output.tar.gz"]
+    assert engine.remains() == []
+
+
+def _of_second_host(uri: str | None) -> str:
+    assert uri
+    parent, name = split_uri(uri)
+    return f"{parent}/algo-2/{name}"
+
+
+def _seen(model: str | None) -> dict[str, Any]:
+    """What a host has seen: it stands in its model."""
+    assert model
+    parent, name = split_uri(model)
+    with tarfile.open(fileobj=io.BytesIO(open_store(parent).read(name))) as archive:
+        file = archive.extractfile("seen.json")
+        assert file
+        seen: dict[str, Any] = json.load(file)
+    return seen

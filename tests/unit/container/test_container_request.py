@@ -1,0 +1,161 @@
+"""A job as the request of the container platform, and the containers that follow from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms import get_platform
+from cloudtrain.platforms.container.options import size_in_bytes
+from cloudtrain.platforms.container.pulling import pull_hint
+from cloudtrain.platforms.container.specs import container_spec
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.spec import Source, TrainingJob
+from cloudtrain.submission import default_platform
+
+SOURCE = Source("file:///cache/0123/sourcedir.tar.gz", "0123")
+
+
+def job(**fields: Any) -> TrainingJob:
+    given = {
+        "entry_point": "train.py",
+        "image_uri": "image:1",
+        "job_name": "j",
+        "platform": "container",
+        **fields,
+    }
+    return msgspec.structs.replace(
+        TrainingJob.from_dict(given), source=SOURCE if given["entry_point"] else None
+    )
+
+
+def body(**fields: Any) -> dict[str, Any]:
+    return dict(get_platform("container").render(job(**fields)).body)
+
+
+def test_the_runtime_travels_into_any_image() -> None:
+    found = body(instance_count=2, hyperparameters={"lr": 0.1}, inputs={"train": "file:///data"})
+    assert found["entrypoint"][0] == "/bin/sh"
+    assert found["source"] == SOURCE.uri
+    assert found["hosts"] == ["algo-1", "algo-2"]
+    assert found["hyperparameters"]["sagemaker_submit_directory"] == json.dumps(SOURCE.uri)
+    assert found["channels"]["train"]["TrainingInputMode"] == "File"
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_an_image_for_its_own_program() -> None:
+    assert body(entry_point=None)["command"] == ["train"]
+    assert "entrypoint" not in body(entry_point=None)
+    own = body(entry_point=None, container_entry_point=["/run"], container_arguments=["--fast"])
+    assert (own["entrypoint"], own["command"]) == (["/run"], ["--fast"])
+    toolkit = body(runtime="toolkit", framework="pytorch", framework_version="2.3", py_version="py311")
+    assert json.loads(toolkit["hyperparameters"]["sagemaker_submit_directory"]) == (
+        "/opt/ml/input/data/code/sourcedir.tar.gz"
+    )
+
+
+def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
+    found = body(source_dir=str(tmp_path), platform_options={"mount_source": True})
+    assert found["source"] == tmp_path.as_uri()
+    assert "sagemaker_submit_directory" not in found["hyperparameters"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"image_uri": None}, "image_uri"),
+        ({"platform_options": {"memry": "1g"}}, "unknown field 'platform_options.memry'"),
+        ({"platform_options": {"memory": "much"}}, "platform_options.memory"),
+        ({"platform_options": {"gpus": 0}}, "platform_options.gpus"),
+        ({"platform_options": {"volumes": ["data:/data"]}}, "platform_options.volumes"),
+        ({"platform_options": {"mount_source": True}}, "has no source_dir"),
+        ({"platform_options": {"mount_source": "/nowhere/at/all"}}, "is no folder"),
+        ({"inputs": {"code": "file:///data"}}, "inputs.code"),
+        ({"container_arguments": ["x"]}, "container_arguments"),
+        ({"entry_point": None, "runtime": "cloudtrain"}, "entry_point"),
+        ({"input_mode": "Pipe", "inputs": {"train": "s3://b/k"}}, "Pipe"),
+    ],
+)
+def test_what_cannot_be(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        body(**fields)
+
+
+def test_secrets_stand_beside_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = get_platform("container").render(job(environment={"WANDB_API_KEY": "k-1", "A": "b"}))
+    assert "k-1" not in request.to_json()
+    assert request.secrets == {"WANDB_API_KEY": "k-1"}
+    monkeypatch.setenv("WANDB_API_KEY", "k-1")  # the supervisor's environment has them
+    environment = container_spec(
+        JobFolder.of("container", "j"), request.body, "algo-1", 0, [], None
+    ).environment
+    assert (environment["WANDB_API_KEY"], environment["A"]) == ("k-1", "b")
+
+
+def test_a_container_is_told_only_what_it_has_to_do_itself() -> None:
+    folder = JobFolder.of("container", "j")
+    request = body(
+        instance_count=2,
+        output_path="s3://bucket/out",
+        checkpoint_s3_uri="s3://bucket/saved",
+        checkpoint_local_path="/saved",
+        inputs={"train": "s3://bucket/train"},
+        platform_options={"memory": "1.5g", "gpus": 2},
+    )
+    spec = container_spec(folder, request, "algo-2", 3, [], "1234:100")
+    told = {name: value for name, value in spec.environment.items() if name.startswith("CLOUDTRAIN_")}
+    assert told["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///saved"
+    assert told["CLOUDTRAIN_ATTEMPT"] == "3"
+    assert not {"CLOUDTRAIN_OUTPUT_URI", "CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_RENDEZVOUS"} & set(told)
+    assert (spec.gpus, spec.memory, spec.user) == (["2", "3"], 3 << 29, "1234:100")
+    assert spec.environment["HOME"] == "/tmp"
+    assert spec.hostname == "algo-2"
+    assert spec.labels["cloudtrain.folder"] == str(folder.path)
+
+
+def test_all_gpus_where_the_sdk_says_so() -> None:
+    assert body(instance_type="local_gpu")["resources"]["gpus"] == "all"
+    assert body(instance_type="local")["resources"]["gpus"] is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "platform"),
+    [
+        ({}, "local"),
+        ({"instance_type": "local"}, "local"),
+        ({"instance_type": "local", "image_uri": "i"}, "container"),
+        ({"instance_type": "local_gpu", "image_uri": "auto"}, "container"),
+        ({"image_uri": "i"}, "container"),
+        ({"instance_type": "ml.m5.large", "image_uri": "i"}, "sagemaker"),
+    ],
+)
+def test_where_a_job_runs_that_does_not_say_so(fields: dict[str, Any], platform: str) -> None:
+    assert default_platform(TrainingJob(**fields)) == platform
+
+
+def test_sizes() -> None:
+    assert [size_in_bytes(text) for text in ("64", "64k", "64M", "1.5g")] == [64, 65536, 64 << 20, 3 << 29]
+
+
+@pytest.mark.parametrize(
+    ("image", "said", "hint"),
+    [
+        ("pytorch/pytorch:9", "manifest unknown", "Check the name and the tag"),
+        ("me/private", "pull access denied for me/private", "Log in: docker login$"),
+        ("ghcr.io/me/private", "unauthorized", "docker login ghcr.io"),
+        (
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com/train:1",
+            "no basic auth credentials",
+            "get-login-password --region eu-west-1 .*--password-stdin 123456789012.dkr.ecr.eu-west-1",
+        ),
+        ("image", "dial tcp: lookup registry-1.docker.io: no such host", "can be reached"),
+    ],
+)
+def test_what_to_do_about_an_image_that_cannot_be_pulled(image: str, said: str, hint: str) -> None:
+    assert re.search(hint, pull_hint(image, said))
