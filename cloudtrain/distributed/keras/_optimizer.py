@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.keras._accumulator import GradientAccumulator
+from cloudtrain.distributed.tensorflow._crossing import as_written
 from cloudtrain.distributed.tensorflow._gradients import GradientReducer
 
 
@@ -74,6 +75,7 @@ class _DistributedKeras3(Distributed):
     name: str
     iterations: Any
 
+    @as_written
     def apply(self, grads: Iterable[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """As the optimizer's own, with the gradients of all ranks."""
         base: Any = super()
@@ -100,6 +102,7 @@ class _DistributedKeras3(Distributed):
 class _DistributedTfKeras(Distributed):
     iterations: Any
 
+    @as_written
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
         """As the optimizer's own, with the gradients of all ranks; the number of steps so far."""
         base: Any = super()

@@ -8,13 +8,16 @@ order is the same on all ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
 
 from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.tensorflow._devices import check_in_host_memory
+from cloudtrain.distributed.tensorflow._graph1 import cross_in_graph_1
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 Output = tuple[Any, Any]
 """Type and shape of a result; None for what is not known of a shape before the operation runs."""
 
@@ -26,7 +29,9 @@ def cross(
 
     Raises:
         CollectiveError, InvalidArgument: in a graph they arrive as tf.errors.OpError, with their text in it.
+        InvalidArgument: the tensors are on a GPU.
     """
+    check_in_host_memory(tensors)
     if tf.executing_eagerly():
         results = function([np.asarray(tensor) for tensor in tensors])
         return [tf.convert_to_tensor(result, dtype) for result, (dtype, _) in zip(results, outputs)]
@@ -34,10 +39,19 @@ def cross(
     def run(*arrays: Array) -> list[Array]:
         return [np.asarray(result) for result in function([np.asarray(array) for array in arrays])]
 
-    crossed = tf.numpy_function(run, list(tensors), [dtype for dtype, _ in outputs])
+    types = [dtype for dtype, _ in outputs]
+    if in_graph_1():
+        crossed = cross_in_graph_1(function, tensors, types)
+    else:
+        crossed = tf.numpy_function(run, list(tensors), types)
     for result, (_, shape) in zip(crossed, outputs):
         result.set_shape(shape)
     return list(crossed)
+
+
+def as_written(function: Function) -> Function:
+    """``function``, which AutoGraph leaves as it is: it would take the whole library of a script's calls apart."""
+    return cast(Function, tf.autograph.experimental.do_not_convert(function))
 
 
 def operation_name(name: str | None, kind: str, tensors: Sequence[Any]) -> str | None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.tensorflow._crossing import as_written, cross
 
 global_process_set = hvd.global_process_set
 
@@ -19,6 +20,7 @@ ERROR_UNKNOWN_SET = -2
 """Of `process_set_included_op`: there is no such set."""
 
 
+@as_written
 def join() -> Any:
     """Tell the other ranks that this one has no more data, and wait until all have done so.
 
@@ -27,29 +29,34 @@ def join() -> Any:
     Returns:
         The rank that joined last, as an int32 tensor.
     """
-    return tf.constant(hvd.join(), tf.int32)
+    return cross(lambda _: [np.array(hvd.join(), np.int32)], [], [(tf.int32, ())])[0]
 
 
+@as_written
 def size_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """The number of ranks in a process set when the graph runs, which may not be when it is made."""
     return _asked(lambda: hvd.process_set_by_id(process_set_id).size(), name)
 
 
+@as_written
 def rank_op(name: str | None = None) -> Any:
     """This process among all, when the graph runs."""
     return _asked(hvd.rank, name)
 
 
+@as_written
 def local_size_op(name: str | None = None) -> Any:
     """The number of ranks on this host, when the graph runs."""
     return _asked(hvd.local_size, name)
 
 
+@as_written
 def local_rank_op(name: str | None = None) -> Any:
     """This process among those of its host, when the graph runs."""
     return _asked(hvd.local_rank, name)
 
 
+@as_written
 def process_set_included_op(process_set_id: int = 0, name: str | None = None) -> Any:
     """1 where this process is in the set, else 0, when the graph runs; below 0 where there is no such set."""
 

@@ -20,13 +20,14 @@ from cloudtrain.distributed._rows import even_splits
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, known_op
-from cloudtrain.distributed.tensorflow._crossing import operation_name
+from cloudtrain.distributed.tensorflow._crossing import as_written, operation_name
 from cloudtrain.distributed.tensorflow._devices import checked_device
 from cloudtrain.distributed.tensorflow._differentiable import exchanged, gathered, reduced, scattered, sent
 from cloudtrain.distributed.tensorflow._session import global_process_set
 from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
 
 
+@as_written
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -71,6 +72,7 @@ def allreduce(
     )[0]
 
 
+@as_written
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -112,6 +114,7 @@ def grouped_allreduce(
     return results
 
 
+@as_written
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -126,6 +129,7 @@ def allgather(
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
 
 
+@as_written
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -137,6 +141,7 @@ def grouped_allgather(
     return gathered(given, operation_name(name, "allgather", given), process_set)
 
 
+@as_written
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -149,6 +154,7 @@ def broadcast(
     return sent(given, root_rank, operation_name(name, "broadcast", [given]), process_set)
 
 
+@as_written
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -172,6 +178,7 @@ def alltoall(
     return rows if splits is None else (rows, counts)
 
 
+@as_written
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -191,6 +198,7 @@ def reducescatter(
     return _scatter([tensor], device_dense, compression, op, name, process_set, pre, post)[0]
 
 
+@as_written
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",

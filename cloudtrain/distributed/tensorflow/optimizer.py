@@ -10,6 +10,7 @@ import tensorflow as tf
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp
+from cloudtrain.distributed.tensorflow._crossing import as_written
 from cloudtrain.distributed.tensorflow._gradients import GradientReducer
 from cloudtrain.distributed.tensorflow._session import global_process_set
 from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
@@ -94,6 +95,7 @@ class _DistributedV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         """The gradient of ``var`` stays this rank's own."""
         self._reducer.keep_local(var)
 
+    @as_written
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
         """As the optimizer's own, with the gradients of all ranks."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)

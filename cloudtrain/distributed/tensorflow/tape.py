@@ -10,11 +10,13 @@ import tensorflow as tf
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp
+from cloudtrain.distributed.tensorflow._crossing import as_written
 from cloudtrain.distributed.tensorflow._gradients import GradientReducer
 from cloudtrain.distributed.tensorflow._session import global_process_set
 from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
 
 
+@as_written
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -70,6 +72,7 @@ def DistributedGradientTape(
     return gradtape
 
 
+@as_written
 def PartialDistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -123,6 +126,7 @@ class _DistributedTape:
         """The gradient of ``source`` stays this rank's own."""
         self._reducer.keep_local(source)
 
+    @as_written
     def gradient(
         self,
         target: Any,

@@ -204,6 +204,13 @@ def case_a_graph_of_tensorflow_1() -> None:
             check(session.run(variable), np.full(2, 1 - SUM / hvd.size()))
 
 
+def case_many_operations_of_a_graph_of_tensorflow_1_at_once() -> None:
+    """More than the session has threads."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        sums = [hvd.allreduce(tf.fill([2], float(n)), op=hvd.Sum) for n in range(40)]
+        check(session.run(sums), [[n * hvd.size()] * 2 for n in range(40)])
+
+
 def case_objects_and_world_in_graphs() -> None:
     assert hvd.broadcast_object({"rank": hvd.rank()}, hvd.size() - 1) == {"rank": hvd.size() - 1}
     assert hvd.allgather_object(hvd.rank()) == list(RANKS)

@@ -1,0 +1,4 @@
+"""``horovod.keras``."""
+
+from cloudtrain.distributed.keras import *  # noqa: F403
+from horovod.keras import callbacks as callbacks

@@ -1,0 +1,3 @@
+"""``horovod.keras.callbacks``."""
+
+from cloudtrain.distributed.keras.callbacks import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""``horovod.tensorflow.mpi_ops``."""
+
+from cloudtrain.distributed.tensorflow import *  # noqa: F403
