@@ -17,7 +17,7 @@ from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.platforms.container.client import engine_errors
 from cloudtrain.platforms.container.pulling import pull_hint
-from cloudtrain.platforms.images.catalogue import CONTAINERS, Flavour
+from cloudtrain.platforms.images.catalogue import CONTAINERS, RECIPE_LABEL, Flavour
 from cloudtrain.storage import state_home
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _follow(output: Iterable[dict[str, Any]], tag: str, say: Say) -> None:
     step, lines = "", list[str]()
     for record in output:
         for line in _COLOURS.sub("", record.get("stream", "")).splitlines():
-            if line.startswith("Step "):
+            if line.lower().startswith("step "):  # Podman shouts
                 step, lines = line, []
             if line.strip():
                 lines.append(line)
@@ -125,7 +125,8 @@ def _pull(client: APIClient, base: str, platform: str | None, say: Say) -> None:
 
 def _labels(flavour: Flavour, base: str, digest: str) -> dict[str, str]:
     return {
-        **flavour.labels,
+        RECIPE_LABEL: flavour.recipe,
+        "cloudtrain.flavour": flavour.name,
         "cloudtrain.version": __version__,
         "cloudtrain.framework": flavour.framework,
         "cloudtrain.framework-version": flavour.version,
@@ -173,5 +174,5 @@ def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
     """Nobody's, and of no time: the same files give the same layers."""
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
-    member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+    member.mode = 0o755  # scripts have to be executable, also where an installation has lost that
     return member

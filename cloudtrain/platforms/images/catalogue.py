@@ -20,6 +20,9 @@ CONTAINERS = Path(__file__).with_name("containers")
 VARIANTS = ("", "mpi", "horovod")
 """What an image has besides its framework: nothing, Open MPI, or Open MPI and Horovod."""
 
+RECIPE_LABEL = "cloudtrain.recipe"
+"""The label by which an image is known, however it is tagged."""
+
 
 class _Device(Struct, frozen=True, forbid_unknown_fields=True):
     python: str
@@ -81,11 +84,6 @@ class Flavour:
     @property
     def image(self) -> str:
         return f"{self.repository}:{self.tag}"
-
-    @property
-    def labels(self) -> dict[str, str]:
-        """Labels that tell the image from others, however it is tagged."""
-        return {"cloudtrain.flavour": self.name, "cloudtrain.recipe": self.recipe}
 
     @property
     def build_command(self) -> str:

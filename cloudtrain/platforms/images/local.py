@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cloudtrain.platforms.container.client import engine_errors
-from cloudtrain.platforms.images.catalogue import Flavour
+from cloudtrain.platforms.images.catalogue import RECIPE_LABEL, Flavour
 
 if TYPE_CHECKING:
     from docker import APIClient
@@ -26,14 +26,14 @@ class LocalImage:
 
 
 def find_local(client: APIClient, flavour: Flavour) -> LocalImage | None:
-    """The newest image of this very flavour, known by its labels: a pulled one has another name.
+    """The newest image of this very flavour, known by its label: a pulled one has another name.
 
     Raises:
         PlatformError: the engine does not answer.
     """
-    labels = {**flavour.labels, "cloudtrain.framework-version": flavour.version}
     with engine_errors(f"image {flavour.name}"):
-        found = client.images(filters={"label": [f"{name}={value}" for name, value in labels.items()]})
+        # one label: Podman 4 finds nothing where it is asked for two
+        found = client.images(filters={"label": f"{RECIPE_LABEL}={flavour.recipe}"})
     if not found:
         return None
     image = max(found, key=lambda item: (item["Created"], bool(item.get("RepoTags"))))
