@@ -19,23 +19,32 @@ OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca
 
 def run(command: Sequence[str], count: int, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run ``command`` to its end: one rank is a plain process; stderr is in stdout."""
-    if count > 1:
-        if not os.path.exists(MPIRUN):
-            assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {MPIRUN}"
-            pytest.skip(f"there is no {MPIRUN}")
-        command = [MPIRUN, *OPTIONS, "-n", str(count), *command]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(cloudtrain.__file__).parents[1]),
-        "MPI4PY_LIBMPI": LIBMPI,
-        "OMP_NUM_THREADS": "1",
-    }
     return subprocess.run(
-        command,
-        env=environment,
+        command if count == 1 else [find_mpirun(), *OPTIONS, "-n", str(count), *command],
+        env=environment(),
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=240,
     )
+
+
+def environment() -> dict[str, str]:
+    """This process's, by which an interpreter of another environment finds this cloudtrain and Debian's MPI."""
+    package = Path(cloudtrain.__file__).parent
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([os.path.dirname(MPIRUN), os.environ["PATH"]]),
+        "PYTHONPATH": os.pathsep.join([str(package.parent), str(package / "alias")]),
+        "MPI4PY_LIBMPI": LIBMPI,
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def find_mpirun() -> str:
+    """Skips the test where there is none, unless nothing may be skipped."""
+    if not os.path.exists(MPIRUN):
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {MPIRUN}"
+        pytest.skip(f"there is no {MPIRUN}")
+    return MPIRUN

@@ -11,6 +11,7 @@ from mxnet_ranks import run
 PROGRAMS = Path(__file__).parent / "programs"
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("count", [1, 2])
 def test_all_cases(mxnet_python: str, count: int) -> None:
     done = run([mxnet_python, str(PROGRAMS / "all_cases.py")], count)
