@@ -6,12 +6,13 @@ import contextlib
 import os
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import warm_python
 
 from cloudtrain.contract import RankSlot
 
@@ -22,7 +23,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 class Rank:
     """One rank that runs, or has run."""
 
-    process: subprocess.Popen[bytes]
+    process: warm_python.Program
     output: Path
 
     @property
@@ -51,11 +52,11 @@ def started(program: str, size: int, *arguments: str) -> Iterator[list[Rank]]:
             for number, slot in enumerate(RankSlot.on_host(0, 1, size)):
                 path = Path(folder, str(number))
                 with open(path, "w") as output:
-                    process = subprocess.Popen(
-                        [sys.executable, str(PROGRAMS / program), *arguments],
-                        env={**os.environ, "OMP_NUM_THREADS": "1", **slot.environment("127.0.0.1", port)},
+                    process = warm_python.start(
+                        [str(PROGRAMS / program), *arguments],
+                        {**os.environ, "OMP_NUM_THREADS": "1", **slot.environment("127.0.0.1", port)},
                         stdout=output,
-                        stderr=subprocess.STDOUT,
+                        stderr=output,
                     )
                 ranks.append(Rank(process, path))
             yield ranks

@@ -9,12 +9,13 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+import warm_python
 
 from cloudtrain.contract import RankSlot
 
@@ -61,14 +62,12 @@ def run_each(
     """
     told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
     base = {name: value for name, value in os.environ.items() if name not in told}
-    command = [sys.executable, str(PROGRAMS / program), *arguments]
+    command = [str(PROGRAMS / program), *arguments]
     with contextlib.ExitStack() as stack:
         # Files, not pipes: a rank that writes much must not wait for who reads the rank before it.
         outputs = [(_file(stack), _file(stack)) for _ in environments]
         processes = [
-            subprocess.Popen(
-                command, env={**base, "OMP_NUM_THREADS": "1", **environment}, stdout=out, stderr=err
-            )
+            warm_python.start(command, {**base, "OMP_NUM_THREADS": "1", **environment}, out, err)
             for environment, (out, err) in zip(environments, outputs, strict=True)
         ]
         end = time.monotonic() + timeout

@@ -1,0 +1,141 @@
+"""Starts Python programs by fork from a process that has imported torch, which takes longer than most programs.
+
+They are processes like others, with arguments, an environment and outputs of their own; only what this module
+imports is there already.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+MESSAGE = 1 << 20
+"""Bytes of the longest message: arguments and environment of a program."""
+
+
+class Program:
+    """One that was started; as far as it goes, what `subprocess.Popen` is."""
+
+    def __init__(self, pid: int, end: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._end = end
+        """Where its exit code comes."""
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, negative for a signal. Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            if not select.select([self._end], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", timeout or 0.0)
+            self.returncode = int(os.read(self._end, 16) or -signal.SIGKILL)
+            os.close(self._end)
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(command: Sequence[str], env: Mapping[str, str], stdout: IO[Any], stderr: IO[Any]) -> Program:
+    """Start ``command``, a file of Python and its arguments."""
+    read, write = os.pipe()
+    request = {"command": [str(part) for part in command], "env": dict(env), "cwd": os.getcwd()}
+    server = _server()
+    socket.send_fds(server, [json.dumps(request).encode()], [stdout.fileno(), stderr.fileno(), write])
+    os.close(write)
+    return Program(int(server.recv(16)), read)
+
+
+@functools.cache
+def _server() -> socket.socket:
+    """The process from which programs are forked: one for each that starts some, and gone with it."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    for end in (ours, its):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
+    with its:
+        subprocess.Popen(
+            [sys.executable, __file__, str(its.fileno())],
+            pass_fds=[its.fileno()],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            cwd=Path(__file__).anchor,
+        )
+    return ours
+
+
+def serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Fork for every request; in the forked process what it has to become, else None when all is over."""
+    ends: dict[int, int] = {}
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready = select.select([requests, woken], [], [])[0]
+        if woken in ready:
+            os.read(woken, 4096)
+            for pid in list(ends):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if ended:
+                    end = ends.pop(pid)
+                    with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+                        os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
+                    os.close(end)
+        if requests in ready:
+            message, files, _, _ = socket.recv_fds(requests, MESSAGE, 3)
+            if not message:
+                return None
+            stdout, stderr, end = files
+            pid = os.fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                os.dup2(stdout, 1)
+                os.dup2(stderr, 2)
+                for number in (*files, woken, wake, *ends.values()):
+                    os.close(number)
+                requests.close()
+                program: dict[str, Any] = json.loads(message)
+                return program
+            ends[pid] = end
+            os.close(stdout)
+            os.close(stderr)
+            requests.send(str(pid).encode())
+
+
+def become(program: Mapping[str, Any]) -> None:
+    """Run the program as if it had been started by itself."""
+    os.chdir(program["cwd"])
+    os.environ.clear()
+    os.environ.update(program["env"])
+    sys.argv = program["command"]
+    extra = program["env"].get("PYTHONPATH", "")
+    sys.path[:] = [str(Path(sys.argv[0]).parent), *filter(None, extra.split(os.pathsep)), *sys.path[1:]]
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    import boto3  # noqa: F401
+
+    program = serve(socket.socket(fileno=int(sys.argv[1])))
+    if program is not None:
+        become(program)
