@@ -111,18 +111,21 @@ class Job:
             raise PlatformError(f"the platform {self.platform.name} cannot play a preemption")
         self.platform.preempt(self.name)
 
-    def download(self, folder: str | Path = ".", progress: Progress | None = None) -> list[Path]:
+    def download(
+        self, folder: str | Path = ".", progress: Progress | None = None, *, model: bool = True
+    ) -> list[Path]:
         """Copy the model and the other outputs into ``folder``, and name what was copied.
 
         Args:
             progress: called with the number of bytes just copied.
+            model: false for the other outputs only.
 
         Raises:
             NotFound: the job has left nothing (yet).
             StorageError: the folder cannot be written, or the storage failed.
         """
         description = self.describe()
-        uris = [uri for uri in (description.model_data, description.output_data) if uri]
+        uris = [uri for uri in (description.model_data if model else None, description.output_data) if uri]
         if not uris:
             raise NotFound(f"job {self.name} ({description.status}) has left no model and no output")
         try:

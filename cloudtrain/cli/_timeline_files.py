@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from cloudtrain.errors import NotFound, StorageError
+
+if TYPE_CHECKING:
+    from cloudtrain.job import Job
 
 FOLDER = "timeline"
 """Below a job's ``output/data/``."""
@@ -25,7 +30,9 @@ def timeline_files(what: Sequence[str], platform: str | None) -> Iterator[list[P
     """
     with TemporaryDirectory(prefix="cloudtrain-timeline-") as folder:
         if len(what) == 1 and not Path(what[0]).exists():
-            found = _of_job(what[0], platform, Path(folder))
+            from cloudtrain.job import Job
+
+            found = job_files(Job.attach(what[0], platform), Path(folder))
         else:
             found = [path for name in what for path in _named(Path(name))]
         yield found
@@ -40,24 +47,21 @@ def _named(path: Path) -> list[Path]:
     return found
 
 
-def _of_job(name: str, platform: str | None, folder: Path) -> list[Path]:
-    from cloudtrain.job import Job
+def job_files(job: Job, folder: Path) -> list[Path]:
+    """The timelines of a job: where this machine has them, there; else fetched into ``folder``.
 
-    job = Job.attach(name, platform)
+    Raises:
+        NotFound, StorageError: as `timeline_files`.
+    """
     description = job.describe()
-    if (
-        description.place and Path(description.place).is_dir()
-    ):  # this machine: a job that still runs has one too
-        hosts = sorted(Path(description.place).glob(f"hosts/*/output/data/{FOLDER}"))
-        found = [path for host in hosts for path in _traces(host)]
-    else:
-        found = []
+    place = Path(description.place or os.devnull)
+    found = [path for host in sorted(place.glob(f"hosts/*/output/data/{FOLDER}")) for path in _traces(host)]
     if not found and description.output_data:
-        for path in job.download(folder):
+        for path in job.download(folder, model=False):
             found += _traces(_unpacked(path) / FOLDER)
     if not found:
         raise NotFound(
-            f"job {name} ({description.status}) has left no timeline",
+            f"job {job.name} ({description.status}) has left no timeline",
             hint="Submit it with timeline=True (--set timeline=true); ranks record from init() on.",
         )
     return found
@@ -67,7 +71,7 @@ def _unpacked(path: Path) -> Path:
     """The folder of what was downloaded; of an archive only its timelines."""
     if path.is_dir():
         return path
-    target = path.parent / path.name.split(".")[0]
+    target = path.with_suffix(".unpacked")
     try:
         with tarfile.open(path) as archive:
             members = [member for member in archive if member.name.split("/")[0] == FOLDER]
