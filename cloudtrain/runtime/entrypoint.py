@@ -8,6 +8,7 @@ import queue
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -47,7 +48,10 @@ def main() -> int:
     signal.signal(
         NOTICE_SIGNAL, lambda _number, _frame: inbox.put({"type": "noticed", "reason": "signal SIGUSR1"})
     )
-    if os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT"):
+    tether = os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT")
+    if tether == "stdin":
+        threading.Thread(target=_hold_stdin, args=(inbox,), daemon=True).start()
+    elif tether:
         # a signal that can be caught: what the ranks have started has to end too
         signal.signal(signal.SIGHUP, lambda _number, _frame: inbox.put({"type": "orphaned"}))
         die_with_parent(signal.SIGHUP)
@@ -63,6 +67,14 @@ def main() -> int:
         sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
         sys.stderr.flush()
     return outcome.exit_code
+
+
+def _hold_stdin(inbox: Inbox) -> None:
+    """In a container of this machine: who has started it holds the other end, and is gone when that closes."""
+    with contextlib.suppress(OSError):
+        while os.read(0, 1 << 12):
+            pass
+    inbox.put({"type": "orphaned"})
 
 
 def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:

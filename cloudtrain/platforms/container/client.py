@@ -151,6 +151,7 @@ class EngineClient:
                 name=spec.name,
                 hostname=spec.hostname,
                 user=spec.user,
+                stdin_open=True,  # until who attaches goes away: see `attach`
                 entrypoint=list(spec.entrypoint) if spec.entrypoint else None,
                 environment=dict(spec.environment),
                 labels=dict(spec.labels),
@@ -160,10 +161,16 @@ class EngineClient:
         return str(created["Id"])
 
     def attach(self, container: str) -> Iterator[bytes]:
-        """What the container will print, both streams, as it comes."""
+        """What the container will print, both streams, as it comes.
+
+        Its standard input is held open by this process, and ends with it, however that happens.
+        """
+        from docker.utils.socket import frames_iter
+
+        wanted = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         with engine_errors("the container's output cannot be read"):
-            output: Iterator[bytes] = self.api.attach(container, stream=True)
-        return output
+            socket = self.api.attach_socket(container, params=wanted)
+        return (data for _, data in frames_iter(socket, tty=False))
 
     def start(self, container: str) -> None:
         with engine_errors("the container cannot be started"):

@@ -66,7 +66,8 @@ def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> 
         channels=(),
         attempt=attempt,
     )
-    return {**defaults, **_shared_processors(request), **given, **told.to_environ()}
+    tether = {"CLOUDTRAIN_DIE_WITH_PARENT": "stdin"}
+    return {**defaults, **_shared_processors(request), **given, **told.to_environ(), **tether}
 
 
 def _checkpoint_uri(path: str) -> str:
