@@ -1,0 +1,90 @@
+"""The examples reach the accuracy that their pages state, as a plain script and on two ranks."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import cloudtrain
+from documents import REPOSITORY
+from end_of_run import find_python
+
+pytestmark = pytest.mark.timeout(400)
+
+TENSORFLOW = find_python("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
+LEFT_OUT = "TensorFlow is not installed; ./scripts/build_tensorflow does it, in two minutes"
+
+
+@pytest.fixture
+def tensorflow_python() -> str:
+    if TENSORFLOW is None and os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
+        pytest.skip(LEFT_OUT)
+    assert TENSORFLOW, LEFT_OUT
+    return TENSORFLOW
+
+
+def copy(example: str, folder: Path) -> Path:
+    """An example on its own, as its reader would take it."""
+    return shutil.copytree(REPOSITORY / "examples" / example, folder / example)
+
+
+def run(*command: str, cwd: Path) -> str:
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def accuracy_of(printed: str) -> float:
+    """What the last line of a training says."""
+    [found] = re.findall(r"(?:trained \d+ epochs|\d ranks).*accuracy=([0-9.]+)", printed)
+    return float(found)
+
+
+def band_of(example: Path) -> tuple[float, float]:
+    """The accuracy that the page promises, on however many ranks."""
+    [band] = re.findall(r"between (\d+) and (\d+) %", (example / "README.md").read_text())
+    low, high = band
+    return int(low) / 100, int(high) / 100
+
+
+def test_digits_pytorch(tmp_path: Path) -> None:
+    example = copy("digits_pytorch", tmp_path)
+    low, high = band_of(example)
+    alone = run(sys.executable, "train.py", cwd=example)
+    shutil.rmtree(example / "checkpoints")
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    together = run(*torchrun, "train.py", cwd=example)
+    assert low <= accuracy_of(alone) <= high
+    assert low <= accuracy_of(together) <= high
+
+
+@pytest.mark.parametrize("name", ["cifar_keras", "cats_and_dogs"])
+def test_keras(name: str, tensorflow_python: str, tmp_path: Path) -> None:
+    example = copy(name, tmp_path)
+    low, high = band_of(example)
+    run(tensorflow_python, "make_data.py", "data", cwd=example)
+    hyperparameters = re.findall(
+        r"^    python train.py(.*)", (example / "README.md").read_text(), re.MULTILINE
+    )
+    alone = run(tensorflow_python, "train.py", *hyperparameters[0].split(), cwd=example)
+    data = (example / "data").rename(tmp_path / "data")
+    job = cloudtrain(
+        "submit",
+        "train.yaml",
+        "--input",
+        f"train={data.as_uri()}",
+        "--set",
+        f"platform_options.python={tensorflow_python}",
+        cwd=example,
+        timeout=300,
+    )
+    assert job.code == 0, job.out + job.err
+    assert "2 ranks" in job.out
+    assert low <= accuracy_of(alone) <= high
+    assert low <= accuracy_of(job.out) <= high
