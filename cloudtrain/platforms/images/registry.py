@@ -91,23 +91,34 @@ def push_image(
         PlatformError: the registry refuses it, or is not reached.
     """
     uri = f"{registry.address}/{target}"
-    repository, _, tag = uri.rpartition(":")
-    digest, sent = "", dict[str, int]()
     with engine_errors(f"push of {uri}"):
-        client.tag(image, repository, tag)
-        auth = dict(registry.auth) if registry.auth else None
-        for record in client.push(repository, tag, auth_config=auth, stream=True, decode=True):
-            if "error" in record:
-                raise PlatformError(
-                    f"push of {uri}: {record['error'].strip()}",
-                    hint="Check the registry's address, and that you are logged in: docker login.",
-                )
-            layer, done = record.get("id"), record.get("progressDetail", {}).get("current")
-            if progress and layer and done:
-                progress(done - sent.get(layer, 0))
-                sent[layer] = done
-            digest = record.get("aux", {}).get("Digest", digest)
-    return uri, digest
+        is_named = uri in (client.inspect_image(image).get("RepoTags") or ())
+        client.tag(image, *uri.rsplit(":", 1))
+        try:
+            return uri, _push(client, uri, registry, progress)
+        except BaseException:
+            if not is_named:
+                client.remove_image(uri)
+            raise
+
+
+def _push(client: APIClient, uri: str, registry: Registry, progress: Progress | None) -> str:
+    """Push what is named like its place in the registry; the digest that it has there."""
+    repository, tag = uri.rsplit(":", 1)
+    auth = dict(registry.auth) if registry.auth else None
+    digest, sent = "", dict[str, int]()
+    for record in client.push(repository, tag, auth_config=auth, stream=True, decode=True):
+        if "error" in record:
+            raise PlatformError(
+                f"push of {uri}: {record['error'].strip()}",
+                hint="Check the registry's address, and that you are logged in: docker login.",
+            )
+        layer, done = record.get("id"), record.get("progressDetail", {}).get("current")
+        if progress and layer and done:
+            progress(done - sent.get(layer, 0))
+            sent[layer] = done
+        digest = record.get("aux", {}).get("Digest", digest)
+    return digest
 
 
 def _ecr_uri(aws: Aws, repository: str) -> str | None:
