@@ -5,5 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 INTEGRATION = Path(__file__).parents[1]
-sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime")]
+sys.path += [str(INTEGRATION / name) for name in ("container", "hosts", "sagemaker", "sagemaker_runtime")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("engine_fixtures")

@@ -1,68 +1,119 @@
-"""The platforms that keep the contract, each as a way to run one job and to read what it left."""
+"""The platforms that keep the contract, each as a way to run jobs, and to read what they left."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cloudtrain
-from cloudtrain import Estimator
-from cloudtrain.storage import open_store
-from cloudtrain.testing import S3Server
+import pytest
 
-JOB = "conforms"
+import cloudtrain
+from cloudtrain import Estimator, Job
+from cloudtrain.errors import TrainingFailed
+from cloudtrain.storage import open_store
 
 Seen = dict[int, dict[str, Any]]
 """What each rank has seen."""
 
-PROCESSES: Mapping[str, Any] = {"processes": {"processes_per_host": 2}}
-MPI: Mapping[str, Any] = {"mpi": {"processes_per_host": 2}}
+PROCESSES: Mapping[str, Any] = {"distribution": {"processes": {"processes_per_host": 2}}}
+TOOLKIT: Mapping[str, Any] = {"distribution": {"mpi": {"processes_per_host": 2}}, "runtime": "toolkit"}
+"""The image has a runtime: ours, in place of Amazon's, reads the request that Amazon's would."""
+
+PACKAGE = Path(cloudtrain.__file__).parents[1]
 
 
-def on_local(folder: Path, arguments: dict[str, Any], _: S3Server) -> Seen:
-    out = (folder / "out").as_uri()
-    estimator = Estimator("train.py", platform="local", distribution=PROCESSES, output_path=out, **arguments)
-    return _run(estimator, (folder / "data").as_uri(), out)
+@dataclass(frozen=True)
+class Place:
+    """A platform that is there."""
+
+    estimator: Callable[..., Estimator]
+    data: str
+    """The URI of the channel ``train``."""
+    out: str
+
+    def run(self, job_name: str, **arguments: Any) -> Job:
+        """A job of two hosts with two ranks each that has ended, well or not."""
+        estimator = self.estimator(instance_count=2, disable_output_compression=True, **arguments)
+        job = estimator.fit({"train": self.data}, job_name=job_name, wait=False)
+        with suppress(TrainingFailed):
+            job.wait()
+        return job
+
+    def seen(self, job: Job) -> Seen:
+        """What the ranks of ``job`` have written down."""
+        store = open_store(self.out)
+        found = [entry.key for entry in store.list() if job.name in entry.key and "/seen-" in entry.key]
+        return {int(key.rpartition("seen-")[2][:-5]): json.loads(store.read(key)) for key in found}
 
 
-def on_sagemaker(folder: Path, arguments: dict[str, Any], s3_server: S3Server) -> Seen:
+@contextmanager
+def on_local(folder: Path, _: pytest.FixtureRequest) -> Iterator[Place]:
+    yield _on_this_machine(folder, platform="local", **PROCESSES)
+
+
+@contextmanager
+def on_container(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Our runtime travels with the job."""
+    yield _on_this_machine(
+        folder,
+        platform="container",
+        image_uri=request.getfixturevalue("base_image"),
+        platform_options={"engine": request.getfixturevalue("engine").url},
+        **PROCESSES,
+    )
+
+
+def _on_this_machine(folder: Path, **arguments: Any) -> Place:
+    data, out = (folder / "data").as_uri(), (folder / "out").as_uri()
+
+    def estimator(**others: Any) -> Estimator:
+        return Estimator("train.py", output_path=out, **arguments, **others)
+
+    return Place(estimator, data, out)
+
+
+@contextmanager
+def on_sagemaker(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     """Our runtime travels with the job."""
     from playing import played_sagemaker
 
-    with played_sagemaker(s3_server, folder) as played:
-        return _on_played(played, folder, {"distribution": PROCESSES, **arguments})
+    with played_sagemaker(request.getfixturevalue("s3_server"), folder) as played:
+        yield _on_played(played, folder, PROCESSES)
 
 
-def on_sagemaker_toolkit(folder: Path, arguments: dict[str, Any], s3_server: S3Server) -> Seen:
-    """The image has a runtime: ours, in place of Amazon's, reads the request that Amazon's would."""
+@contextmanager
+def on_sagemaker_toolkit(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     from playing import played_sagemaker, s3_on
 
+    s3_server = request.getfixturevalue("s3_server")
     with (
         played_sagemaker(s3_server, folder) as played,
         s3_on(played.instances.machines, s3_server, folder),
     ):
-        installed = {"PYTHONPATH": str(Path(cloudtrain.__file__).parents[1])}
-        played.instances.image = replace(played.instances.image, environment={**s3_server.env, **installed})
-        return _on_played(played, folder, {"distribution": MPI, "runtime": "toolkit", **arguments})
+        environment = {**s3_server.env, "PYTHONPATH": str(PACKAGE)}
+        played.instances.image = replace(played.instances.image, environment=environment)
+        yield _on_played(played, folder, TOOLKIT)
 
 
-def _on_played(played: Any, folder: Path, arguments: dict[str, Any]) -> Seen:
+def _on_played(played: Any, folder: Path, arguments: Mapping[str, Any]) -> Place:
     data = f"s3://{played.bucket}/data"
     for path in (folder / "data").iterdir():
         open_store(data).write(path.name, path.read_bytes())
-    estimator = played.estimator_of(folder / "src", **arguments)
-    return _run(estimator, data, f"s3://{played.bucket}/out")
+
+    def estimator(source_dir: str, **others: Any) -> Estimator:
+        made: Estimator = played.estimator_of(Path(source_dir), **arguments, **others)
+        return made
+
+    return Place(estimator, data, f"s3://{played.bucket}/out")
 
 
-def _run(estimator: Estimator, data: str, out: str) -> Seen:
-    job = estimator.fit({"train": data}, job_name=JOB, logs=False)
-    assert job.failure is None
-    store = open_store(out)
-    found = [entry.key for entry in store.list() if "/seen-" in entry.key]
-    return {int(key.rpartition("seen-")[2][:-5]): json.loads(store.read(key)) for key in found}
-
-
-PLATFORMS = {"local": on_local, "sagemaker": on_sagemaker, "sagemaker-toolkit": on_sagemaker_toolkit}
+PLATFORMS: Mapping[str, Callable[[Path, pytest.FixtureRequest], AbstractContextManager[Place]]] = {
+    "local": on_local,
+    "container": on_container,
+    "sagemaker": on_sagemaker,
+    "sagemaker-toolkit": on_sagemaker_toolkit,
+}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
-from contract_platforms import PLATFORMS, Seen
+from contract_platforms import PLATFORMS, Place, Seen
 
-from cloudtrain.testing import S3Server
+from cloudtrain.contract import FailureClass, FailureReport
 
 # design: every name that a script may rely on, on every platform
 VARIABLES = [
@@ -97,29 +98,47 @@ with open(os.path.join(os.environ["SM_OUTPUT_DATA_DIR"], "seen-" + os.environ["R
 """
 
 
+FAILS = """
+import os
+
+if os.environ["RANK"] == "3":
+    raise ValueError("it broke")
+"""
+
+HYPERPARAMETERS = {"lr": 0.1, "name": "a b", "version": "1.10"}
+
+
 @pytest.fixture(scope="module", params=PLATFORMS)
-def seen(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, s3_server: S3Server
-) -> Seen:
-    """What each rank of a job of two hosts with two ranks each saw."""
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     folder = tmp_path_factory.mktemp("conformance")
-    for name, text in {
-        "src/train.py": SCRIPT,
-        "src/helper.py": "",
-        "data/a.txt": "a",
-        "data/b.txt": "b",
-    }.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text)
-    arguments = {
-        "source_dir": str(folder / "src"),
-        "instance_count": 2,
-        "hyperparameters": {"lr": 0.1, "name": "a b", "version": "1.10"},
-        "disable_output_compression": True,
-    }
+    (folder / "data").mkdir()
+    for name in "ab":
+        (folder / "data" / f"{name}.txt").write_text(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CLOUDTRAIN_HOME", str(folder / "home"))
-        return PLATFORMS[request.param](folder, arguments, s3_server)
+        with PLATFORMS[request.param](folder, request) as place:
+            yield place
+
+
+@pytest.fixture(scope="module")
+def seen(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """What each rank saw."""
+    source = tmp_path_factory.mktemp("sees")
+    (source / "train.py").write_text(SCRIPT)
+    (source / "helper.py").touch()
+    job = place.run("conforms", source_dir=str(source), hyperparameters=HYPERPARAMETERS)
+    assert job.failure is None
+    return place.seen(job)
+
+
+@pytest.fixture(scope="module")
+def failure(place: Place, tmp_path_factory: pytest.TempPathFactory) -> FailureReport:
+    """What is told of a rank that failed."""
+    source = tmp_path_factory.mktemp("fails")
+    (source / "train.py").write_text(FAILS)
+    found = place.run("fails", source_dir=str(source)).failure
+    assert found
+    return found
 
 
 def test_every_rank_was_there(seen: Seen) -> None:
@@ -202,3 +221,9 @@ def test_the_python_api_says_the_same(seen: Seen, rank: int) -> None:
         "channel": f"{base}/input/data/train",
         "model_dir": f"{base}/model",
     }
+
+
+def test_a_failure_is_told_of_in_the_same_words(failure: FailureReport) -> None:
+    assert failure.failure_class == FailureClass.USER_ERROR
+    assert (failure.exception_type, failure.message) == ("ValueError", "it broke")
+    assert (failure.host, failure.rank, failure.exit_code) == ("algo-2", 3, 1)

@@ -1,0 +1,62 @@
+"""Real training in containers: two hosts with two ranks each, by mpirun and torchrun, in Docker and in Podman."""
+
+from __future__ import annotations
+
+import io
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from engine_daemon import Engine
+
+from cloudtrain import Estimator
+from cloudtrain.storage import open_store
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_pytorch"
+
+DIGITS = 1437
+"""To train on."""
+
+
+@pytest.mark.parametrize(
+    ("name", "launcher"), [("engine", "torch_distributed"), ("engine", "mpi"), ("podman", "mpi")]
+)
+def test_digits_on_four_ranks(
+    name: str, launcher: str, request: pytest.FixtureRequest, base_image: str, tmp_path: Path
+) -> None:
+    engine: Engine = request.getfixturevalue(name)
+    data, out, checkpoints = (tmp_path.joinpath(name).as_uri() for name in ("data", "out", "checkpoints"))
+    subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), data], check=True)
+    estimator = Estimator(
+        "train.py",
+        source_dir=str(EXAMPLE),
+        instance_type="local",
+        image_uri=base_image,
+        platform_options={"engine": engine.url},
+        instance_count=2,
+        distribution={launcher: {"processes_per_host": 2}},
+        hyperparameters={"epochs": 2},
+        output_path=out,
+        checkpoint_s3_uri=checkpoints,
+        metric_definitions=[{"Name": "accuracy", "Regex": "test:accuracy=([0-9.]+)"}],
+    )
+    job = estimator.fit({"train": data}, logs=False)
+    described = job.describe()
+    assert (described.platform, described.failure, described.exit_code) == ("container", None, 0)
+    assert described.metrics["accuracy"] > 0.5
+
+    log = job.logs()
+    said = sorted(re.findall(r"^\[rank (\d)\] rank (\d) of 4 trains on (\d+)", log, re.MULTILINE))
+    assert said == [(str(rank), str(rank), str(DIGITS // 4)) for rank in range(4)]
+    losses = [float(loss) for loss in re.findall(r"train:loss=([0-9.]+)", log)]
+    assert losses[0] > losses[1] > 0
+
+    assert described.model_data == f"{out}/{job.name}/output/model.tar.gz"
+    model = open_store(f"{out}/{job.name}/output").read("model.tar.gz")
+    with tarfile.open(fileobj=io.BytesIO(model)) as tar:
+        assert [member.name for member in tar if member.isfile()] == ["model.pt"]
+    assert [entry.key for entry in open_store(checkpoints).list() if entry.key.endswith("002/manifest.json")]
+    assert engine.remains() == []
