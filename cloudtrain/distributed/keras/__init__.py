@@ -10,6 +10,7 @@ model.fit(data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 import keras
@@ -75,6 +76,13 @@ def load_model(
         legacy_opts: has no meaning here: the file tells which optimizer it is.
     """
     return _models.load(keras, filepath, custom_optimizers, custom_objects, compression)
+
+
+def __getattr__(name: str) -> Any:
+    """What takes PyTorch along is imported when it is first used (PEP 562)."""
+    if name == "elastic":
+        return import_module("cloudtrain.distributed.keras.elastic")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 __all__ = [

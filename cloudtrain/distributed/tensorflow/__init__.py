@@ -12,13 +12,17 @@
 A plain ``python train.py`` runs as one rank. Tensors on the CPU travel by `cloudtrain.distributed.numpy`.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
 from cloudtrain.distributed.numpy import (
     add_process_set,
     barrier,
     cross_rank,
     cross_size,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
@@ -26,18 +30,19 @@ from cloudtrain.distributed.numpy import (
     process_set_by_id,
     rank,
     remove_process_set,
-    shutdown,
     size,
 )
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.tensorflow._session import (
     global_process_set,
+    init,
     join,
     local_rank_op,
     local_size_op,
     process_set_included_op,
     rank_op,
+    shutdown,
     size_op,
 )
 from cloudtrain.distributed.tensorflow.collectives import (
@@ -75,6 +80,16 @@ from cloudtrain.distributed.tensorflow.variables import (
 
 HorovodInternalError = CollectiveError
 """Horovod's name for it."""
+
+
+def __getattr__(name: str) -> Any:
+    """What takes PyTorch or Keras along is imported when it is first used (PEP 562)."""
+    if name == "elastic":
+        return import_module("cloudtrain.distributed.tensorflow.elastic")
+    if name == "SyncBatchNormalization":
+        return import_module("cloudtrain.distributed.tensorflow.sync_batch_norm").SyncBatchNormalization
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Adasum",

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.tensorflow._devices import check_in_host_memory
-from cloudtrain.distributed.tensorflow._graph1 import cross_in_graph_1
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Output = tuple[Any, Any]
@@ -40,10 +39,7 @@ def cross(
         return [np.asarray(result) for result in function([np.asarray(array) for array in arrays])]
 
     types = [dtype for dtype, _ in outputs]
-    if in_graph_1():
-        crossed = cross_in_graph_1(function, tensors, types)
-    else:
-        crossed = tf.numpy_function(run, list(tensors), types)
+    crossed = tf.numpy_function(run, list(tensors), types)
     for result, (_, shape) in zip(crossed, outputs):
         result.set_shape(shape)
     return list(crossed)

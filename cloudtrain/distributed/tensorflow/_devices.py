@@ -1,4 +1,4 @@
-"""Where tensors are reduced: in host memory, to which nothing moves from a GPU unless the user says so."""
+"""Where tensors are reduced: nothing moves from a GPU to host memory unless the user says so."""
 
 from __future__ import annotations
 
@@ -23,16 +23,21 @@ def checked_device(device: str) -> Any:
     return tf.device(device or None)
 
 
-def check_in_host_memory(tensors: Sequence[Any]) -> None:
-    """Raises InvalidArgument for tensors that are on a GPU, or that a graph may place there.
+def through_host_memory() -> bool:
+    """Whether the user has said so."""
+    return os.environ.get(HOST_MEMORY) == "1"
 
-    The device of a tensor in a graph is known only where the program has given one.
-    """
-    if os.environ.get(HOST_MEMORY) == "1" or not tf.config.list_logical_devices("GPU"):
+
+def in_host_memory(tensors: Sequence[Any]) -> bool:
+    """Whether none is on a GPU. Of a tensor in a graph that is known only where the program has given a device."""
+    return all("CPU" in (tensor.device or "").upper() for tensor in tensors)
+
+
+def check_in_host_memory(tensors: Sequence[Any]) -> None:
+    """Raises InvalidArgument for tensors that are on a GPU, or that a graph may place there."""
+    if through_host_memory() or not tf.config.list_logical_devices("GPU") or in_host_memory(tensors):
         return
-    if any("CPU" not in (tensor.device or "").upper() for tensor in tensors):
-        raise InvalidArgument(
-            "tensors of GPUs would go through host memory",
-            hint=f"If that is meant, set {HOST_MEMORY}=1. To train on CPUs: "
-            'tf.config.set_visible_devices([], "GPU").',
-        )
+    raise InvalidArgument(
+        "this operation would take tensors of GPUs through host memory",
+        hint=f"If that is meant, set {HOST_MEMORY}=1, or give it tensors of the CPU.",
+    )

@@ -14,6 +14,7 @@ from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
 from cloudtrain.distributed.tensorflow._crossing import cross, rows_unknown
+from cloudtrain.distributed.tensorflow._session import gpus_for
 
 
 def reduced(
@@ -40,6 +41,9 @@ def reduced(
                 )
             return reduced(gradients, op, None, prescale, postscale, process_set)
 
+        gpus = gpus_for(given, process_set)
+        if gpus is not None:
+            return tuple(gpus.reduce(given, op, name, prescale, postscale)), gradient
         return tuple(cross(reduce, given, [(one.dtype, one.shape) for one in given])), gradient
 
     return list(differentiable(*tensors))
@@ -80,6 +84,9 @@ def sent(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet)
             [averaged] = reduced([one], Average, None, 1.0, 1.0, process_set)
             return averaged if hvd.rank() == root_rank else tf.zeros_like(averaged)
 
+        gpus = gpus_for([given], process_set)
+        if gpus is not None:
+            return gpus.broadcast(given, root_rank, name), gradient
         return cross(broadcast, [given], [(given.dtype, given.shape)])[0], gradient
 
     return differentiable(tensor)

@@ -1,7 +1,8 @@
-"""``init``, and Horovod's questions about the world as operations of a graph."""
+"""``init`` and ``shutdown``, and Horovod's questions about the world as operations of a graph."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
 import numpy as np
@@ -11,6 +12,8 @@ import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.tensorflow._crossing import as_written, cross
+from cloudtrain.distributed.tensorflow._devices import in_host_memory, through_host_memory
+from cloudtrain.distributed.tensorflow._gpu import Gpus
 
 global_process_set = hvd.global_process_set
 
@@ -18,6 +21,62 @@ ERROR_INIT = -1
 """Of `process_set_included_op`: not initialized."""
 ERROR_UNKNOWN_SET = -2
 """Of `process_set_included_op`: there is no such set."""
+
+
+_gpus: Gpus | None = None
+
+
+def init(
+    comm: Any = None,
+    process_sets: Iterable[ProcessSet] | str | None = None,
+    *,
+    backend: str | None = None,
+    start_timeout: float | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Join the ranks of the job; a second call does nothing.
+
+    Arguments as of `cloudtrain.distributed.numpy.init`. Where TensorFlow sees GPUs and there are several ranks, GPU
+    number ``local_rank`` becomes the only one that it uses, its memory grows as it is needed, and reductions go between
+    the GPUs by NCCL, unless ``CLOUDTRAIN_TENSORFLOW_HOST_MEMORY=1`` sends them through host memory.
+
+    Raises:
+        InvalidArgument: the environment or an argument contradicts itself, or there are GPUs and TensorFlow has run
+            an operation already.
+        CollectiveError: the ranks did not meet.
+    """
+    global _gpus
+    hvd.init(comm, process_sets, backend=backend, start_timeout=start_timeout, timeout=timeout)
+    if (
+        _gpus is None
+        and hvd.size() > 1
+        and tf.config.get_visible_devices("GPU")
+        and not through_host_memory()
+    ):
+        try:
+            _gpus = Gpus()
+        except BaseException:
+            hvd.shutdown()
+            raise
+
+
+def shutdown() -> None:
+    """Leave the other ranks; on CPUs ``init`` may follow."""
+    global _gpus
+    _gpus = None
+    hvd.shutdown()
+
+
+def gpus_for(tensors: Sequence[Any], process_set: ProcessSet) -> Gpus | None:
+    """What reduces ``tensors``; None where that is to be in host memory. Raises InvalidArgument."""
+    if _gpus is None or in_host_memory(tensors):
+        return None
+    if process_set.size() != hvd.size():
+        raise InvalidArgument(
+            "between GPUs all ranks reduce together, without process sets",
+            hint='Give device_dense="/cpu:0" to take the way through host memory.',
+        )
+    return _gpus
 
 
 @as_written

@@ -12,7 +12,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.tensorflow._crossing import as_written, cross, in_graph_1
-from cloudtrain.distributed.tensorflow._session import global_process_set
+from cloudtrain.distributed.tensorflow._session import global_process_set, gpus_for
 
 
 @as_written
@@ -62,7 +62,11 @@ def broadcast_(
         ]
         return [handle.wait() for handle in handles]
 
-    results = cross(broadcast, values, [(value.dtype, value.shape) for value in values])
+    gpus = gpus_for(values, process_set)
+    if gpus is not None:
+        results = [gpus.broadcast(value, root_rank, f"{prefix} {n}") for n, value in enumerate(values)]
+    else:
+        results = cross(broadcast, values, [(value.dtype, value.shape) for value in values])
     assigned = [variable.assign(result) for variable, result in zip(own, results)]
     return results if tf.executing_eagerly() else assigned
 

@@ -19,6 +19,7 @@ from cloudtrain.contract import RankSlot
 PROGRAMS = Path(__file__).parent / "programs"
 LAUNCHES: dict[str, tuple[int, list[str], dict[str, str]]] = {
     "keras-3": (2, ["collectives", "training"], {}),
+    "runtime": (2, ["runtime_collectives"], {}),
     "tf-keras": (2, ["training"], {"TF_USE_LEGACY_KERAS": "1"}),
     "alone": (1, ["collectives", "training"], {}),
 }

@@ -361,6 +361,66 @@ def case_what_cannot_be_wrapped() -> None:
             raise AssertionError(f"{word}: it was taken")
 
 
+def case_an_elastic_state() -> None:
+    model = dense_model(seed=hvd.rank())
+    model.compile(hvd.DistributedOptimizer(sgd()), "mse")
+    x, y = data()
+    if hvd.rank() == 0:  # the others have no velocity yet
+        model.optimizer.build(model.trainable_variables)
+    state = hvd.elastic.KerasState(model, batch=20 + hvd.rank(), epoch=10 + hvd.rank())
+    state.sync()
+    equal_on_all_ranks(model.get_weights())
+    assert (state.batch, state.epoch) == (20, 10)
+    before = model.get_weights()
+    model.fit(
+        mine(x), mine(y), batch_size=BATCH, verbose=0, callbacks=[keras_elastic("UpdateEpochState", state)]
+    )
+    assert state.epoch == 11
+    after = model.get_weights()
+    state.restore()
+    close(model.get_weights(), before, 0)
+    model.set_weights(after)
+    state.commit()
+    model.set_weights(before)
+    state.restore()
+    close(model.get_weights(), after, 0)
+
+
+def keras_elastic(name: str, *arguments: Any) -> Any:
+    return getattr(hvd.elastic, f"{name}Callback")(*arguments)
+
+
+def case_a_training_goes_on_from_its_last_commit() -> None:
+    variable = tf.Variable(1.0)
+    fails = [SIZE > 1]
+
+    @tf.function
+    def mismatch() -> Any:
+        return hvd.allreduce(tf.ones([hvd.rank() + 1]), name="of two shapes")
+
+    @hvd.elastic.run
+    def train(state: Any) -> str:
+        variable.assign_add(1.0)
+        if fails.pop() if fails else False:
+            mismatch()
+        return f"{variable.numpy()} after {state.commits} commits"
+
+    from cloudtrain.distributed.tensorflow.elastic import TensorFlowState
+
+    assert train(TensorFlowState([variable], commits=0)) == "2.0 after 0 commits"
+
+
+def case_batch_normalization_over_all_ranks() -> None:
+    from cloudtrain.distributed.tensorflow import SyncBatchNormalization
+
+    x, _ = data()
+    layer, whole = SyncBatchNormalization(), keras.layers.BatchNormalization()
+    np.testing.assert_allclose(
+        layer(mine(x), training=True), mine(whole(x, training=True).numpy()), atol=1e-5
+    )
+    np.testing.assert_allclose(layer.moving_variance, whole.moving_variance, rtol=1e-3)
+
+
 def case_values() -> None:
     assert float(hvd.allreduce(hvd.rank() + 1.0)) == (SIZE + 1) / 2
     assert float(hvd.allreduce(1.0, average=False)) == SIZE

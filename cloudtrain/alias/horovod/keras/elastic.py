@@ -1,0 +1,3 @@
+"""``horovod.keras.elastic``."""
+
+from cloudtrain.distributed.keras.elastic import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""``horovod.tensorflow.elastic``."""
+
+from cloudtrain.distributed.tensorflow.elastic import *  # noqa: F403

@@ -1,0 +1,3 @@
+"""``horovod.tensorflow.keras.elastic``."""
+
+from cloudtrain.distributed.tensorflow.keras.elastic import *  # noqa: F403

@@ -1,0 +1,110 @@
+"""Trainings that survive lost ranks: `cloudtrain.distributed.torch.elastic` with TensorFlow's variables in its states.
+
+    @hvd.elastic.run
+    def train(state): ...
+
+    train(hvd.elastic.TensorFlowKerasState(model, epoch=0))
+
+Needs PyTorch, over whose Gloo the ranks meet again.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable, TypeVar
+
+import tensorflow as tf
+
+from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.torch.elastic import ObjectState, State
+from cloudtrain.distributed.torch.elastic import run as run_on_torch
+
+__all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
+
+T = TypeVar("T")
+
+
+def run(func: Callable[..., T]) -> Callable[..., T]:
+    """See `cloudtrain.distributed.torch.elastic.run`; collectives may fail inside of ``tf.function`` too."""
+
+    @functools.wraps(func)
+    def wrapper(*args: Any, **kwargs: Any) -> T:
+        try:
+            return func(*args, **kwargs)
+        except tf.errors.OpError as error:
+            if CollectiveError.__name__ not in str(error):
+                raise
+            raise CollectiveError(str(error)) from error
+
+    return run_on_torch(wrapper)
+
+
+class TensorFlowState(ObjectState):
+    """Variables, and other values as attributes.
+
+    Args:
+        variables: the same on all ranks.
+        session: has no meaning here: variables are those of eager execution.
+    """
+
+    def __init__(self, variables: Iterable[Any], session: Any = None, **values: Any) -> None:
+        own = list(variables)
+        super().__init__(_variables=_Variables(lambda: own), **values)
+
+
+class TensorFlowKerasState(ObjectState):
+    """A model of Keras and its optimizer, and other values as attributes.
+
+    Args:
+        model: built.
+        optimizer: that of the model, unless told.
+        backend: has no meaning here.
+
+    Raises:
+        InvalidArgument: the model is not built. Also a ValueError.
+    """
+
+    def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **values: Any) -> None:
+        if not model.built:
+            raise InvalidArgument("Model must be built first. Run `model.build(input_shape)`.")
+        optimizer = optimizer or model.optimizer
+        self.model, self.optimizer = model, optimizer
+        weights = _Variables(lambda: model.weights)
+        steps = _Variables(lambda: _variables_of(optimizer), lambda: optimizer.build(model.trainable_weights))
+        super().__init__(_weights=weights, _steps=steps, **values)
+
+
+class _Variables:
+    """Variables as something that has a ``state_dict``.
+
+    Args:
+        find: gives them.
+        make: makes those that there are not yet, where other ranks have them.
+    """
+
+    def __init__(self, find: Callable[[], Sequence[Any]], make: Callable[[], Any] = lambda: None) -> None:
+        self._find = find
+        self._make = make
+
+    def state_dict(self) -> dict[str, Any]:
+        return {str(number): variable.numpy() for number, variable in enumerate(self._find())}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raises InvalidArgument where there are not as many variables as in ``state``."""
+        if len(self._find()) < len(state):
+            self._make()
+        own = self._find()
+        if len(own) != len(state):
+            raise InvalidArgument(
+                f"the state has {len(state)} variables, this rank {len(own)}",
+                hint="Build the same model and optimizer on all ranks first.",
+            )
+        for number, variable in enumerate(own):
+            variable.assign(state[str(number)])
+
+
+def _variables_of(optimizer: Any) -> list[Any]:
+    from cloudtrain.distributed.keras._optimizer import variables_of
+
+    return variables_of(optimizer) if optimizer is not None else []

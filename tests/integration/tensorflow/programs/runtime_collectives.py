@@ -1,0 +1,48 @@
+"""What is for GPUs, on CPUs, where TensorFlow's own collectives go by a ring. It has to come first in a process."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+import cloudtrain.distributed.tensorflow as hvd
+from cloudtrain.distributed.tensorflow._gpu import Gpus
+
+GPUS = Gpus("ring")
+SUM = float(sum(range(1, hvd.size() + 1)))
+
+
+def own(*shape: int, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    return tf.cast(tf.fill(shape, hvd.rank() + 1), dtype)
+
+
+def case_reductions() -> None:
+    def reduce(op: hvd.ReduceOp, prescale: float = 1.0, postscale: float = 1.0) -> list[tf.Tensor]:
+        return GPUS.reduce([own(2, 3), own(4, dtype=tf.int32), own(5)], op, None, prescale, postscale)
+
+    for run in (reduce, tf.function(reduce)):
+        for op, wanted in (
+            (hvd.Sum, SUM),
+            (hvd.Max, hvd.size()),
+            (hvd.Min, 1),
+            (hvd.Average, SUM / hvd.size()),
+        ):
+            matrix, integers, vector = run(op)
+            np.testing.assert_allclose(matrix, np.full((2, 3), wanted), rtol=1e-6)
+            np.testing.assert_allclose(integers, np.full(4, int(wanted)))
+            np.testing.assert_allclose(vector, np.full(5, wanted), rtol=1e-6)
+        np.testing.assert_allclose(run(hvd.Sum, 0.5, 4.0)[2], np.full(5, 2 * SUM))
+
+
+def case_a_broadcast() -> None:
+    for run in (GPUS.broadcast, tf.function(GPUS.broadcast)):
+        np.testing.assert_array_equal(run(own(3), 1, "of rank 1"), np.full(3, 2))
+
+
+def case_ranks_that_disagree_are_named() -> None:
+    try:
+        GPUS.reduce([own(hvd.rank() + 1)], hvd.Sum, "two shapes", 1.0, 1.0)
+    except hvd.CollectiveError as error:
+        assert "two shapes" in str(error) and "rank 0 has" in str(error) and "rank 1 has" in str(error)
+    else:
+        raise AssertionError("the ranks have agreed")
