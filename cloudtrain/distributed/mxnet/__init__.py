@@ -56,6 +56,8 @@ from cloudtrain.distributed.numpy import (
     remove_process_set,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from cloudtrain.distributed.numpy.queries import (
     ccl_built,
@@ -128,4 +130,6 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

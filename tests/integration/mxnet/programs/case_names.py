@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from importlib import import_module
+from pathlib import Path
+
+import mxnet as mx
 
 import cloudtrain.distributed.mxnet as hvd
 
@@ -17,3 +21,12 @@ def case_the_names_of_horovod() -> None:
         ("compression", "Compression"),
     ):
         assert getattr(import_module(f"horovod.mxnet.{module}"), name) is getattr(hvd, name)
+
+
+def case_a_timeline_of_what_mxnet_sends() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        hvd.start_timeline(f"{folder}/trace.json")
+        hvd.allreduce(mx.nd.ones(3), name="the mean of the loss")
+        hvd.stop_timeline()
+        written = "".join(path.read_text() for path in Path(folder).iterdir())
+    assert hvd.size() == 1 or "the mean of the loss" in written
