@@ -20,6 +20,12 @@ TENSORFLOW = find_python("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
 LEFT_OUT = "TensorFlow is not installed; ./scripts/build_tensorflow does it, in two minutes"
 
 
+@pytest.fixture(autouse=True)
+def _cloudtrain_for_every_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
 @pytest.fixture
 def tensorflow_python() -> str:
     if TENSORFLOW is None and os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
@@ -34,8 +40,7 @@ def copy(example: str, folder: Path) -> Path:
 
 
 def run(*command: str, cwd: Path) -> str:
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -69,11 +74,9 @@ def test_keras(name: str, tensorflow_python: str, tmp_path: Path) -> None:
     example = copy(name, tmp_path)
     low, high = band_of(example)
     run(tensorflow_python, "make_data.py", "data", cwd=example)
-    hyperparameters = re.findall(
-        r"^    python train.py(.*)", (example / "README.md").read_text(), re.MULTILINE
-    )
-    alone = run(tensorflow_python, "train.py", *hyperparameters[0].split(), cwd=example)
-    data = (example / "data").rename(tmp_path / "data")
+    options = re.findall(r"^    python train.py(.*)", (example / "README.md").read_text(), re.MULTILINE)
+    alone = run(tensorflow_python, "train.py", *options[0].split(), cwd=example)
+    data = (example / "data").rename(tmp_path / "data")  # which is not to be packed
     job = cloudtrain(
         "submit",
         "train.yaml",
