@@ -56,6 +56,8 @@ from cloudtrain.distributed.tensorflow import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 
 
@@ -131,4 +133,6 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -31,6 +31,8 @@ from cloudtrain.distributed.numpy import (
     rank,
     remove_process_set,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
@@ -155,4 +157,6 @@ __all__ = [
     "shutdown",
     "size",
     "size_op",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -21,7 +21,7 @@ LAUNCHES: dict[str, tuple[int, list[str], dict[str, str]]] = {
     "keras-3": (2, ["collectives", "training"], {}),
     "runtime": (2, ["runtime_collectives"], {}),
     "tf-keras": (2, ["training"], {"TF_USE_LEGACY_KERAS": "1"}),
-    "alone": (1, ["collectives", "training"], {}),
+    "alone": (1, ["collectives", "training", "names"], {}),
 }
 """Number of ranks, modules of cases, and variables of the environment."""
 

@@ -56,6 +56,8 @@ from cloudtrain.distributed.tensorflow import (
     rocm_built,
     shutdown,
     size,
+    start_timeline,
+    stop_timeline,
 )
 from cloudtrain.distributed.tensorflow.keras import callbacks
 
@@ -132,4 +134,6 @@ __all__ = [
     "rocm_built",
     "shutdown",
     "size",
+    "start_timeline",
+    "stop_timeline",
 ]

@@ -206,7 +206,7 @@ def case_a_graph_of_tensorflow_1() -> None:
 
 def case_many_operations_of_a_graph_of_tensorflow_1_at_once() -> None:
     """In any order, each in a thread of the session."""
-    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=40)
+    config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=40, use_per_session_threads=True)
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         sums = [hvd.allreduce(tf.fill([2], float(n)), op=hvd.Sum) for n in range(40)]
         check(session.run(sums), [[n * hvd.size()] * 2 for n in range(40)])
