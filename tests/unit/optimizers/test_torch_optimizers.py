@@ -71,6 +71,17 @@ def test_gradients_stay_as_they_are_and_missing_ones_are_left_out(make, options,
 
 
 @cases
+def test_no_step_looks_at_a_number(make, options, wanted) -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 2, device="meta"))  # has no numbers: to look at one raises
+    optimizer = make([weight], lr=0.1, **options)
+    for _ in range(2):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    with pytest.raises(RuntimeError):
+        bool(weight.sum() > 0)
+
+
+@cases
 def test_a_closure_gives_the_loss(make, options, wanted) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 2))
     optimizer = make([weight], lr=0.1, **options)
