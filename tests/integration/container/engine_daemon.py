@@ -12,7 +12,7 @@ import shutil
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,14 +93,17 @@ class Engine:
 
 
 @contextmanager
-def docker_engine(folder: Path) -> Iterator[Engine]:
-    """dockerd, with all that it keeps in ``folder``. Raises EngineError."""
+def docker_engine(folder: Path, mounted: Sequence[str] = MOUNTED) -> Iterator[Engine]:
+    """dockerd, with all that it keeps in ``folder``. Raises EngineError.
+
+    ``mounted`` are the folders of this machine that every container sees.
+    """
     command = [
         _find("dockerd", "docker.io"),
         f"--data-root={folder}/data",
         f"--host=unix://{folder}/socket",
         "--bridge=none",  # a job has a network of its own
-        f"--add-runtime=mounting={_write_runtime(folder)}",
+        f"--add-runtime=mounting={_write_runtime(folder, mounted)}",
         "--default-runtime=mounting",
     ]
     with _running("docker", command, folder) as engine:
@@ -111,7 +114,7 @@ def docker_engine(folder: Path) -> Iterator[Engine]:
 def podman_engine(folder: Path) -> Iterator[Engine]:
     """Podman's service, with all that it keeps in ``folder``. Raises EngineError."""
     conf = folder / "containers.conf"
-    conf.write_text(_CONTAINERS_CONF.format(folder=folder, runtime=_write_runtime(folder)))
+    conf.write_text(_CONTAINERS_CONF.format(folder=folder, runtime=_write_runtime(folder, MOUNTED)))
     command = [
         *("env", f"CONTAINERS_CONF={conf}", _find("podman", "podman")),
         *(f"--root={folder}/data", "system", "service", "--time=0", f"unix://{folder}/socket"),
@@ -164,9 +167,9 @@ def _find(program: str, package: str) -> str:
     return path
 
 
-def _write_runtime(folder: Path) -> Path:
+def _write_runtime(folder: Path, mounted: Sequence[str]) -> Path:
     path = folder / "runc"
-    mounts = ",".join(_MOUNT.format(path=path) for path in MOUNTED)
+    mounts = ",".join(_MOUNT.format(path=path) for path in mounted)
     path.write_text(_RUNTIME.replace("{mounts}", mounts).replace("{runc}", _find("runc", "runc")))
     path.chmod(0o755)
     return path

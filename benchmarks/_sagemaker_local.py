@@ -1,0 +1,67 @@
+"""The local modes of both SageMaker SDKs: a script of two containers each, and what they need to run here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+# no AWS is asked: the code is on this machine, and so is the output
+ENVIRONMENT: Mapping[str, str] = {
+    "AWS_ACCESS_KEY_ID": "none",
+    "AWS_SECRET_ACCESS_KEY": "none",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "SAGEMAKER_TELEMETRY_OPT_OUT": "true",
+}
+
+VERSION_2 = """
+import os, sys
+from sagemaker.estimator import Estimator
+from sagemaker.local import LocalSession
+
+session = LocalSession()
+session.config = {"local": {"local_code": True}}
+Estimator(
+    sys.argv[1],
+    "arn:aws:iam::123456789012:role/role",
+    instance_count=2,
+    instance_type="local",
+    entry_point="train.py",
+    source_dir=os.getcwd(),
+    output_path="file://" + os.getcwd() + "/out",
+    sagemaker_session=session,
+).fit()
+"""
+
+VERSION_3 = """
+import os, sys
+from sagemaker.core.helper.session_helper import Session
+from sagemaker.core.training.configs import Compute, SourceCode
+from sagemaker.train.model_trainer import Mode, ModelTrainer
+
+ModelTrainer(
+    training_mode=Mode.LOCAL_CONTAINER,
+    sagemaker_session=Session(),
+    role="arn:aws:iam::123456789012:role/role",
+    source_code=SourceCode(source_dir=os.getcwd(), entry_script="train.py"),
+    compute=Compute(instance_type="local_cpu", instance_count=2),
+    training_image=sys.argv[1],
+    local_container_root=os.getcwd() + "/out",
+).train()
+"""
+
+
+def has_compose() -> bool:
+    """Whether ``docker compose`` is there, which both need: a plugin of the docker command."""
+    return (
+        subprocess.run(["docker", "compose", "version"], capture_output=True, env=os.environ).returncode == 0
+    )
+
+
+def write_scripts(folder: Path) -> None:
+    """``version_2.py`` and ``version_3.py``, beside which is the ``train.py`` that they run."""
+    (folder / "out").mkdir()
+    (folder / "version_2.py").write_text(VERSION_2)
+    (folder / "version_3.py").write_text(VERSION_3)
