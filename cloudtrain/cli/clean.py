@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
-class _Age(click.ParamType):
+def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
     """``12h``, ``30d``, ``8w`` -> seconds."""
-
-    name = "age"
-
-    def convert(self, value: object, param: click.Parameter | None, context: click.Context | None) -> float:
-        match = re.fullmatch(r"(\d+)([hdw])", str(value))
-        if match is None:
-            self.fail(f"{value!r} is not like 12h, 30d or 8w", param, context)
-        return int(match[1]) * _SECONDS[match[2]]
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)([hdw])", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not like 12h, 30d or 8w")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 @click.command("clean")
 @click.option(
     "--jobs-older-than",
     "age",
-    type=_Age(),
+    callback=_age,
+    metavar="AGE",
     help="Also the folders of jobs on this machine that ended longer ago (30d), with the models that lie in them.",
 )
 @click.option("--caches", is_flag=True, help="Also packed sources and environments. Not while a job runs.")
@@ -47,7 +46,9 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
     """
     from cloudtrain.errors import PlatformError
 
-    removed, failed = [], []
+    freed = 0
+    removed: list[dict[str, object]] = []
+    failed: list[dict[str, object]] = []
     for leftover in _leftovers(age, caches, engine):
         record = {"kind": leftover.kind, "name": leftover.name, "size": leftover.size}
         try:
@@ -58,9 +59,9 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
             click.echo(f"{leftover.kind} {leftover.name} cannot be removed: {error}", err=True)
             continue
         removed.append(record)
+        freed += leftover.size
         if not as_json:
             click.echo(_line(leftover))
-    freed = sum(leftover["size"] for leftover in removed)
     if as_json:
         echo_json({"dry_run": dry_run, "freed": freed, "removed": removed, "failed": failed})
     else:

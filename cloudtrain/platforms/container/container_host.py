@@ -6,7 +6,6 @@ import contextlib
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.container.client import Ended, EngineClient, Spec
-from cloudtrain.runtime.output import TAIL_LINES, MetricFinder, Stream, write_all
+from cloudtrain.runtime.output import MetricFinder, Stream, write_all
 
 LISTEN_SECONDS = 10.0
 """How long a runtime may take from its container's start until it hears signals."""
@@ -24,9 +23,6 @@ READ_SECONDS = 5.0
 
 INTERRUPTED = 128 + signal.SIGTERM
 KILLED = 128 + signal.SIGKILL
-
-_STREAM = Stream(rank=None, descriptor=-1)
-"""Of a container whose ranks nobody knows."""
 
 _MEMORY_HINT = (
     "Raise platform_options.memory, or use less: a smaller batch, fewer workers of the data loader."
@@ -62,11 +58,14 @@ class ContainerHost:
         self._client: EngineClient | None = None
         self._container = ""
         self._started_at: float | None = None
+        self._lock = threading.Lock()
         self._waiting: list[int] = []
         """Signals that are not sent yet."""
         self._sent: list[int] = []
         self._ended: Ended | None = None
-        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._report: FailureReport | None = None
+        """Why it could not begin."""
+        self._output = Stream(rank=None, descriptor=-1)
 
     # -- for the supervisor's thread
 
@@ -77,9 +76,10 @@ class ContainerHost:
         return None
 
     def send_signal(self, number: int) -> None:
-        if number not in (*self._waiting, *self._sent):
-            self._waiting.append(number)
-            self._pass_on()
+        with self._lock:
+            if number not in (*self._waiting, *self._sent):
+                self._waiting.append(number)
+        self._pass_on()
 
     def _pass_on(self) -> None:
         """Send the signals that wait, if anybody hears them."""
@@ -87,18 +87,21 @@ class ContainerHost:
             return
         is_late = time.monotonic() - self._started_at > LISTEN_SECONDS
         if signal.SIGKILL in self._waiting or is_late or self._listens():
-            for number in self._waiting:
+            with self._lock:
+                now, self._waiting = self._waiting, []
+                self._sent += now
+            for number in now:
                 self._client.kill(self._container, number)
-            self._sent += self._waiting
-            self._waiting.clear()
 
     def lost(self, name: str) -> FailureReport:
+        if self._report:
+            return self._report
         ended = self._ended or Ended(1)
         return replace(
             self._told() or self._guessed(ended),
             host=name,
             exit_code=ended.exit_code or 1,
-            log_tail=tuple(self._tail),
+            log_tail=tuple(self._output.tail),
             time=time.time(),
         )
 
@@ -128,10 +131,11 @@ class ContainerHost:
         """Whether it is to end before it has begun."""
         return bool(self._waiting) and self._started_at is None
 
-    def give_up(self) -> None:
-        """It will not begin, or is to end, as another has not."""
+    def give_up(self, report: FailureReport | None) -> None:
+        """It cannot begin, for the reason in ``report`` or because it was cancelled; one that has begun is killed."""
         if self._started_at is None:
-            self._ended = Ended(-signal.SIGTERM if self.cancelled else 1)
+            self._report = report
+            self._ended = Ended(1 if report else -signal.SIGTERM)
         else:
             self.send_signal(signal.SIGKILL)
 
@@ -161,19 +165,17 @@ class ContainerHost:
 
     def _read(self, output: Iterator[bytes], log: int) -> None:
         """Copy what comes to the log, by whole lines: other hosts write there too."""
-        rest = b""
         with open(log, "wb", buffering=0) as file, contextlib.suppress(Exception):
             # where the engine goes away, who waits for the container meets it too
             for data in output:
-                *lines, rest = (rest + data).split(b"\n")
-                self._write(lines, file.fileno())
-            self._write([rest] if rest else [], file.fileno())
+                self._write(self._output.take(data), file.fileno())
+            self._write(self._output.rest(), file.fileno())
 
     def _write(self, lines: list[bytes], log: int) -> None:
         texts = [line.decode("utf-8", "backslashreplace") for line in lines]
-        self._tail.extend(texts)
+        self._output.tail.extend(texts)
         with contextlib.suppress(OSError):  # a full disk: the container must not wait for us
             write_all(log, b"".join(self._prefix + line + b"\n" for line in lines))
             if self._metrics:
                 for text in texts:
-                    self._metrics(_STREAM, text)
+                    self._metrics(self._output, text)

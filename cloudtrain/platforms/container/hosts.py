@@ -7,10 +7,11 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 
-from cloudtrain.contract import FailureReport, JobStatus, Settings
+from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
 from cloudtrain.platforms.container.client import EngineClient
@@ -23,7 +24,6 @@ from cloudtrain.platforms.container.pulling import ensure_image
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.diagnose import report_error
-from cloudtrain.runtime.host_run import Outcome
 from cloudtrain.runtime.output import MetricFinder
 from cloudtrain.runtime.phases import Phases
 
@@ -97,21 +97,19 @@ class ContainerHosts:
 
     def _bring_up(self, attempt: int, log: int) -> None:
         try:
-            if attempt == 0:
-                self._prepare(log)
-            self._begin(attempt, log)
+            client = self._client = self._client or self._prepare(log)
+            self._begin(client, attempt, log)
         except Exception as error:
-            if not self._cancelled:
-                leader = next(iter(self._hosts))
-                report = report_error(error, leader, self._phases.current or "start")
-                Outcome(JobStatus.FAILED, report).write(self._folder.host(leader))
+            report = None
+            if not self._cancelled:  # no host is to blame
+                report = replace(report_error(error, "", self._phases.current or "start"), host=None)
             for host in self._hosts.values():
-                host.give_up()
+                host.give_up(report)
         finally:
             os.close(log)
 
-    def _prepare(self, log: int) -> None:
-        """What all attempts need: an engine, the image, the data."""
+    def _prepare(self, log: int) -> EngineClient:
+        """What all attempts need: an engine, which is returned, the image, the data."""
 
         def tell(line: str) -> None:
             os.write(log, f"[cloudtrain] {line}\n".encode())
@@ -122,14 +120,13 @@ class ContainerHosts:
 
         with ThreadPoolExecutor(1) as pool:
             data = pool.submit(bring_data)
-            self._client = EngineClient.connect(find_engine(self._request.get("engine")))
+            client = EngineClient.connect(find_engine(self._request.get("engine")))
             image, pull = self._request["image"], self._request["pull"]
-            ensure_image(self._client, image, pull, self._phases, self._check)
+            ensure_image(client, image, pull, self._phases, self._check)
         data.result()
+        return client
 
-    def _begin(self, attempt: int, log: int) -> None:
-        client = self._client
-        assert client, "the first attempt has connected"
+    def _begin(self, client: EngineClient, attempt: int, log: int) -> None:
         user = client.user()
         labels = job_labels(self._folder.name, self._folder.path)
         client.create_network(self._network, labels, internal=self._request["network_isolation"])

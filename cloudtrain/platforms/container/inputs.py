@@ -35,8 +35,7 @@ class Inputs:
         self._request = request
         self._hosts: list[str] = request["hosts"]
         self._settings = settings
-        self._common: list[Bind] = []
-        self._own: dict[str, list[Bind]] = {name: [] for name in self._hosts}
+        self._binds: list[Bind] = []
 
     @property
     def checkpoints(self) -> Path:
@@ -45,7 +44,7 @@ class Inputs:
         return uri_to_path(uri) if uri_scheme(uri) == "file" else self._folder.path / "checkpoints"
 
     def bring(self, phases: Phases, check: Check, tell: Tell) -> None:
-        """Download what is not on this machine.
+        """Download what is not on this machine; again, where that has failed before.
 
         Args:
             check: called now and then; what it raises ends this.
@@ -53,13 +52,14 @@ class Inputs:
 
         Raises StorageError, NotFound for a channel without data.
         """
+        self._binds.clear()
         if self._request["runtime"] == "cloudtrain":
             runtime = pack_runtime(state_home() / "runtime").path
-            self._common.append(Bind(str(runtime), RUNTIME_PATH, read_only=True))
+            self._binds.append(Bind(str(runtime), RUNTIME_PATH, read_only=True))
         if self._request["source"]:
-            self._common.append(self._source(self._request["source"]))
+            self._binds.append(self._source(self._request["source"]))
         for volume in self._request["volumes"]:
-            self._common.append(Bind(*parse_volume(volume)))
+            self._binds.append(Bind(*parse_volume(volume)))
         if self._settings.channels:
             with phases("fetch") as phase:
                 for name, uri in self._settings.channels:
@@ -68,15 +68,14 @@ class Inputs:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         if new:  # the image's user may be somebody else
             self.checkpoints.chmod(0o777)
-        self._common.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
+        self._binds.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
 
     def of(self, host: str) -> list[Bind]:
         """The mounts of one host, for a new attempt: the folders that they need are made."""
         base = self._folder.host(host).base
         binds = [
             Bind(str(base), DEFAULT_BASE),
-            *self._common,
-            *self._own[host],
+            *self._binds,
             # the records of all hosts come together in one file
             Bind(str(self._folder.events), str(INSIDE.output / "events.jsonl")),
         ]
@@ -91,7 +90,7 @@ class Inputs:
         parent, name = split_uri(uri)
         if path is None:
             path = self._folder.path / "source" / name
-            path.parent.mkdir()
+            path.parent.mkdir(exist_ok=True)
             open_store(parent).download(name, path)
         return Bind(str(path), str(INSIDE.channel(SOURCE_CHANNEL) / name), read_only=True)
 
@@ -111,7 +110,7 @@ class Inputs:
         if not sharded:
             folder = self._folder.path / "data" / name
             _download(base, entries, folder, phase, check)
-            self._common.append(Bind(str(folder), str(INSIDE.channel(name)), read_only=True))
+            self._binds.append(Bind(str(folder), str(INSIDE.channel(name)), read_only=True))
             return
         for rank, host in enumerate(self._hosts):
             part = shard(entries, rank, len(self._hosts))
@@ -121,16 +120,17 @@ class Inputs:
         """A folder as the channel, or a file as the one file in it."""
         target = INSIDE.channel(name)
         bind = Bind(str(path), str(target if path.is_dir() else target / path.name), read_only=True)
-        self._common.append(bind)
+        self._binds.append(bind)
 
     def _mount_parts(self, name: str, folder: Path, entries: Sequence[Entry]) -> None:
         """The folder apart, and in each host's channel links to its own files."""
         whole = APART / name
-        self._common.append(Bind(str(folder), str(whole), read_only=True))
+        self._binds.append(Bind(str(folder), str(whole), read_only=True))
         for rank, host in enumerate(self._hosts):
             for entry in shard(entries, rank, len(self._hosts)):
                 link = self._folder.host(host).channel(name) / entry.key
                 link.parent.mkdir(parents=True, exist_ok=True)
+                link.unlink(missing_ok=True)
                 link.symlink_to(whole / entry.key)
 
 

@@ -30,10 +30,11 @@ class Outputs:
         """
         if uri_scheme(self._settings.checkpoint_uri) == "file":
             return
-        self._sync = CheckpointSync(checkpoints, self._settings.checkpoint_uri, self._events, whole=True)
+        sync = CheckpointSync(checkpoints, self._settings.checkpoint_uri, self._events, whole=True)
         with phases("restore"):
-            self._sync.restore()
-        self._sync.start()
+            sync.restore()
+        sync.start()
+        self._sync = sync
 
     def save(self, hosts: list[str], phases: Phases, *, model: bool) -> None:
         """Upload the last checkpoints, and what ``hosts`` have left. Raises StorageError."""

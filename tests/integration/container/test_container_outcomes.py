@@ -58,8 +58,18 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
         again = jobs.start(
             None, container_entry_point=[*SHELL, "echo again; exit 4"], max_retry_attempts=1, instance_count=2
         )
-        missing = jobs.start("", image_uri="nobody.invalid/has:this", options={"pull": "never"})
-        started = {"fails": fails, "eats": eats, "says": says, "again": again, "missing": missing}
+        missing = jobs.start(
+            "", image_uri="nobody.invalid/has:this", options={"pull": "never"}, max_retry_attempts=1
+        )
+        away = jobs.start("", image_uri="127.0.0.1:9/has:this")
+        started = {
+            "fails": fails,
+            "eats": eats,
+            "says": says,
+            "again": again,
+            "missing": missing,
+            "away": away,
+        }
         ended = {name: wait_for_end(job).describe() for name, job in started.items()}
         assert {name: told.status for name, told in ended.items()} == dict.fromkeys(ended, JobStatus.FAILED)
         failures = {name: told.failure for name, told in ended.items() if told.failure}
@@ -69,6 +79,7 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             "says": (FailureClass.USER_ERROR, 3),
             "again": (FailureClass.USER_ERROR, 4),
             "missing": (FailureClass.PLATFORM, 1),
+            "away": (FailureClass.PLATFORM, 1),
         }
         assert (failures["fails"].rank, failures["fails"].host) == (1, "algo-2")
         assert "the last words" in failures["fails"].message
@@ -77,7 +88,10 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
         assert failures["says"].message == "bad data"
         assert says.logs() == "own words\n"
         assert "no image nobody.invalid/has:this" in failures["missing"].message
-        assert ended["again"].attempt == 1
+        assert "cannot be pulled" in failures["away"].message
+        assert "registry can be reached" in failures["away"].hint
+        assert (failures["away"].phase, failures["away"].host) == ("pull", None)
+        assert (ended["again"].attempt, ended["missing"].attempt) == (1, 1)
         assert sorted(line for line in again.logs().splitlines() if line.startswith("[algo")) == [
             *("[algo-1] again", "[algo-1] again", "[algo-2] again", "[algo-2] again"),
         ]
