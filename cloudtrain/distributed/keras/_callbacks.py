@@ -13,7 +13,6 @@ import cloudtrain.distributed.numpy as hvd
 from cloudtrain import environment
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.keras._optimizer import Distributed, variables_of
-from cloudtrain.distributed.tensorflow._gradients import variable_key
 from cloudtrain.distributed.tensorflow.variables import broadcast_variables
 
 Logs = dict[str, Any]
@@ -38,7 +37,7 @@ class BroadcastGlobalVariablesCallback:
         self.broadcast_done = False
         one = local_variables is not None and not isinstance(local_variables, (list, tuple, set, frozenset))
         several: Iterable[Any] = [local_variables] if one else local_variables or []
-        self._local: set[int] = set()
+        self._local: dict[int, Any] = {}
         for variable in several:
             if not hasattr(variable, "assign"):
                 raise InvalidArgument("All local variables must be of tf.Variable type.")
@@ -46,7 +45,7 @@ class BroadcastGlobalVariablesCallback:
 
     def register_local_var(self, var: Any) -> None:
         """``var`` stays this rank's own."""
-        self._local.add(variable_key(var))
+        self._local[id(var)] = var
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Raises InvalidArgument for an optimizer whose ranks would wait for each other in vain."""
@@ -61,7 +60,7 @@ class BroadcastGlobalVariablesCallback:
         if self.broadcast_done:
             return
         own = [*self.model.weights, *variables_of(self.model.optimizer)]
-        broadcast_variables([one for one in own if variable_key(one) not in self._local], self.root_rank)
+        broadcast_variables([one for one in own if id(one) not in self._local], self.root_rank)
         self.broadcast_done = True
 
 

@@ -13,6 +13,7 @@ from typing import Any, Callable, TypeVar, cast
 import numpy as np
 import tensorflow as tf
 
+import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.tensorflow._devices import check_in_host_memory
 
@@ -30,7 +31,8 @@ def cross(
         CollectiveError, InvalidArgument: in a graph they arrive as tf.errors.OpError, with their text in it.
         InvalidArgument: the tensors are on a GPU.
     """
-    check_in_host_memory(tensors)
+    if hvd.size() > 1:
+        check_in_host_memory(tensors)
     if tf.executing_eagerly():
         results = function([np.asarray(tensor) for tensor in tensors])
         return [tf.convert_to_tensor(result, dtype) for result, (dtype, _) in zip(results, outputs)]

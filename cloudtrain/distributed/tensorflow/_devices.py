@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -21,6 +21,11 @@ def checked_device(device: str) -> Any:
             f"device {device!r}: TensorFlow sees no GPU in this process", hint="Leave the device out."
         )
     return tf.device(device or None)
+
+
+def placed(tensors: Iterable[Any], device: str) -> list[Any]:
+    """``tensors`` on a device that was chosen; to be called where `checked_device` is in force."""
+    return [tf.identity(tensor) for tensor in tensors] if device else list(tensors)
 
 
 def through_host_memory() -> bool:

@@ -37,7 +37,8 @@ class GradientReducer:
     groups: int | Sequence[Sequence[Any]] | None = None
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
-    _local: set[int] = field(default_factory=set)
+    _local: dict[int, Any] = field(default_factory=dict)
+    """By identity: as tensors variables are equal by value."""
 
     def __post_init__(self) -> None:
         if self.gradient_predivide_factor != 1.0 and self.op != Average:
@@ -52,10 +53,10 @@ class GradientReducer:
 
     def keep_local(self, variable: Any) -> None:
         """The gradient of ``variable`` stays this rank's own."""
-        self._local.add(variable_key(variable))
+        self._local[id(variable)] = variable
 
     def is_local(self, variable: Any) -> bool:
-        return variable_key(variable) in self._local
+        return id(variable) in self._local
 
     def reduce(self, gradients: Iterable[Any], variables: Sequence[Any]) -> list[Any]:
         """The gradients of ``variables`` over all ranks; None where there is none, which is so on all ranks."""
@@ -109,8 +110,3 @@ def _scaled(gradient: Any, factor: float) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
-
-
-def variable_key(variable: Any) -> int:
-    """Variables are compared by identity: as tensors they are equal by value. Keras wraps those of TensorFlow."""
-    return id(getattr(variable, "value", variable) if not isinstance(variable, tf.Variable) else variable)

@@ -21,7 +21,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, known_op
 from cloudtrain.distributed.tensorflow._crossing import as_written, operation_name
-from cloudtrain.distributed.tensorflow._devices import checked_device
+from cloudtrain.distributed.tensorflow._devices import checked_device, placed
 from cloudtrain.distributed.tensorflow._differentiable import exchanged, gathered, reduced, scattered, sent
 from cloudtrain.distributed.tensorflow._session import global_process_set
 from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
@@ -98,12 +98,14 @@ def grouped_allreduce(
                 hint="Use tf.convert_to_tensor, or sparse_as_dense=True of an optimizer or a tape.",
             )
         with checked_device(device_sparse):
-            gathered_slices = _gather_slices([results[n] for n in sparse], chosen, name, process_set)
+            gathered_slices = _gather_slices(
+                [results[n] for n in sparse], chosen, name, process_set, device_sparse
+            )
         for n, one in zip(sparse, gathered_slices):
             results[n] = one
     if dense:
         with checked_device(device_dense):
-            pairs = [compression.compress(results[n]) for n in dense]
+            pairs = [compression.compress(one) for one in placed([results[n] for n in dense], device_dense)]
             wires = [wire for wire, _ in pairs]
             matched = operation_name(name, "allreduce", wires)
             factors = float(prescale_factor), float(postscale_factor)
@@ -224,7 +226,8 @@ def _scatter(
     postscale: float,
 ) -> list[Any]:
     with checked_device(device):
-        pairs = [compression.compress(tf.convert_to_tensor(one)) for one in tensors]
+        given = [tf.convert_to_tensor(one) for one in tensors]
+        pairs = [compression.compress(one) for one in placed(given, device)]
         wires = [wire for wire, _ in pairs]
         matched = operation_name(name, "reducescatter", wires)
         results = scattered(wires, known_op(op), matched, float(prescale), float(postscale), process_set)
@@ -232,10 +235,10 @@ def _scatter(
 
 
 def _gather_slices(
-    slices: Sequence[Any], op: ReduceOp, name: str | None, process_set: ProcessSet
+    slices: Sequence[Any], op: ReduceOp, name: str | None, process_set: ProcessSet, device: str
 ) -> list[Any]:
     """All ranks' slices; as one operation, as a sum of slices is what all of them together stand for."""
-    parts = [part for one in slices for part in (one.values, one.indices)]
+    parts = placed([part for one in slices for part in (one.values, one.indices)], device)
     matched = operation_name(name, "allreduce", parts)
     joined = gathered(parts, None if matched is None else f"{matched} (slices)", process_set)
     divisor = process_set.size() if op == Average else 1

@@ -67,6 +67,9 @@ def case_operations_and_factors() -> None:
     check(scaled, np.full(3, 2 * SUM))
     check(hvd.allreduce(tf.Variable(own(2)), op=hvd.Sum), np.full(2, SUM))
     check(hvd.allreduce(own(), op=hvd.Sum), SUM)
+    check(
+        both_ways(lambda one: hvd.allreduce(one, op=hvd.Sum, device_dense="/cpu:0"), own(2)), np.full(2, SUM)
+    )
     half = both_ways(lambda one: hvd.allreduce(one, op=hvd.Sum, compression=hvd.Compression.fp16), own(3))
     assert half.dtype == np.float32
     check(half, np.full(3, SUM))
