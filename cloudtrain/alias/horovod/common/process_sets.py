@@ -5,7 +5,8 @@ from importlib import import_module
 
 from cloudtrain.distributed import ProcessSet
 
-_used = (name for name in ("torch", "tensorflow", "mxnet") if f"cloudtrain.distributed.{name}" in sys.modules)
+# torch last: the others may have their data carried by it
+_used = (name for name in ("tensorflow", "mxnet") if f"cloudtrain.distributed.{name}" in sys.modules)
 _collectives = import_module(f"cloudtrain.distributed.{next(_used, 'torch')}")
 
 add_process_set = _collectives.add_process_set
