@@ -90,7 +90,7 @@ class Handle:
             raise
         except RuntimeError as error:
             raise explained(self._label, error) from error
-        if self._operation is not None:
+        if self._operation is not None and self._operation.ends_when_waited:
             self._operation.end()
         beat()
         self._output = finish()

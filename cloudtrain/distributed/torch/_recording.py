@@ -30,6 +30,7 @@ def follow(operation: Operation, work: Any, group: Any, device: torch.device | N
     else:
         operation.carrier = _carrier(group, device)
     if device is not None and device.type == "cuda":
+        operation.ends_when_waited = True
         return
 
     def one_ended(*_: object) -> None:

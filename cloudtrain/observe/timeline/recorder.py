@@ -47,6 +47,7 @@ class Operation:
         "carrier",
         "copies",
         "ended",
+        "ends_when_waited",
         "facts",
         "kind",
         "name",
@@ -74,6 +75,8 @@ class Operation:
         self.began: int | None = None
         """When the data began to travel, where that is known."""
         self.ended: int | None = None
+        self.ends_when_waited = False
+        """Whether nobody but who waits for it knows of the end."""
         self.asked = now()
 
     def end(self) -> None:
@@ -118,7 +121,6 @@ class Timeline:
         self._cycle = 0
         self._step: int | None = None
         self._steps = 0
-        self._owner = os.getpid()
         self._writer = Writer(path, rank, size, clock)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cloudtrain-timeline", daemon=True)
@@ -151,9 +153,7 @@ class Timeline:
         self._step = ended
 
     def close(self) -> None:
-        """Write what is left, what is under way too, and end the file. Does nothing in a forked child."""
-        if self._owner != os.getpid():
-            return
+        """Write what is left, what is under way too, and end the file."""
         self._closing.set()
         self._thread.join()
 
