@@ -59,10 +59,15 @@ def build_image(
 
     Raises:
         InvalidJob: an option names a file that is not there.
-        PlatformError: the base cannot be pulled, or a step fails; the message has the last lines that it printed.
+        PlatformError: the base cannot be pulled, or a step fails; the hint has the last lines that it printed.
+        StorageError: the runtime cannot be packed.
     """
     with tempfile.TemporaryFile() as context:
-        _write_context(context, options)
+        runtime = pack_runtime(state_home() / "runtime").path
+        try:
+            _write_context(context, runtime, options)
+        except OSError as error:
+            raise PlatformError(f"image {tag}: what it is made of cannot be gathered: {error}") from error
         base = options.base or flavour.base
         builds_apart = flavour.build_base if flavour.build_base != flavour.base else None
         build_base = options.build_base or builds_apart or base
@@ -138,16 +143,15 @@ def _labels(flavour: Flavour, base: str, digest: str) -> dict[str, str]:
     }
 
 
-def _write_context(file: IO[bytes], options: BuildOptions) -> None:
-    """The context as a tar, written to ``file``, which stands at its begin then. Raises InvalidJob."""
-    runtime = pack_runtime(state_home() / "runtimes")
+def _write_context(file: IO[bytes], runtime: Path, options: BuildOptions) -> None:
+    """The context as a tar, written to ``file``, which stands at its begin then. Raises InvalidJob or OSError."""
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name in ("Dockerfile", "train", "steps"):
             tar.add(CONTAINERS / name, name, filter=_plain)
-        tar.add(runtime.path, "cloudtrain.pyz", filter=_plain)
+        tar.add(runtime, "cloudtrain.pyz", filter=_plain)
         _add_folder(tar, "extra")
         if options.ca_bundle:
-            tar.add(_checked(options.ca_bundle, "--ca-bundle"), "extra/ca.pem", filter=_plain)
+            tar.add(_checked(options.ca_bundle, "--ca-bundle").resolve(), "extra/ca.pem", filter=_plain)
         if options.wheels:
             _add_folder(tar, "extra/wheels")
             for wheel in sorted(_checked(options.wheels, "--wheels").glob("*.whl")):

@@ -24,6 +24,7 @@ from engine_daemon import Engine
 from image_builds import cloudtrain, write_wheel
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.packaging import RUNTIME_FILE
 from cloudtrain.platforms.images import Registry, find_flavour, find_local, local_image, push_image
 from cloudtrain.spec import TrainingJob
 
@@ -64,7 +65,7 @@ class Built:
             if files:
                 self.client.put_archive(container, "/opt/ml", _tar(files))
             self.client.start(container)
-            status = self.client.wait(container, timeout=60)["StatusCode"]
+            status = self.client.wait(container, timeout=240)["StatusCode"]
             return status, self.client.logs(container).decode()
         finally:
             self.client.remove_container(container, force=True)
@@ -90,9 +91,8 @@ def _built(engine: Engine, base: str, folder: Path) -> Iterator[Built]:
     )
     assert status == 0, answer
     with closing(docker.APIClient(base_url=engine.url)) as client:
-        [runtime] = (
-            folder / "home" / "runtimes"
-        ).iterdir()  # as packed for jobs, in a folder named by its hash
+        # as packed for jobs: in a folder named by its hash
+        [runtime] = (path.parent for path in (folder / "home").rglob(RUNTIME_FILE))
         yield Built(engine, client, answer, wheels, runtime.name)
 
 
