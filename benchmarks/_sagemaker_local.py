@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +12,6 @@ ENVIRONMENT: Mapping[str, str] = {
     "AWS_SECRET_ACCESS_KEY": "none",
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
-    "SAGEMAKER_TELEMETRY_OPT_OUT": "true",
 }
 
 VERSION_2 = """
@@ -54,10 +52,8 @@ ModelTrainer(
 
 
 def has_compose() -> bool:
-    """Whether ``docker compose`` is there, which both need: a plugin of the docker command."""
-    return (
-        subprocess.run(["docker", "compose", "version"], capture_output=True, env=os.environ).returncode == 0
-    )
+    """Whether there is ``docker-compose``, version 2, which both need."""
+    return shutil.which("docker-compose") is not None
 
 
 def write_scripts(folder: Path) -> None:

@@ -4,7 +4,7 @@
 
 Wall-clock seconds from just before the command is started to the first statement of the script in the later of two
 containers; each command is waited for. The script imports nothing. By hand means a network and two ``docker run`` at
-the same time, in a line of shell. The local modes of the SDKs need ``docker compose``; what runs in their
+the same time, in a line of shell. The local modes of the SDKs need ``docker-compose``, version 2; what runs in their
 containers is SageMaker's training toolkit (version 2), and the SDK's own drivers (version 3). The engine is a real
 dockerd on a played host of this machine (root is needed), with one image for all: as in the tests, it mounts this
 machine's programs. The commands take turns. Prints rows of a Markdown table.
@@ -28,6 +28,7 @@ from pathlib import Path
 import _peers
 import _sagemaker_local
 import docker
+from _aws import without_telemetry
 from _common import header, in_turns, row
 from _ranks import REPOSITORY
 
@@ -70,6 +71,7 @@ def main() -> None:
             environ = {
                 **os.environ,
                 **_sagemaker_local.ENVIRONMENT,
+                **without_telemetry(state),
                 "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
                 "CLOUDTRAIN_HOME": str(state / "home"),
                 "DOCKER_HOST": engine.url,
@@ -108,7 +110,7 @@ def contestants(
         ):
             turns[f"{name}, local mode"] = partial(first, [str(python), script, image])
     else:
-        print("docker compose is not here: without the SDKs", file=sys.stderr)
+        print("there is no docker-compose: without the SDKs", file=sys.stderr)
     return turns
 
 

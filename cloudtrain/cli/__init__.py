@@ -21,6 +21,7 @@ COMMANDS = (
     "download",
     "checkpoints",
     "doctor",
+    "check",
     "image",
     "s3",
     "clean",

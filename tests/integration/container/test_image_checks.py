@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from engine_daemon import Engine
 
+from cloudtrain.cli import cli
 from cloudtrain.platforms import Finding, Outcome, job_checks, run_checks
 from cloudtrain.submission import prepare
 
@@ -103,10 +106,19 @@ def test_a_script_that_cannot_be_imported(engine: Engine, base_image: str, tmp_p
     assert found["script"].what.startswith("helper.py:3: AttributeError: ")
 
 
-def test_an_image_that_is_not_here(engine: Engine, tmp_path: Path) -> None:
-    found = find(tmp_path, engine, {"train.py": GUARDED}, image_uri="no-such-image:1")
-    assert (found["image"].outcome, found["image"].what) == (
-        Outcome.FAILED,
-        "no-such-image:1 is not on this machine",
-    )
-    assert found["imports"].outcome == found["architecture"].outcome == Outcome.UNKNOWN
+def test_the_command_on_an_image_that_is_not_here(engine: Engine, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(GUARDED.replace("import helper", ""))
+    job = {
+        "entry_point": "train.py",
+        "source_dir": str(tmp_path),
+        "image_uri": "no-such-image:1",
+        "platform_options": {"engine": engine.url, "pull": "never"},
+    }
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    command = ["check", str(tmp_path / "job.json"), "--platform", "container", "--json"]
+    done = CliRunner().invoke(cli, command)
+    found = {check["name"]: (check["outcome"], check["what"]) for check in json.loads(done.stdout)}
+    assert done.exit_code == 1
+    assert found["image"] == ("failed", "no-such-image:1 is not on this machine")
+    assert found["imports"][0] == found["architecture"][0] == found["script"][0] == "unknown"
+    assert found["engine"][0] == "ok"
