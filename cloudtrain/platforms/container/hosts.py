@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
-from pathlib import Path
 
 from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.errors import PlatformError
@@ -130,11 +129,9 @@ class ContainerHosts:
         user = client.user()
         labels = job_labels(self._folder.name, self._folder.path)
         client.create_network(self._network, labels, internal=self._request["network_isolation"])
-        self._folder.events.chmod(0o666)
 
         def begin(host: ContainerHost) -> None:
             binds = self._inputs.of(host.name)
-            _open_up(self._folder.host(host.name).base)
             spec = container_spec(self._folder, self._request, host.name, attempt, binds, user)
             container = client.create(spec)
             self._containers.append(container)
@@ -184,12 +181,3 @@ class ContainerHosts:
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk
             self._events.emit("warning", message=message)
-
-
-def _open_up(folder: Path) -> None:
-    """Let the image's user, whoever it is, write there: nobody else comes as far, the job's folder is ours."""
-    for parent, _, names in os.walk(folder):
-        os.chmod(parent, 0o777)
-        for name in names:
-            if not os.path.islink(f"{parent}/{name}"):
-                os.chmod(f"{parent}/{name}", 0o666)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,7 @@ class Inputs:
         self._binds.clear()
         if self._request["runtime"] == "cloudtrain":
             runtime = pack_runtime(state_home() / "runtime").path
+            _open_up(runtime, 0o444)
             self._binds.append(Bind(str(runtime), RUNTIME_PATH, read_only=True))
         if self._request["source"]:
             self._binds.append(self._source(self._request["source"]))
@@ -64,14 +67,13 @@ class Inputs:
             with phases("fetch") as phase:
                 for name, uri in self._settings.channels:
                     self._bring_channel(name, uri, phase, check, tell)
-        new = not self.checkpoints.exists()
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
-        if new:  # the image's user may be somebody else
-            self.checkpoints.chmod(0o777)
+        if not self.checkpoints.exists():
+            self.checkpoints.mkdir(parents=True)
+            _open_up(self.checkpoints, 0o666)
         self._binds.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
 
     def of(self, host: str) -> list[Bind]:
-        """The mounts of one host, for a new attempt: the folders that they need are made."""
+        """The mounts of one host, for a new attempt: the folders that they need are made, and may be written."""
         base = self._folder.host(host).base
         binds = [
             Bind(str(base), DEFAULT_BASE),
@@ -81,6 +83,8 @@ class Inputs:
         ]
         for bind in binds[1:]:
             _make_mount_point(base, bind)
+        _open_up(base, 0o666)
+        _open_up(self._folder.events, 0o666)
         return binds
 
     def _source(self, uri: str) -> Bind:
@@ -92,6 +96,8 @@ class Inputs:
             path = self._folder.path / "source" / name
             path.parent.mkdir(exist_ok=True)
             open_store(parent).download(name, path)
+        if path.is_relative_to(state_home()):
+            _open_up(path, 0o444)
         return Bind(str(path), str(INSIDE.channel(SOURCE_CHANNEL) / name), read_only=True)
 
     def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, tell: Tell) -> None:
@@ -110,6 +116,7 @@ class Inputs:
         if not sharded:
             folder = self._folder.path / "data" / name
             _download(base, entries, folder, phase, check)
+            _open_up(folder, 0o444)
             self._binds.append(Bind(str(folder), str(INSIDE.channel(name)), read_only=True))
             return
         for rank, host in enumerate(self._hosts):
@@ -143,6 +150,27 @@ def _download(base: str, entries: Sequence[Entry], folder: Path, phase: Phase, c
 
     phase.add_total(sum(entry.size for entry in entries))
     download_entries(open_store(base), entries, folder, progress=progress)
+
+
+def _open_up(path: Path, mode: int) -> None:
+    """Let the image's user, who may be anybody if we are root, read or write a file, or all below a folder.
+
+    Nobody else comes that far: the state folder is ours alone.
+    """
+    if os.getuid() != 0:
+        return
+    for folder, _, names in os.walk(path):
+        os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | mode | 0o111)
+        for name in names:
+            _allow(f"{folder}/{name}", mode)
+    if path.is_file():
+        _allow(str(path), mode)
+
+
+def _allow(file: str, mode: int) -> None:
+    status = os.lstat(file)
+    if stat.S_ISREG(status.st_mode):
+        os.chmod(file, stat.S_IMODE(status.st_mode) | mode)
 
 
 def _make_mount_point(base: Path, bind: Bind) -> None:

@@ -48,7 +48,7 @@ def either(request: pytest.FixtureRequest) -> Engine:
 
 def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
     with jobs_in(either, tmp_path) as jobs:
-        fails = jobs.start(FAILS, instance_count=2)
+        fails = jobs.start(FAILS, instance_count=2, options={"mount_source": True})
         eats = jobs.start(None, options={"memory": "64m"}, container_entry_point=["python", "-c", EATS])
         says = jobs.start(
             None,
@@ -95,6 +95,7 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
         assert sorted(line for line in again.logs().splitlines() if line.startswith("[algo")) == [
             *("[algo-1] again", "[algo-1] again", "[algo-2] again", "[algo-2] again"),
         ]
+        assert not any(folder_of(fails).host("algo-1").code.iterdir())  # its source was mounted over it
         # what a failed job has left is kept, but it has no model
         assert ended["fails"].model_data is None
         assert ended["fails"].output_data
