@@ -40,10 +40,9 @@ def distribute(optimizer: Any, reducer: GradientReducer, passes: int, average_pa
         mixin = _DistributedTfKeras
     else:
         raise InvalidArgument(f"a {base.__name__} is no Keras optimizer")
-    optimizer.__class__ = type(base.__name__, (mixin, base), {"__module__": _public_module(base)})
-    accumulator = GradientAccumulator(passes, average_passes) if passes > 1 else None
-    # not by assignment, which Keras watches; scripts read the second under Horovod's name for it
-    vars(optimizer).update(_reducer=reducer, _agg_helper=accumulator)
+    # of the class, so that what from_config makes has them too
+    settings = {"_reducer": reducer, "_passes": passes, "_average_passes": average_passes}
+    optimizer.__class__ = type(base.__name__, (mixin, base), {"__module__": _public_module(base), **settings})
     return optimizer
 
 
@@ -63,11 +62,22 @@ class Distributed:
     """Stands before the optimizer's own class in the order of resolution."""
 
     _reducer: GradientReducer
-    _agg_helper: GradientAccumulator | None
+    _passes: int
+    _average_passes: bool
 
     def register_local_var(self, var: Any) -> None:
         """The gradient of ``var`` stays this rank's own."""
         self._reducer.keep_local(var)
+
+    def _accumulator(self) -> GradientAccumulator | None:
+        """None where every step's gradients travel. Scripts read it under Horovod's name for it."""
+        if self._passes == 1:
+            return None
+        made: GradientAccumulator | None = vars(self).get("_agg_helper")
+        if made is None:
+            made = GradientAccumulator(self._passes, self._average_passes)
+            vars(self)["_agg_helper"] = made  # not by assignment, which Keras watches
+        return made
 
 
 class _DistributedKeras3(Distributed):
@@ -84,14 +94,15 @@ class _DistributedKeras3(Distributed):
         if not own:
             return
         variables = list(given._trainable_variables if trainable_variables is None else trainable_variables)
-        if self._agg_helper is None:
+        accumulator = self._accumulator()
+        if accumulator is None:
             base.apply(self._reducer.reduce(own, variables), variables)
             return
         if not self.built:  # no variables can be made where it depends on a number whether they are
             with tf.init_scope(), tf.name_scope(self.name):
                 given.build(variables)
             self.built = True
-        self._agg_helper.add(
+        accumulator.add(
             own,
             variables,
             lambda sums: base.apply(self._reducer.reduce(sums, variables), variables),
@@ -113,9 +124,10 @@ class _DistributedTfKeras(Distributed):
             reduced = self._reducer.reduce(sums, variables)
             return base.apply_gradients(list(zip(reduced, variables)), *args, **kwargs)
 
-        if self._agg_helper is None:
+        accumulator = self._accumulator()
+        if accumulator is None:
             return step(gradients)
-        self._agg_helper.add(gradients, variables, step, lambda: self.iterations.assign_add(1))
+        accumulator.add(gradients, variables, step, lambda: self.iterations.assign_add(1))
         return tf.identity(self.iterations)
 
 

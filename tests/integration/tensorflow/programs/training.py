@@ -137,6 +137,14 @@ def case_options_of_the_optimizer() -> None:
         close(loop(dense_model(), optimizer, graph=True), wanted, tolerance)
 
 
+def case_a_copy_by_its_config() -> None:
+    for options in ({}, {"backward_passes_per_step": 1, "gradient_predivide_factor": 2.0}):
+        optimizer = hvd.DistributedOptimizer(sgd(), **options)
+        copy = type(optimizer).from_config(optimizer.get_config())
+        assert copy.get_config() == optimizer.get_config()
+        close(loop(dense_model(), copy, graph=True), alone())
+
+
 def case_clipping_sees_the_averaged_gradient() -> None:
     wanted = alone(global_clipnorm=0.05)
     close(loop(dense_model(), hvd.DistributedOptimizer(sgd(global_clipnorm=0.05)), graph=True), wanted)
