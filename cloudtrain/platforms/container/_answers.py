@@ -13,9 +13,9 @@ from typing import Any
 from cloudtrain.packaging import RUNTIME_FILE
 from cloudtrain.platforms.container import _probe
 from cloudtrain.platforms.container.client import Bind, EngineClient, engine_errors
-from cloudtrain.platforms.container.labels import own_labels
+from cloudtrain.platforms.container.labels import FOLDER, own_labels
 
-FOLDER = "/cloudtrain-check"
+PLACE = "/cloudtrain-check"
 """In the container."""
 
 # As a job is started; but here any Python will do, and it is not process 1, to which an alarm means nothing.
@@ -79,10 +79,10 @@ def ask(client: EngineClient, image: str, questions: Questions) -> Answers:
         container = client.api.create_container(
             image,
             [json.dumps(asked)],
-            entrypoint=["/bin/sh", "-c", _START, f"{FOLDER}/probe.py"],
-            working_dir=f"{FOLDER}/code",
-            environment={"PYTHONPATH": f"{FOLDER}/{RUNTIME_FILE}"},
-            labels=own_labels(),
+            entrypoint=["/bin/sh", "-c", _START, f"{PLACE}/probe.py"],
+            working_dir=f"{PLACE}/code",
+            environment={"PYTHONPATH": f"{PLACE}/{RUNTIME_FILE}"},
+            labels={**own_labels(), FOLDER: PLACE},  # no job's: `cloudtrain clean` may remove it
             host_config=client.api.create_host_config(
                 network_mode="none",
                 mounts=[Mount(bind.target, bind.source, "bind", bind.read_only) for bind in questions.binds],
@@ -92,7 +92,7 @@ def ask(client: EngineClient, image: str, questions: Questions) -> Answers:
         with engine_errors(f"{image} does not answer"):
             client.api.put_archive(container, "/", _files(questions))
             if questions.source:
-                client.api.put_archive(container, f"{FOLDER}/code", questions.source.read_bytes())
+                client.api.put_archive(container, f"{PLACE}/code", questions.source.read_bytes())
             output = client.api.attach(container, stderr=False, stream=True)
             client.api.start(container)
             return read_answers(_lines(output))
@@ -130,13 +130,13 @@ def _files(questions: Questions) -> bytes:
     """The folder of the check, as a tar."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in (FOLDER, f"{FOLDER}/code"):
+        for name in (PLACE, f"{PLACE}/code"):
             member = tarfile.TarInfo(name.lstrip("/"))
             member.type, member.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(member)
         for name, path in (("probe.py", Path(_probe.__file__)), (RUNTIME_FILE, questions.runtime)):
             data = path.read_bytes()
-            member = tarfile.TarInfo(f"{FOLDER}/{name}".lstrip("/"))
+            member = tarfile.TarInfo(f"{PLACE}/{name}".lstrip("/"))
             member.size, member.mode = len(data), 0o644
             tar.addfile(member, io.BytesIO(data))
     return buffer.getvalue()

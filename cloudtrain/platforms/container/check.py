@@ -35,7 +35,12 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
         required = source.required if source else ()
         imports = sorted({*imports, *(name for name in _verdicts.FRAMEWORKS if name in required)})
         image = Image(request.body, source, imports)
-        found["image"] = partial(check_image, image, request.body["pull"])
+        found["image"] = partial(
+            check_image,
+            image,
+            pull=request.body["pull"],
+            needs_python=request.body["runtime"] == "cloudtrain",
+        )
         found["architecture"] = partial(check_architecture, image, _instance_types(job))
         for name, verdict in _verdicts_on(job, request, source, imports):
             found[name] = image.asked(verdict)
@@ -87,7 +92,7 @@ def check_engine(choice: str | None) -> Finding:
     return Finding(Outcome.OK, f"{engine.kind} {version} at {engine.url}")
 
 
-def check_image(image: Image, pull: str) -> Finding:
+def check_image(image: Image, *, pull: str, needs_python: bool) -> Finding:
     """Whether it is here, and starts. One that is not would be pulled, which is not tried.
 
     Raises PlatformError where no container of it can be started.
@@ -101,7 +106,7 @@ def check_image(image: Image, pull: str) -> Finding:
     answers = image.answers()
     if isinstance(answers, PlatformError):
         raise answers
-    if isinstance(answers, Answers) and answers.python is None:
+    if needs_python and isinstance(answers, Answers) and answers.python is None:
         return Finding(
             Outcome.FAILED,
             f"no Python of {image.name} answers",
