@@ -36,7 +36,7 @@ def unpack(archive: str) -> str:
     """
     with open(archive, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
-    folder = os.path.join(tempfile.gettempdir(), f"cloudtrain-{os.getuid()}-{digest[:16]}")
+    folder = folder_name(tempfile.gettempdir(), os.getuid(), digest)
     with zipfile.ZipFile(archive) as files:
         if _is_whole(folder, files):
             return folder
@@ -49,6 +49,11 @@ def unpack(archive: str) -> str:
                 return fresh
             shutil.rmtree(fresh)
     return folder
+
+
+def folder_name(temporary: str, user: int, digest: str) -> str:
+    """Where the zipapp of this SHA-256 is unpacked by the user of this number."""
+    return os.path.join(temporary, f"cloudtrain-{user}-{digest[:16]}")
 
 
 def _is_whole(folder: str, files: zipfile.ZipFile) -> bool:

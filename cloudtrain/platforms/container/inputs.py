@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.packaging import pack_runtime
 from cloudtrain.platforms.container.client import Bind
 from cloudtrain.platforms.container.options import parse_volume
-from cloudtrain.platforms.starting import RUNTIME_PATH, SOURCE_CHANNEL
+from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
+from cloudtrain.platforms.starting import SOURCE_CHANNEL
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.fetch import locate, shard
 from cloudtrain.runtime.phases import Phase, Phases
@@ -56,9 +54,7 @@ class Inputs:
         """
         self._binds.clear()
         if self._request["runtime"] == "cloudtrain":
-            runtime = pack_runtime(state_home() / "runtime").path
-            _open_up(runtime, 0o444)
-            self._binds.append(Bind(str(runtime), RUNTIME_PATH, read_only=True))
+            self._binds += runtime_binds()
         if self._request["source"]:
             self._binds.append(self._source(self._request["source"]))
         for volume in self._request["volumes"]:
@@ -69,7 +65,7 @@ class Inputs:
                     self._bring_channel(name, uri, phase, check, tell)
         if not self.checkpoints.exists():
             self.checkpoints.mkdir(parents=True)
-            _open_up(self.checkpoints, 0o666)
+            open_up(self.checkpoints, 0o666)
         self._binds.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
 
     def of(self, host: str) -> list[Bind]:
@@ -83,8 +79,8 @@ class Inputs:
         ]
         for bind in binds[1:]:
             _make_mount_point(base, bind)
-        _open_up(base, 0o666)
-        _open_up(self._folder.events, 0o666)
+        open_up(base, 0o666)
+        open_up(self._folder.events, 0o666)
         return binds
 
     def _source(self, uri: str) -> Bind:
@@ -97,7 +93,7 @@ class Inputs:
             path.parent.mkdir(exist_ok=True)
             open_store(parent).download(name, path)
         if path.is_relative_to(state_home()):
-            _open_up(path, 0o444)
+            open_up(path, 0o444)
         return Bind(str(path), str(INSIDE.channel(SOURCE_CHANNEL) / name), read_only=True)
 
     def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, tell: Tell) -> None:
@@ -116,7 +112,7 @@ class Inputs:
         if not sharded:
             folder = self._folder.path / "data" / name
             _download(base, entries, folder, phase, check)
-            _open_up(folder, 0o444)
+            open_up(folder, 0o444)
             self._binds.append(Bind(str(folder), str(INSIDE.channel(name)), read_only=True))
             return
         for rank, host in enumerate(self._hosts):
@@ -150,27 +146,6 @@ def _download(base: str, entries: Sequence[Entry], folder: Path, phase: Phase, c
 
     phase.add_total(sum(entry.size for entry in entries))
     download_entries(open_store(base), entries, folder, progress=progress)
-
-
-def _open_up(path: Path, mode: int) -> None:
-    """Let the image's user, who may be anybody if we are root, read or write a file, or all below a folder.
-
-    Nobody else comes that far: the state folder is ours alone.
-    """
-    if os.getuid() != 0:
-        return
-    for folder, _, names in os.walk(path):
-        os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | mode | 0o111)
-        for name in names:
-            _allow(f"{folder}/{name}", mode)
-    if path.is_file():
-        _allow(str(path), mode)
-
-
-def _allow(file: str, mode: int) -> None:
-    status = os.lstat(file)
-    if stat.S_ISREG(status.st_mode):
-        os.chmod(file, stat.S_IMODE(status.st_mode) | mode)
 
 
 def _make_mount_point(base: Path, bind: Bind) -> None:
