@@ -101,7 +101,7 @@ def main() -> None:
     base = make_base(arguments.image_size)
     fit(keras.Sequential([base, layers.Dense(len(names), activation="softmax")]), others, arguments,
         arguments.pretrain_epochs)  # fmt: skip
-    base.trainable = False
+    base.trainable = False  # and what it has learned stays
     model = keras.Sequential([base, layers.Dense(len(classes), activation="softmax")])
     fit(model, train, arguments, arguments.epochs)
 
@@ -109,7 +109,9 @@ def main() -> None:
     if hvd.rank() == 0:  # 8
         file = environment.model_dir() / "model.keras"
         model.save(file)
-        print(f"{hvd.size()} ranks, {'/'.join(classes)}  validation:accuracy={accuracy:.4f}  model={file}")
+        print(
+            f"trained {arguments.epochs} epochs  ranks={hvd.size()}  validation:accuracy={accuracy:.4f}  model={file}"
+        )
     hvd.shutdown()
 
 

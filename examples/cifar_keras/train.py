@@ -124,7 +124,9 @@ def main() -> None:
     if hvd.rank() == 0:  # 8
         file = environment.model_dir() / "model.keras"
         model.save(file)
-        print(f"{hvd.size()} ranks, {arguments.epochs} epochs  test:accuracy={accuracy:.4f}  model={file}")
+        print(
+            f"trained {arguments.epochs} epochs  ranks={hvd.size()}  test:accuracy={accuracy:.4f}  model={file}"
+        )
     hvd.shutdown()
 
 
