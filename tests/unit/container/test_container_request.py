@@ -12,6 +12,8 @@ import pytest
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import get_platform
+from cloudtrain.platforms.container import Engine
+from cloudtrain.platforms.container.client import Docker, Podman
 from cloudtrain.platforms.container.options import size_in_bytes
 from cloudtrain.platforms.container.pulling import pull_hint
 from cloudtrain.platforms.container.specs import container_spec
@@ -159,3 +161,15 @@ def test_sizes() -> None:
 )
 def test_what_to_do_about_an_image_that_cannot_be_pulled(image: str, said: str, hint: str) -> None:
     assert re.search(hint, pull_hint(image, said))
+
+
+def test_how_each_engine_is_asked_for_gpus() -> None:
+    docker, podman = (
+        kind(Engine(name, "unix:///nowhere", "here"), None)
+        for kind, name in ((Docker, "docker"), (Podman, "podman"))
+    )
+    [every], [some] = docker.device_requests("all"), docker.device_requests(["0", "1"])
+    assert (every["Count"], every["Capabilities"]) == (-1, [["gpu"]])
+    assert some["DeviceIDs"] == ["0", "1"]
+    [described] = podman.device_requests(["0", "1"])
+    assert (described["Driver"], described["DeviceIDs"]) == ("cdi", ["nvidia.com/gpu=0", "nvidia.com/gpu=1"])

@@ -1,0 +1,60 @@
+"""What jobs of this machine have left: which of it may go."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from cloudtrain.contract import JobStatus
+from cloudtrain.index import IndexEntry, add_job, find_job
+from cloudtrain.platforms.supervised.folder import JobFolder, State
+from cloudtrain.platforms.supervised.leftovers import is_alive, old_jobs, unused_caches
+from cloudtrain.storage import state_home
+
+
+def _job(name: str, status: JobStatus, ended_at: float | None, platform: str = "local") -> JobFolder:
+    folder = JobFolder.of(platform, name)
+    folder.path.mkdir(parents=True)
+    folder.write_state(State(status, submitted_at=0.0, ended_at=ended_at))
+    folder.log.write_text("12345")
+    add_job(IndexEntry(name, platform, 0.0))
+    return folder
+
+
+def test_only_jobs_that_ended_long_ago_go() -> None:
+    now = time.time()
+    old = _job("old", JobStatus.COMPLETED, now - 100)
+    other = _job("other", JobStatus.FAILED, now - 100, "container")
+    new = _job("new", JobStatus.COMPLETED, now)
+    alive = _job("alive", JobStatus.RUNNING, None)
+    os.utime(alive.path / "state.json", (now - 100, now - 100))
+    lock = alive.lock()
+    assert lock is not None
+    assert is_alive(alive)
+    found = list(old_jobs(now - 50))
+    assert sorted(leftover.name for leftover in found) == ["old", "other"]
+    assert all(leftover.size > 5 for leftover in found)
+    for leftover in found:
+        leftover.remove()
+    assert [folder.path.exists() for folder in (old, other, new, alive)] == [False, False, True, True]
+    assert find_job("old") is None
+    assert find_job("new") is not None
+
+    os.close(lock)  # its supervisor was killed
+    assert not is_alive(alive)
+    assert [leftover.name for leftover in old_jobs(now - 50)] == ["alive"]
+
+
+def test_caches_stay_while_a_job_is_alive() -> None:
+    cache = state_home() / "archives" / "0123"
+    cache.mkdir(parents=True)
+    (cache / "sourcedir.tar.gz").write_bytes(b"123")
+    folder = _job("alive", JobStatus.RUNNING, None)
+    lock = folder.lock()
+    assert lock is not None
+    assert list(unused_caches()) == []
+    os.close(lock)
+    [leftover] = unused_caches()
+    assert (leftover.kind, leftover.size) == ("cache", 3)
+    leftover.remove()
+    assert not cache.parent.exists()
