@@ -65,7 +65,7 @@ def base_name(job: TrainingJob) -> str | None:
     """
     if job.base_job_name:
         return job.base_job_name
-    if job.image_uri:
+    if job.image_uri and job.image_uri != "auto":
         repository = job.image_uri.rpartition("/")[2]
         return re.split("[:@]", repository)[0]
     if job.framework == "huggingface":
