@@ -57,9 +57,9 @@ class Engine:
 
 
 def find_engines(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> list[Engine]:
-    """All engines that answer, where `find_engine` looks, in the same order."""
+    """All engines that answer, in all the places where `find_engine` may look, in the same order."""
     engines = []
-    for place in _places(None, environ, root):
+    for place in _places(None, environ, root, everywhere=True):
         with contextlib.suppress(OSError, PlatformError):
             engines.append(Engine(_ping(place), place.url, place.found, place.context))
     return engines
@@ -84,7 +84,7 @@ def find_engine(
     Docker's, rootless Podman's, Podman's.
 
     Args:
-        choice: ``docker`` or ``podman``, for the first of that kind; or a URL.
+        choice: ``docker`` or ``podman``, for the first of that kind in any of these places; or a URL.
         root: the folder that has ``run/``.
 
     Raises:
@@ -92,7 +92,7 @@ def find_engine(
     """
     kind = choice if choice in KINDS else None
     tried = []
-    for place in _places(None if kind else choice, environ, root):
+    for place in _places(None if kind else choice, environ, root, everywhere=kind is not None):
         try:
             found = _ping(place)
         except OSError as error:
@@ -110,17 +110,20 @@ def find_engine(
     )
 
 
-def _places(url: str | None, environ: Mapping[str, str], root: Path) -> Iterator[_Place]:
+def _places(url: str | None, environ: Mapping[str, str], root: Path, *, everywhere: bool) -> Iterator[_Place]:
+    """Where to look; unless ``everywhere``, nowhere after the first place that somebody chose."""
     if url:
         yield _Place(url, "platform_options.engine", chosen=True)
         return
     if environ.get("DOCKER_HOST"):
-        yield _Place(environ["DOCKER_HOST"], "DOCKER_HOST", chosen=True)
-        return
+        yield _Place(environ["DOCKER_HOST"], "DOCKER_HOST", chosen=not everywhere)
+        if not everywhere:
+            return
     context = _context(environ)
     if context:
-        yield _Place(_context_url(context), f"the Docker context {context}", context, chosen=True)
-        return
+        yield _Place(_context_url(context), f"the Docker context {context}", context, chosen=not everywhere)
+        if not everywhere:
+            return
     own = Path(environ.get("XDG_RUNTIME_DIR") or root / "run" / "user" / str(os.getuid()))
     for path, what in (
         (root / "run" / "docker.sock", "Docker's socket"),

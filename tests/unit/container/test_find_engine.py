@@ -73,6 +73,9 @@ def test_what_was_chosen_goes_first(serve: Serve, tmp_path: Path) -> None:
     assert find_engine(None, environ, tmp_path).url == host
     found = find_engine(chosen, environ, tmp_path)
     assert (found.url, found.kind, found.found) == (chosen, "podman", "platform_options.engine")
+    other = serve(tmp_path / "run" / "podman" / "podman.sock", podman=True)
+    assert find_engine("podman", environ, tmp_path).url == other
+    assert len(find_engines(environ, tmp_path)) == 3
 
 
 def test_a_docker_context(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
