@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Host, Launcher, Paths, Settings, decode_hyperparameters, read_document
@@ -72,8 +73,9 @@ class HostPlan:
 
     @property
     def source_uri(self) -> str | None:
-        uri = self.hyperparameters.get("sagemaker_submit_directory")
-        return str(uri) if uri else None
+        """Where the packed source is; the SDK names one that lies in a channel by its path."""
+        uri = str(self.hyperparameters.get("sagemaker_submit_directory") or "")
+        return Path(uri).as_uri() if uri.startswith("/") else uri or None
 
     @property
     def is_package(self) -> bool:
