@@ -93,9 +93,12 @@ class CheckpointSync:
     def _look(self) -> dict[str, tuple[int, int]]:
         """Size and time of every file, by key."""
         files = {}
+        home = os.path.realpath(self._folder) + os.sep
         for parent, _, names in os.walk(self._folder):
             for name in names:
                 path = Path(parent) / name
+                if self._whole and not os.path.realpath(path).startswith(home):
+                    continue  # a link that leads elsewhere here than in the container where it was made
                 try:
                     status = path.stat()
                 except FileNotFoundError:

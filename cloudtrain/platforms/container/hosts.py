@@ -18,6 +18,7 @@ from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.engine import find_engine
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.labels import job_labels, network_name
+from cloudtrain.platforms.container.links import drop_outward_links
 from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.container.pulling import ensure_image
 from cloudtrain.platforms.container.specs import container_spec
@@ -157,6 +158,9 @@ class ContainerHosts:
         """Upload what is to be had: after a failure, of the leader only, and no model."""
         hosts = list(self._hosts)
         try:
+            for host in hosts:
+                for link in drop_outward_links(self._folder.host(host).base):
+                    self._warn(f"{host}: {link} leads out of the container's folders, and is left out")
             self._outputs.save(hosts[:1] if failed else hosts, self._phases, model=not failed)
         except Exception as error:
             if not failed:
