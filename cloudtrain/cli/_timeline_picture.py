@@ -39,16 +39,16 @@ def draw(traces: Sequence[Trace], steps: Sequence[Step], path: Path) -> None:
 def _draw_step(axes: Any, traces: Sequence[Trace], step: Step) -> None:
     """Two bars a rank: what its training thread does, and what is under way meanwhile."""
     start = min(own.began for own in step.ranks)
-    by_rank = {trace.rank: trace for trace in traces if not trace.is_profile}
     for place, own in enumerate(step.ranks):
         ended = own.began + own.total
         axes.broken_barh(
             [(1000 * (own.began - start), 1000 * own.total)], (place, _HEIGHT), color=_COLOURS["compute"]
         )
-        trace = by_rank[own.rank]
+        timelines = [trace for trace in traces if trace.rank == own.rank and not trace.is_profile]
         for kind, bottom in (("operation", place + _HEIGHT), ("memcpy", place), ("wait", place)):
             spans = [
                 (1000 * (max(began, own.began) - start), 1000 * (min(end, ended) - max(began, own.began)))
+                for trace in timelines
                 for began, end in _spans(trace, kind)
                 if end > own.began and began < ended
             ]

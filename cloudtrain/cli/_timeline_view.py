@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -32,8 +32,7 @@ def describe(traces: Sequence[Trace], steps: Sequence[Step]) -> dict[str, Any]:
                 "clock_uncertainty": trace.offsets[-1].round_trip_ns / 2e9 if trace.offsets else None,
                 **_summary(_own(trace.rank, steps)),
             }
-            for trace in traces
-            if not trace.is_profile
+            for trace in _timelines(traces)
         ],
         "steps": [
             {
@@ -57,9 +56,9 @@ def show_ranks(traces: Sequence[Trace], steps: Sequence[Step]) -> None:
         return
     headings = [f"{name.upper()} {what}" for name in PARTS for what in ("P50", "WORST")]
     rows = []
-    for trace in traces:
+    for trace in _timelines(traces):
         own = _own(trace.rank, steps)
-        if own and not trace.is_profile:
+        if own:
             numbers = [_ms(value) for part in _summary(own)["parts"].values() for value in part.values()]
             rows.append(
                 [f"{trace.rank}", trace.host, *numbers, f"{_slowest(steps)[trace.rank]}/{len(steps)}"]
@@ -81,6 +80,11 @@ def show_steps(steps: Sequence[Step]) -> None:
     ]
     _table(["STEP", *map(str.upper, PARTS), "SLOWEST RANK", "BEHIND"], rows)
     click.echo("Milliseconds, on the slowest rank; BEHIND: its compute beyond the median rank's.", err=True)
+
+
+def _timelines(traces: Sequence[Trace]) -> Iterable[Trace]:
+    """The last of each rank."""
+    return {trace.rank: trace for trace in traces if not trace.is_profile}.values()
 
 
 def _own(rank: int, steps: Sequence[Step]) -> list[RankStep]:

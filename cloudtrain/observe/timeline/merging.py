@@ -38,7 +38,10 @@ def align(traces: Iterable[Trace]) -> list[Trace]:
     """Traces by rank, their times by rank 0's clock. A profile has the offsets of its rank's timeline."""
     traces = sorted(traces, key=lambda trace: (trace.rank, trace.is_profile, trace.path.name))
     offsets = {trace.rank: trusted(trace.offsets) for trace in traces if trace.offsets}
-    return [_shifted(trace, offsets.get(trace.rank, ())) for trace in traces]
+    return [
+        _shifted(trace, trusted(trace.offsets) if trace.offsets else offsets.get(trace.rank, ()))
+        for trace in traces
+    ]
 
 
 def trusted(offsets: Sequence[Offset]) -> list[Offset]:

@@ -47,7 +47,7 @@ class Step:
     """The same step of all ranks that have recorded it."""
 
     number: int
-    """From 1; a timeline's first whole step."""
+    """From 1; the first whole step that the ranks have recorded."""
     ranks: Sequence[RankStep]
 
     @property
@@ -62,13 +62,38 @@ class Step:
 
 
 def find_steps(traces: Iterable[Trace]) -> list[Step]:
-    """The steps in `align`ed timelines; profiles have none."""
-    by_number: dict[int, list[RankStep]] = defaultdict(list)
-    for trace in traces:
-        if not trace.is_profile:
+    """The steps in `align`ed timelines; profiles have none.
+
+    Ranks that have met again, as after an elastic restart, count their steps anew: those of the second time follow
+    those of the first.
+    """
+    steps: list[Step] = []
+    for meeting in _meetings(trace for trace in traces if not trace.is_profile):
+        by_number: dict[int, list[RankStep]] = defaultdict(list)
+        for trace in meeting:
             for number, step in _steps_of(trace):
                 by_number[number].append(step)
-    return [Step(number, by_number[number]) for number in sorted(by_number)]
+        before = steps[-1].number if steps else 0
+        for number in sorted(by_number):
+            steps.append(Step(before + number, sorted(by_number[number], key=lambda step: step.rank)))
+    return steps
+
+
+def _meetings(traces: Iterable[Trace]) -> list[list[Trace]]:
+    """Timelines that were recorded together. If a rank has several, those overlap in time that belong together."""
+    ordered = sorted(traces, key=lambda trace: trace.span[0])
+    if len({trace.rank for trace in ordered}) == len(ordered):
+        return [ordered]
+    meetings: list[list[Trace]] = []
+    ended = 0.0
+    for trace in ordered:
+        began, end = trace.span
+        if not meetings or began >= ended or trace.rank in (other.rank for other in meetings[-1]):
+            meetings.append([])
+            ended = 0.0
+        meetings[-1].append(trace)
+        ended = max(ended, end)
+    return meetings
 
 
 def _steps_of(trace: Trace) -> Iterable[tuple[int, RankStep]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,13 @@ class Trace:
     offsets: Sequence[Offset] = field(default_factory=list)
     """To rank 0's clock, in the order of time."""
 
+    @property
+    def span(self) -> tuple[float, float]:
+        """When it begins, and when its last event ends, in microseconds since the epoch."""
+        ends = (event["ts"] + event.get("dur", 0) for event in self.events if "ts" in event)
+        begin = self.start_ns / 1000
+        return begin, begin + max(ends, default=0.0)
+
 
 def read_trace(path: Path) -> Trace:
     """Read a file; the end of a timeline may be missing.
@@ -45,7 +53,7 @@ def read_trace(path: Path) -> Trace:
     try:
         data = path.read_bytes()
         text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode("utf-8", "replace")
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise StorageError(f"{path} cannot be read: {reason}", hint=_HINT) from error
     if text.startswith("["):
@@ -53,7 +61,7 @@ def read_trace(path: Path) -> Trace:
     try:
         content = json.loads(text)
         return _profile(path, content, content["traceEvents"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StorageError(f"{path} is no trace", hint=_HINT) from error
 
 
@@ -81,7 +89,9 @@ def _timeline(path: Path, events: list[Event]) -> Trace:
 
 def _profile(path: Path, content: dict[str, Any], events: list[Event]) -> Trace:
     """``ts`` counts from ``baseTimeNanoseconds``, where a version of torch has it, else from the epoch."""
-    rank = content.get("distributedInfo", {}).get("rank")
+    if not all(isinstance(event, dict) for event in events):
+        raise TypeError("an event is no object")
+    rank = (content.get("distributedInfo") or {}).get("rank")
     if rank is None:
         named = re.search(r"rank\D?(\d+)", path.name)
         if named is None:

@@ -100,6 +100,23 @@ def test_steps_are_added_up() -> None:
     assert second.behind == 0
 
 
+def test_ranks_that_meet_again_make_new_steps() -> None:
+    """After an elastic restart; rank 1 is another process then, which has overwritten the first one's timeline."""
+    step = [span("step", 0, 100, lane=1, step=1), span("step", 100, 400, lane=1, step=2)]
+    later = 3 * SECOND
+    traces = [
+        trace(0, *step),
+        trace(2, *step, start_ns=2000),
+        trace(0, *step, start_ns=later),
+        trace(1, *step, start_ns=later - 3000),
+    ]
+    found = find_steps(align(traces))
+    assert [(step.number, [own.rank for own in step.ranks]) for step in found] == [
+        *((1, [0, 2]), (2, [0, 2]), (3, [0, 1]), (4, [0, 1])),
+    ]
+    assert [round(step.slowest.total * 1e6) for step in found] == [100, 300, 100, 300]
+
+
 def test_a_merged_trace_is_on_rank_0s_clock(tmp_path: Path) -> None:
     start = 1_700_000_000 * SECOND
     profile = {
@@ -138,6 +155,9 @@ REFUSED = {
     "text": ("hello", r"is no trace"),
     "json": ('{"a": 1}', r"is no trace"),
     "another": ('[\n{"name": "x", "ph": "X"}\n]', r"is not a timeline that cloudtrain has written"),
+    "events": ('{"traceEvents": [1]}', r"is no trace"),
+    "list": ('{"traceEvents": 5}', r"is no trace"),
+    "nobody": ('{"traceEvents": [], "distributedInfo": null}', r"does not say which rank it is of"),
     "rank": ('{"traceEvents": []}', r"does not say which rank it is of"),
 }
 
@@ -149,6 +169,16 @@ def test_what_is_refused(text: str | None, words: str, tmp_path: Path) -> None:
         path.write_text(text)
     with pytest.raises(StorageError, match=words):
         read_trace(path)
+
+
+def test_a_damaged_archive(tmp_path: Path) -> None:
+    data = bytearray(gzip.compress(bytes(range(256)) * 20))
+    data[10] ^= 0xFF
+    path = tmp_path / "damaged.json.gz"
+    for damaged in (data, data[:30]):
+        path.write_bytes(damaged)
+        with pytest.raises(StorageError, match="cannot be read"):
+            read_trace(path)
 
 
 def test_the_rank_may_stand_in_the_name(tmp_path: Path) -> None:
