@@ -63,7 +63,8 @@ class LARS(_Decaying, keras.optimizers.Optimizer):  # type: ignore[misc]
     def build(self, variables: Sequence[Any]) -> None:
         if not self.built:
             super().build(variables)
-            self._velocities = self.add_optimizer_variables(variables, "velocity")
+            # the name is that of Keras's SGD: callbacks find by it what holds the learning rate of former steps
+            self.momentums = self.add_optimizer_variables(variables, "momentum")
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         rate = ops.cast(learning_rate, variable.dtype)
@@ -73,7 +74,7 @@ class LARS(_Decaying, keras.optimizers.Optimizer):  # type: ignore[misc]
             weight, slope = _norm(variable), _norm(direction)
             rate = rate * _ratio(self.trust_coefficient * weight, slope + decay * weight)
             direction = direction + decay * variable
-        velocity = self._velocities[self._get_variable_index(variable)]
+        velocity = self.momentums[self._get_variable_index(variable)]
         self.assign(velocity, self.momentum * velocity + rate * direction)
         self.assign_sub(variable, velocity)
 

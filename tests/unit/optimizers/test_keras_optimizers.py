@@ -78,3 +78,15 @@ def test_fit_and_a_saved_model(make, options, step, plain, tmp_path: Path) -> No
         trained.fit(images, labels, epochs=1, batch_size=16, shuffle=False, verbose=0)
     for one, other in zip(model.get_weights(), loaded.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_callbacks_find_what_holds_the_learning_rate() -> None:
+    """A LearningRateScheduleCallback corrects ``momentums``, as of Keras's SGD."""
+    trained = variables()
+    optimizer = optimizers.LARS(learning_rate=0.25)
+    given = next(gradients())
+    optimizer.apply(
+        [keras.ops.convert_to_tensor(given[name], "float32") for name in trained], [*trained.values()]
+    )
+    [of_bias] = [one for one, name in zip(optimizer.momentums, trained, strict=True) if name == "bias"]
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(of_bias), 0.25 * given["bias"], rtol=1e-6)
