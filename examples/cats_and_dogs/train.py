@@ -61,7 +61,12 @@ def fit(model: keras.Model, data: tf.data.Dataset, arguments: argparse.Namespace
     """Train what is trainable of the model, on all ranks."""
     lr = arguments.lr * hvd.size()  # 4
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(lr, momentum=0.9))  # 5
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(
+        optimizer,
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        jit_compile=False,  # 5: what XLA compiles, as Keras has it do on GPUs, no gradient can leave
+    )
     count = int(data.cardinality())
     own = share(data).shuffle(math.ceil(count / hvd.size()), seed=0).repeat().batch(arguments.batch_size)
     model.fit(

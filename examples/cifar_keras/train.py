@@ -97,7 +97,12 @@ def main() -> None:
     optimizer = keras.optimizers.SGD(lr, momentum=arguments.momentum)
     optimizer = hvd.DistributedOptimizer(optimizer)  # 5
     model = make_model()
-    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(
+        optimizer,
+        "sparse_categorical_crossentropy",
+        metrics=["accuracy"],
+        jit_compile=False,  # 5: what XLA compiles, as Keras has it do on GPUs, no gradient can leave
+    )
 
     checkpoints = CheckpointCallback(Checkpointer())
     done = checkpoints.restore(model)
