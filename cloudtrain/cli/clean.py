@@ -85,8 +85,11 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
     if choice:
         yield from leftovers_in(EngineClient.connect(find_engine(choice)))
     elif find_spec("docker"):  # without it nothing was ever started in an engine
-        for engine in find_engines():
+        engines = find_engines()
+        for engine in engines:
             yield from leftovers_in(EngineClient.connect(engine))
+        if not engines:
+            click.echo("no container engine answers: what it may have was not looked for", err=True)
     if age is not None:
         yield from old_jobs(time.time() - age)
     if caches:

@@ -30,6 +30,10 @@ _START = (
     "Start Docker (`systemctl start docker`, or Docker Desktop) or Podman (`systemctl --user start podman.socket`), "
     "or name the engine's socket in DOCKER_HOST. The platform `local` runs the job without containers."
 )
+_DENIED = (
+    "You may not use it: join the group that its socket belongs to (`sudo usermod -aG docker $USER`, then log in "
+    "again), or take rootless Podman. The platform `local` runs the job without containers."
+)
 
 
 @dataclass(frozen=True)
@@ -88,15 +92,22 @@ def find_engine(
         root: the folder that has ``run/``.
 
     Raises:
-        PlatformError: none answers; the hint says how to start one.
+        PlatformError: none answers; the hint says how to start one, or to be let in.
     """
     kind = choice if choice in KINDS else None
-    tried = []
+    tried, hint = [], _START
     for place in _places(None if kind else choice, environ, root, everywhere=kind is not None):
         try:
             found = _ping(place)
-        except OSError as error:
-            why = error.strerror or str(error)
+        except (OSError, PlatformError) as error:
+            if isinstance(error, PlatformError):
+                if place.chosen:
+                    raise
+                why = error.message
+            else:
+                why = error.strerror or str(error)
+            if isinstance(error, PermissionError):
+                hint = _DENIED
             tried.append(f"{place.url} ({place.found}): {why}")
             if place.chosen:
                 break
@@ -105,9 +116,7 @@ def find_engine(
                 return Engine(found, place.url, place.found, place.context)
             tried.append(f"{place.url} ({place.found}): is {found}")
     wanted = kind or "container engine"
-    raise PlatformError(
-        f"no {wanted} answers: {'; '.join(tried) or 'there is no socket of one'}", hint=_START
-    )
+    raise PlatformError(f"no {wanted} answers: {'; '.join(tried) or 'there is no socket of one'}", hint=hint)
 
 
 def _places(url: str | None, environ: Mapping[str, str], root: Path, *, everywhere: bool) -> Iterator[_Place]:

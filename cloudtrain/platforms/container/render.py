@@ -13,7 +13,7 @@ from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.container.engine import find_engine
-from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.container.options import ContainerOptions, parse_volume
 from cloudtrain.platforms.images import AUTO
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
@@ -44,7 +44,7 @@ def render(job: TrainingJob) -> Request:
     assert job.job_name, "a job is named before it is rendered"
     options = ContainerOptions.of(job)
     runtime = job.runtime or ("cloudtrain" if job.entry_point else "toolkit")
-    _check(job, runtime)
+    _check(job, options, runtime)
     hosts = [f"algo-{number + 1}" for number in range(job.host_count)]
     environment = {**job.environment, **_settings(job, options).to_environ()}
     body: dict[str, Any] = {
@@ -112,8 +112,12 @@ def _own_program(job: TrainingJob) -> dict[str, Any]:
     }
 
 
-def _check(job: TrainingJob, runtime: str) -> None:
+def _check(job: TrainingJob, options: ContainerOptions, runtime: str) -> None:
     check_channels(job, NAME)
+    for volume in options.volumes:
+        folder = parse_volume(volume)[0]
+        if not os.path.exists(folder):
+            raise InvalidJob(f"platform_options.volumes: there is no {folder} on this machine")
     for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL) if job.source else ():
         if name in job.channels:
             raise InvalidJob(
@@ -121,7 +125,7 @@ def _check(job: TrainingJob, runtime: str) -> None:
                 hint="Give the channel another name.",
             )
     if runtime == "toolkit":
-        if ContainerOptions.of(job).mount_source:
+        if options.mount_source:
             raise InvalidJob(
                 "platform_options.mount_source: an image's own program unpacks its source itself",
                 hint='Leave it out, or use runtime="cloudtrain".',

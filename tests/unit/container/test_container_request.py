@@ -76,6 +76,7 @@ def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
         ({"platform_options": {"memory": "much"}}, "platform_options.memory"),
         ({"platform_options": {"gpus": 0}}, "platform_options.gpus"),
         ({"platform_options": {"volumes": ["data:/data"]}}, "platform_options.volumes"),
+        ({"platform_options": {"volumes": ["/nowhere/at/all:/data"]}}, "there is no /nowhere/at/all"),
         ({"platform_options": {"mount_source": True}}, "has no source_dir"),
         ({"platform_options": {"mount_source": "/nowhere/at/all"}}, "is no folder"),
         ({"inputs": {"code": "file:///data"}}, "inputs.code"),

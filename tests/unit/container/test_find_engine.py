@@ -76,6 +76,10 @@ def test_what_was_chosen_goes_first(serve: Serve, tmp_path: Path) -> None:
     other = serve(tmp_path / "run" / "podman" / "podman.sock", podman=True)
     assert find_engine("podman", environ, tmp_path).url == other
     assert len(find_engines(environ, tmp_path)) == 3
+    away = {"DOCKER_HOST": "tcp://127.0.0.1:1"}
+    assert find_engine("podman", away, tmp_path).url == other
+    with pytest.raises(PlatformError, match=r"tcp://127\.0\.0\.1:1 does not answer"):
+        find_engine(None, away, tmp_path)
 
 
 def test_a_docker_context(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
