@@ -21,7 +21,17 @@ TRAVELS = (
     "_lazy.py",
     "_version.py",
     "errors.py",
-    *("alias", "checkpoint", "contract", "distributed", "environment", "observe", "optimizers", "runtime", "storage"),
+    *(
+        "alias",
+        "checkpoint",
+        "contract",
+        "distributed",
+        "environment",
+        "observe",
+        "optimizers",
+        "runtime",
+        "storage",
+    ),
 )
 """The files and folders of the package that a job needs. They import the standard library and what the job has."""
 

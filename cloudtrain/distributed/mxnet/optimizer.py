@@ -8,6 +8,7 @@ import mxnet as mx
 
 from cloudtrain.distributed.mxnet._gradients import Reduction
 from cloudtrain.distributed.numpy import ProcessSet, global_process_set
+from cloudtrain.observe.timeline import recorder
 
 
 class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
@@ -37,6 +38,7 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
         reduction = Reduction(gradient_predivide_factor, num_groups, process_set, name="gradient ")
         object.__setattr__(self, "_reduction", reduction)
         object.__setattr__(self, "_optimizer", optimizer)
+        object.__setattr__(self, "_first", None)
 
     def __getattr__(self, name: str) -> Any:
         if name == "_optimizer":  # not made yet, as while it is unpickled
@@ -63,4 +65,11 @@ class DistributedOptimizer(mx.optimizer.Optimizer):  # type: ignore[misc]
     def _average(self, index: Any, grad: Any) -> None:
         """MXNet gives one weight, or lists of several."""
         several = isinstance(index, (tuple, list))
+        first = index[0] if several else index
+        if self._first is None:
+            object.__setattr__(self, "_first", first)
+        elif (
+            first == self._first
+        ):  # a step is several updates: it has ended where its first weight comes again
+            recorder.step_ended()
         self._reduction.average_(list(grad) if several else [grad], index if several else [index])

@@ -12,6 +12,7 @@ from cloudtrain.distributed.mxnet._gradients import Reduction
 from cloudtrain.distributed.mxnet.compression import Compression, Compressor
 from cloudtrain.distributed.mxnet.optimizer import DistributedOptimizer
 from cloudtrain.distributed.numpy import ProcessSet, global_process_set
+from cloudtrain.observe.timeline import recorder
 
 
 class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
@@ -62,3 +63,7 @@ class DistributedTrainer(mx.gluon.Trainer):  # type: ignore[misc]
     def _allreduce_grads(self) -> None:
         trained = {n: one for n, one in enumerate(self._params) if one.grad_req != "null"}
         self._reduction.average_([one.list_grad()[0] for one in trained.values()], list(trained))
+
+    def _update(self, ignore_stale_grad: bool = False) -> None:
+        super()._update(ignore_stale_grad)
+        recorder.step_ended()

@@ -7,6 +7,7 @@ order is the same on all ranks.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Callable, TypeVar, cast
 
@@ -16,6 +17,7 @@ import tensorflow as tf
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.tensorflow._devices import check_in_host_memory
+from cloudtrain.distributed.tensorflow._errors import of_tensorflow
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Output = tuple[Any, Any]
@@ -50,6 +52,17 @@ def cross(
 def as_written(function: Function) -> Function:
     """``function``, which AutoGraph leaves as it is: it would take the whole library of a script's calls apart."""
     return cast(Function, tf.autograph.experimental.do_not_convert(function))
+
+
+def operation(function: Function) -> Function:
+    """``function``, an operation on tensors: `as_written`, and its errors are TensorFlow's too."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with of_tensorflow():
+            return function(*args, **kwargs)
+
+    return cast(Function, as_written(call))
 
 
 def operation_name(name: str | None, kind: str, tensors: Sequence[Any]) -> str | None:

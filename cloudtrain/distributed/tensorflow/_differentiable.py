@@ -1,9 +1,12 @@
-"""The collectives on dense tensors, with the gradients that Horovod gives them."""
+"""The collectives on dense tensors, with the gradients that Horovod gives them.
+
+``then`` is called in the thread that has waited for the other ranks.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +20,10 @@ from cloudtrain.distributed.tensorflow._crossing import cross, rows_unknown
 from cloudtrain.distributed.tensorflow._session import gpus_for
 
 
+def nothing() -> None:
+    """What is to be done where there is nothing to do."""
+
+
 def reduced(
     tensors: Sequence[Any],
     op: ReduceOp,
@@ -24,12 +31,15 @@ def reduced(
     prescale: float,
     postscale: float,
     process_set: ProcessSet,
+    then: Callable[[], None] = nothing,
 ) -> list[Any]:
     """All ranks' tensors, reduced as one operation. The gradient of a sum is the sum of the ranks' gradients."""
     factors = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
 
     def reduce(arrays: list[Array]) -> Sequence[Array]:
-        return hvd.grouped_allreduce(arrays, name=name, process_set=process_set, **factors)  # type: ignore[arg-type]
+        results = hvd.grouped_allreduce(arrays, name=name, process_set=process_set, **factors)  # type: ignore[arg-type]
+        then()
+        return results
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(*given: Any) -> Any:
@@ -49,11 +59,15 @@ def reduced(
     return list(differentiable(*tensors))
 
 
-def gathered(tensors: Sequence[Any], name: str | None, process_set: ProcessSet) -> list[Any]:
+def gathered(
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, then: Callable[[], None] = nothing
+) -> list[Any]:
     """All ranks' tensors, joined along the first dimension. The gradient is averaged, and each takes its rows."""
 
     def gather(arrays: list[Array]) -> Sequence[Array]:
-        return hvd.grouped_allgather(arrays, name=name, process_set=process_set)
+        results = hvd.grouped_allgather(arrays, name=name, process_set=process_set)
+        then()
+        return results
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(*given: Any) -> Any:

@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, known_op
+from cloudtrain.distributed.tensorflow._differentiable import nothing
 from cloudtrain.distributed.tensorflow._session import global_process_set
-from cloudtrain.distributed.tensorflow.collectives import grouped_allreduce
+from cloudtrain.distributed.tensorflow.collectives import reduce_group
 from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
+from cloudtrain.observe.timeline import recorder
 
 
 @dataclass(eq=False)
@@ -84,22 +86,24 @@ class GradientReducer:
     def _reduced(self, gradients: list[Any]) -> list[Any]:
         factor = self.gradient_predivide_factor
         sparse = [n for n, one in enumerate(gradients) if isinstance(one, tf.IndexedSlices)]
+        dense = [n for n in range(len(gradients)) if n not in set(sparse)]
         results = list(gradients)
-        for numbers, prescale, postscale in (
-            ([n for n in range(len(gradients)) if n not in set(sparse)], 1.0 / factor, factor),
-            (sparse, 1.0, 1.0),
+        for numbers, prescale, postscale, then in (
+            (dense, 1.0 / factor, factor, nothing if sparse else recorder.step_ended),
+            (sparse, 1.0, 1.0, recorder.step_ended),
         ):
             if numbers:
-                reduced = grouped_allreduce(
+                reduced = reduce_group(
                     [gradients[n] for n in numbers],
-                    device_dense=self.device_dense,
-                    device_sparse=self.device_sparse,
-                    compression=self.compression,
-                    op=self.op,
-                    prescale_factor=prescale,
-                    postscale_factor=postscale,
-                    process_set=self.process_set,
-                    name=self.name,
+                    self.device_dense,
+                    self.device_sparse,
+                    self.compression,
+                    known_op(self.op),
+                    prescale,
+                    postscale,
+                    self.process_set,
+                    self.name,
+                    then,
                 )
                 for n, one in zip(numbers, reduced):
                     results[n] = one

@@ -3,16 +3,17 @@
 Operations are matched by kind and ``name``; those without a name by their order in the program. All ranks give
 tensors of the same type, and where nothing else is said of the same shape.
 
-All raise NotInitialized before ``init``, InvalidArgument (a ValueError too) for arguments that are wrong in
-themselves, and CollectiveError: the ranks disagree; one of them has died; or one has not come in time. Inside of
-``tf.function`` TensorFlow raises tf.errors.OpError instead, with the same text in it.
+All raise NotInitialized before ``init``, InvalidArgument (tf.errors.InvalidArgumentError and ValueError too) for
+arguments that are wrong in themselves, and CollectiveError (tf.errors.FailedPreconditionError too): the ranks disagree;
+one of them has died; or one has not come in time. Inside of ``tf.function`` TensorFlow raises another tf.errors.OpError
+instead, with the same text in it.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
@@ -20,14 +21,22 @@ from cloudtrain.distributed._rows import even_splits
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, known_op
-from cloudtrain.distributed.tensorflow._crossing import as_written, operation_name
+from cloudtrain.distributed.tensorflow._crossing import operation, operation_name
 from cloudtrain.distributed.tensorflow._devices import checked_device, placed
-from cloudtrain.distributed.tensorflow._differentiable import exchanged, gathered, reduced, scattered, sent
+from cloudtrain.distributed.tensorflow._differentiable import (
+    exchanged,
+    gathered,
+    nothing,
+    reduced,
+    scattered,
+    sent,
+)
+from cloudtrain.distributed.tensorflow._errors import UnsupportedSlices
 from cloudtrain.distributed.tensorflow._session import global_process_set
 from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
 
 
-@as_written
+@operation
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -72,7 +81,7 @@ def allreduce(
     )[0]
 
 
-@as_written
+@operation
 def grouped_allreduce(
     tensors: Sequence[Any],
     average: bool | None = None,
@@ -87,19 +96,45 @@ def grouped_allreduce(
     name: str | None = None,
 ) -> list[Any]:
     """Reduce several tensors over the ranks, as one operation. Arguments as of `allreduce`."""
-    chosen = _chosen_op(op, average)
+    return reduce_group(
+        tensors,
+        device_dense,
+        device_sparse,
+        compression,
+        _chosen_op(op, average),
+        prescale_factor,
+        postscale_factor,
+        process_set,
+        name,
+    )
+
+
+@operation
+def reduce_group(
+    tensors: Sequence[Any],
+    device_dense: str,
+    device_sparse: str,
+    compression: type[Compressor],
+    op: ReduceOp,
+    prescale_factor: float,
+    postscale_factor: float,
+    process_set: ProcessSet,
+    name: str | None,
+    then: Callable[[], None] = nothing,
+) -> list[Any]:
+    """`grouped_allreduce`, and ``then`` in the thread that has waited; not for tensors of GPUs."""
     results = [one if isinstance(one, tf.IndexedSlices) else tf.convert_to_tensor(one) for one in tensors]
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
     dense = [n for n, one in enumerate(results) if not isinstance(one, tf.IndexedSlices)]
     if sparse:
-        if chosen not in (Average, Sum) or prescale_factor != 1.0 or postscale_factor != 1.0:
-            raise InvalidArgument(
-                f"IndexedSlices can be averaged and summed only, without factors, not op={chosen.name}",
+        if op not in (Average, Sum) or prescale_factor != 1.0 or postscale_factor != 1.0:
+            raise UnsupportedSlices(
+                f"IndexedSlices can be averaged and summed only, without factors, not op={op.name}",
                 hint="Use tf.convert_to_tensor, or sparse_as_dense=True of an optimizer or a tape.",
             )
         with checked_device(device_sparse):
             gathered_slices = _gather_slices(
-                [results[n] for n in sparse], chosen, name, process_set, device_sparse
+                [results[n] for n in sparse], op, name, process_set, device_sparse, nothing if dense else then
             )
         for n, one in zip(sparse, gathered_slices):
             results[n] = one
@@ -110,13 +145,13 @@ def grouped_allreduce(
             matched = operation_name(name, "allreduce", wires)
             factors = float(prescale_factor), float(postscale_factor)
             for n, one, (_, context) in zip(
-                dense, reduced(wires, chosen, matched, *factors, process_set), pairs
+                dense, reduced(wires, op, matched, *factors, process_set, then), pairs
             ):
                 results[n] = compression.decompress(one, context)
     return results
 
 
-@as_written
+@operation
 def allgather(
     tensor: Any,
     name: str | None = None,
@@ -131,7 +166,7 @@ def allgather(
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
 
 
-@as_written
+@operation
 def grouped_allgather(
     tensors: Sequence[Any],
     name: str | None = None,
@@ -143,7 +178,7 @@ def grouped_allgather(
     return gathered(given, operation_name(name, "allgather", given), process_set)
 
 
-@as_written
+@operation
 def broadcast(
     tensor: Any,
     root_rank: int,
@@ -156,7 +191,7 @@ def broadcast(
     return sent(given, root_rank, operation_name(name, "broadcast", [given]), process_set)
 
 
-@as_written
+@operation
 def alltoall(
     tensor: Any,
     splits: Any = None,
@@ -180,7 +215,7 @@ def alltoall(
     return rows if splits is None else (rows, counts)
 
 
-@as_written
+@operation
 def reducescatter(
     tensor: Any,
     device_dense: str = "",
@@ -200,7 +235,7 @@ def reducescatter(
     return _scatter([tensor], device_dense, compression, op, name, process_set, pre, post)[0]
 
 
-@as_written
+@operation
 def grouped_reducescatter(
     tensors: Sequence[Any],
     device_dense: str = "",
@@ -235,12 +270,17 @@ def _scatter(
 
 
 def _gather_slices(
-    slices: Sequence[Any], op: ReduceOp, name: str | None, process_set: ProcessSet, device: str
+    slices: Sequence[Any],
+    op: ReduceOp,
+    name: str | None,
+    process_set: ProcessSet,
+    device: str,
+    then: Callable[[], None],
 ) -> list[Any]:
     """All ranks' slices; as one operation, as a sum of slices is what all of them together stand for."""
     parts = placed([part for one in slices for part in (one.values, one.indices)], device)
     matched = operation_name(name, "allreduce", parts)
-    joined = gathered(parts, None if matched is None else f"{matched} (slices)", process_set)
+    joined = gathered(parts, None if matched is None else f"{matched} (slices)", process_set, then)
     divisor = process_set.size() if op == Average else 1
     return [
         tf.IndexedSlices(values / tf.cast(divisor, values.dtype), indices, one.dense_shape)
@@ -261,5 +301,5 @@ def _chosen_op(op: ReduceOp | None, average: bool | None) -> ReduceOp:
         return Average if op is None else known_op(op)
     if op is not None:
         raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
-    warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
+    warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=5)
     return Average if average else Sum

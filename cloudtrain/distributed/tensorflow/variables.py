@@ -11,11 +11,11 @@ import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.tensorflow._crossing import as_written, cross, in_graph_1
+from cloudtrain.distributed.tensorflow._crossing import cross, in_graph_1, operation
 from cloudtrain.distributed.tensorflow._session import global_process_set, gpus_for
 
 
-@as_written
+@operation
 def broadcast_variables(
     variables: Iterable[Any],
     root_rank: int,
@@ -41,7 +41,7 @@ def broadcast_variables(
     return tf.group(*values) if in_graph_1() else None
 
 
-@as_written
+@operation
 def broadcast_(
     variables: Sequence[Any],
     root_rank: int,

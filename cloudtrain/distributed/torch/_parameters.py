@@ -85,24 +85,37 @@ def describe(name: str, parameter: Tensor, group: int | None = None) -> str:
     return text.replace("torch.", "") + ("" if group is None else f" in group {group}")
 
 
-def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet) -> None:
+def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet, settings: str = "") -> None:
     """Every rank of ``process_set`` calls this with what `describe` says of its own parameters.
 
+    Args:
+        settings: what else has to be the same, in words.
+
     Raises:
-        InvalidArgument: they differ in number, order, name, shape or type; on all ranks, and names the first
-            that does.
+        InvalidArgument: parameters differ in number, order, name, shape or type, or settings differ; on all ranks,
+            and names the first that does.
     """
     what = "DistributedOptimizer.parameters"
-    digest = hashlib.sha256("\n".join(own).encode()).hexdigest()
+    digest = hashlib.sha256("\n".join([*own, settings]).encode()).hexdigest()
     if len(set(allgather_object(digest, what, process_set))) == 1:
         return
-    columns: list[tuple[Any, ...]] = list(zip_longest(*allgather_object(own, what, process_set)))
-    number, column = next((n, column) for n, column in enumerate(columns) if len(set(column)) > 1)
+    everybody = allgather_object((own, settings), what, process_set)
+    columns: list[tuple[Any, ...]] = list(zip_longest(*(parameters for parameters, _ in everybody)))
+    for number, column in enumerate(columns):
+        if len(set(column)) > 1:
+            raise InvalidArgument(
+                f"the ranks' optimizers differ from parameter {number} on: {_by_rank(column, process_set)}",
+                hint="Build the same model on all ranks, and give its parameters in the same order.",
+            )
+    column = [others for _, others in everybody]
+    raise InvalidArgument(
+        f"the ranks' optimizers have different settings: {_by_rank(column, process_set)}",
+        hint="Set these variables alike on all ranks.",
+    )
+
+
+def _by_rank(column: Sequence[str | None], process_set: ProcessSet) -> str:
     ranks_by_text: dict[str, list[int]] = {}
     for rank, text in zip(process_set.members(), column):
         ranks_by_text.setdefault(text or "missing", []).append(rank)
-    listed = "; ".join(f"on ranks {ranks} it is {text}" for text, ranks in ranks_by_text.items())
-    raise InvalidArgument(
-        f"the ranks' optimizers differ from parameter {number} on: {listed}",
-        hint="Build the same model on all ranks, and give its parameters in the same order.",
-    )
+    return "; ".join(f"on ranks {ranks} it is {text}" for text, ranks in ranks_by_text.items())

@@ -120,11 +120,9 @@ class GradientReducer:
         place = {parameter: number for number, parameter in enumerate(self._names)}
         new.sort(key=place.__getitem__)
         check_equal_on_all_ranks(
-            [
-                *(describe(self._names[p], p, self._groups.get(p)) for p in new),
-                f"{FUSION_THRESHOLD}={fusion_threshold()}, {AUTOTUNE}={self._tuning is not None:d}",
-            ],
+            [describe(self._names[p], p, self._groups.get(p)) for p in new],
             self._reduction.process_set,
+            f"{FUSION_THRESHOLD}={fusion_threshold()}, {AUTOTUNE}={self._tuning is not None:d}",
         )
         for parameter in reversed(new):
             slot = self._slots[parameter] = Slot(parameter, self._names[parameter], self._passes)

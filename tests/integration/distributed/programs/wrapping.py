@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 
 import torch
@@ -149,6 +150,15 @@ def case_parameters_that_differ_between_ranks() -> None:
     for op in (hvd.Average, hvd.Adasum):
         with raises(ValueError, "from parameter 4 on", f"on ranks {[last]} it is missing"):
             hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), op=op)
+    os.environ["HOROVOD_FUSION_THRESHOLD"] = str(hvd.rank())
+    try:
+        model = make_model()
+        with raises(
+            ValueError, "different settings", f"on ranks [{last}] it is HOROVOD_FUSION_THRESHOLD={last}"
+        ):
+            hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    finally:
+        del os.environ["HOROVOD_FUSION_THRESHOLD"]
     model = make_model()
     model[2].to(torch.float64 if hvd.rank() == last else torch.float32)
     with raises(ValueError, "from parameter 2 on", "2.weight (8, 8) float32", "2.weight (8, 8) float64"):
