@@ -250,8 +250,14 @@ def case_errors_name_what_and_who() -> None:
         hvd.allreduce(own(2), op=77)
     if hvd.size() == 1:
         return
-    with raises(hvd.CollectiveError, "mismatch", "shape", "rank"):
-        hvd.allreduce(own(hvd.rank() + 1), name="mismatch")
+    for expected in (hvd.CollectiveError, tf.errors.FailedPreconditionError):
+        with raises(expected, "mismatch", "shape", "rank"):
+            hvd.allreduce(own(hvd.rank() + 1), name="mismatch")
+    for expected in (hvd.InvalidArgument, tf.errors.InvalidArgumentError):
+        with raises(expected, "splits"):
+            hvd.alltoall(own(hvd.size() + 1))
+    with raises(NotImplementedError, "IndexedSlices"):
+        hvd.allreduce(tf.IndexedSlices(own(1), tf.constant([0])), op=hvd.Min)
     with raises(tf.errors.OpError, "mismatch in a graph", "shape", "rank"):
         tf.function(lambda: hvd.allreduce(own(hvd.rank() + 1), name="mismatch in a graph"))()
 

@@ -9,6 +9,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,19 @@ def case_fit_equals_one_process_with_the_joined_batches() -> None:
         equal_on_all_ranks(model.get_weights())
         close(model.get_weights(), alone(make, learning_rate=0.05))
         assert history.history["loss"][1] < history.history["loss"][0]
+
+
+def case_a_timeline_has_the_steps() -> None:
+    x, y = data()
+    model = dense_model()
+    model.compile(hvd.DistributedOptimizer(sgd()), "mse")
+    with tempfile.TemporaryDirectory() as folder:
+        hvd.start_timeline(f"{folder}/trace.json")
+        model.fit(mine(x), mine(y), batch_size=BATCH, verbose=0)
+        hvd.stop_timeline()
+        [own] = Path(folder).iterdir()
+        steps = own.read_text().count('"STEP"')
+    assert steps == (BATCHES - 1 if SIZE > 1 else 0), "the first ends where the timeline's first begins"
 
 
 def case_without_it_ranks_drift_apart() -> None:
