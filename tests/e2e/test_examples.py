@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from command import cloudtrain
-from documents import REPOSITORY
+from documents import REPOSITORY, read_blocks
 from end_of_run import find_python
 
 pytestmark = pytest.mark.timeout(400)
@@ -91,3 +91,13 @@ def test_keras(name: str, tensorflow_python: str, tmp_path: Path) -> None:
     assert "ranks=2" in job.out
     assert low <= accuracy_of(alone) <= high
     assert low <= accuracy_of(job.out) <= high
+
+
+def test_the_script_of_the_tensorflow_page(tensorflow_python: str, tmp_path: Path) -> None:
+    script = read_blocks(REPOSITORY / "docs" / "tensorflow.md")[0]
+    (tmp_path / script.file_name).write_text(script.text)
+    python = f"platform_options.python={tensorflow_python}"
+    job = cloudtrain(
+        *("submit", "train.py", "--processes-per-host", "2", "--set", python), cwd=tmp_path, timeout=200
+    )
+    assert (job.code, "2 ranks, loss 0." in job.out) == (0, True), job.out + job.err

@@ -107,9 +107,9 @@ def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet, settin
                 f"the ranks' optimizers differ from parameter {number} on: {_by_rank(column, process_set)}",
                 hint="Build the same model on all ranks, and give its parameters in the same order.",
             )
-    column = [others for _, others in everybody]
+    settings_of_all = [others for _, others in everybody]
     raise InvalidArgument(
-        f"the ranks' optimizers have different settings: {_by_rank(column, process_set)}",
+        f"the ranks' optimizers have different settings: {_by_rank(settings_of_all, process_set)}",
         hint="Set these variables alike on all ranks.",
     )
 

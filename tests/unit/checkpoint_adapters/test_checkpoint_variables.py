@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
-    pytest.importorskip("keras")
-
-import keras
+from keras_on_torch import keras
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.errors import CheckpointError

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 from formulas import LAMB, LARS, RATES, SHAPES, after, gradients, lamb_step, lars_step, start
-
-os.environ.setdefault("KERAS_BACKEND", "torch")
-
-import keras
+from keras_on_torch import keras
 
 from cloudtrain.optimizers import keras as optimizers
 

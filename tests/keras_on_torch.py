@@ -1,0 +1,15 @@
+"""Keras on the backend of PyTorch. Programs that tests start choose their own: nothing stays in the environment."""
+
+import os
+
+import pytest
+
+if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
+    pytest.importorskip("torch")
+with pytest.MonkeyPatch.context() as patch:
+    patch.setenv("KERAS_BACKEND", "torch")
+    if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
+        pytest.importorskip("keras")
+    import keras
+
+__all__ = ["keras"]
