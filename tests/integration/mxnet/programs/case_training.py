@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 import warnings
+from collections.abc import Iterator
+from pathlib import Path
 
 import mxnet as mx
 import numpy as np
@@ -31,6 +35,17 @@ def network(seed: int) -> mx.gluon.nn.Sequential:
     net.add(mx.gluon.nn.Dense(8, activation="relu"), mx.gluon.nn.Dense(CLASSES))
     net.initialize(mx.init.Xavier())
     return net
+
+
+@contextlib.contextmanager
+def steps_in_the_timeline(count: int) -> Iterator[None]:
+    """The first that ends says where the first of the timeline begins."""
+    with tempfile.TemporaryDirectory() as folder:
+        hvd.start_timeline(f"{folder}/trace.json")
+        yield
+        hvd.stop_timeline()
+        [own] = Path(folder).iterdir()
+        assert own.read_text().count('"STEP"') == count
 
 
 def weights(net: mx.gluon.Block) -> dict[str, np.ndarray]:
@@ -87,7 +102,8 @@ def case_trainer() -> None:
         {"num_groups": 99},
         {"gradient_predivide_factor": 2.0},
     ):
-        check(by_all_ranks(**options), wanted)
+        with steps_in_the_timeline(STEPS - 1):
+            check(by_all_ranks(**options), wanted)
     check(by_all_ranks(compression=hvd.Compression.fp16), wanted, 2e-3)
 
 
@@ -151,7 +167,8 @@ def case_module() -> None:
     wanted = train([joined(n) for n in range(STEPS)], mx.optimizer.SGD(rescale_grad=1 / total, **OPTIONS), 0)
     for options in ({}, {"num_groups": 2, "gradient_predivide_factor": 4.0}):
         optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(rescale_grad=1 / ROWS, **OPTIONS), **options)
-        check(train([batch(hvd.rank(), n) for n in range(STEPS)], optimizer, hvd.rank()), wanted)
+        with steps_in_the_timeline(STEPS - 2):  # the last ends where another would begin
+            check(train([batch(hvd.rank(), n) for n in range(STEPS)], optimizer, hvd.rank()), wanted)
 
 
 def case_optimizer_is_that_which_it_wraps() -> None:
