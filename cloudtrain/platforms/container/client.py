@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -213,6 +214,21 @@ class Docker(EngineClient):
 
 class Podman(EngineClient):
     """Podman's ways."""
+
+    def create(self, spec: Spec) -> str:
+        if spec.gpus:
+            self._check_gpus()
+        return super().create(spec)
+
+    def _check_gpus(self) -> None:
+        """Before 5.4 its API passes a request for devices over: https://github.com/containers/podman/pull/25171."""
+        with engine_errors("the engine does not say what it is"):
+            version = str(self.api.version()["Version"])
+        if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < (5, 4):
+            raise PlatformError(
+                f"the API of Podman {version} gives no GPUs to containers",
+                hint="Take Podman 5.4 or newer, or Docker, or leave out GPUs.",
+            )
 
     def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
         from docker.types import DeviceRequest

@@ -62,6 +62,7 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             "", image_uri="nobody.invalid/has:this", options={"pull": "never"}, max_retry_attempts=1
         )
         away = jobs.start("", image_uri="127.0.0.1:9/has:this")
+        blind = jobs.start("", options={"gpus": ["none-such"]})
         started = {
             "fails": fails,
             "eats": eats,
@@ -69,6 +70,7 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             "again": again,
             "missing": missing,
             "away": away,
+            "blind": blind,
         }
         ended = {name: wait_for_end(job).describe() for name, job in started.items()}
         assert {name: told.status for name, told in ended.items()} == dict.fromkeys(ended, JobStatus.FAILED)
@@ -80,6 +82,7 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             "again": (FailureClass.USER_ERROR, 4),
             "missing": (FailureClass.PLATFORM, 1),
             "away": (FailureClass.PLATFORM, 1),
+            "blind": (FailureClass.PLATFORM, 1),
         }
         assert (failures["fails"].rank, failures["fails"].host) == (1, "algo-2")
         assert "the last words" in failures["fails"].message
