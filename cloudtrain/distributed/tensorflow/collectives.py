@@ -122,7 +122,7 @@ def reduce_group(
     name: str | None,
     then: Callable[[], None] = nothing,
 ) -> list[Any]:
-    """`grouped_allreduce`, and ``then`` in the thread that has waited; not for tensors of GPUs."""
+    """`grouped_allreduce`, and then ``then`` in the thread that has waited; where GPUs reduce, none waits."""
     results = [one if isinstance(one, tf.IndexedSlices) else tf.convert_to_tensor(one) for one in tensors]
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
     dense = [n for n, one in enumerate(results) if not isinstance(one, tf.IndexedSlices)]
