@@ -29,7 +29,8 @@ def timeline_files(what: Sequence[str], platform: str | None) -> Iterator[list[P
         JobNotFound, StorageError: as usual.
     """
     with TemporaryDirectory(prefix="cloudtrain-timeline-") as folder:
-        if len(what) == 1 and not Path(what[0]).exists():
+        may_be_job = len(what) == 1 and not {".", "/"} & set(what[0])
+        if may_be_job and not Path(what[0]).exists():
             from cloudtrain.job import Job
 
             found = job_files(Job.attach(what[0], platform), Path(folder))

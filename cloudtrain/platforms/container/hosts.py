@@ -114,15 +114,26 @@ class ContainerHosts:
         def tell(line: str) -> None:
             os.write(log, f"[cloudtrain] {line}\n".encode())
 
+        in_vain = threading.Event()
+
+        def check() -> None:
+            self._check()
+            if in_vain.is_set():
+                raise _Cancelled
+
         def bring_data() -> None:
-            self._inputs.bring(self._phases, self._check, tell)
+            self._inputs.bring(self._phases, check, tell)
             self._outputs.restore(self._inputs.checkpoints, self._phases)
 
         with ThreadPoolExecutor(1) as pool:
             data = pool.submit(bring_data)
-            client = EngineClient.connect(find_engine(self._request.get("engine")))
-            image, pull = self._request["image"], self._request["pull"]
-            ensure_image(client, image, pull, self._phases, self._check)
+            try:
+                client = EngineClient.connect(find_engine(self._request.get("engine")))
+                image, pull = self._request["image"], self._request["pull"]
+                ensure_image(client, image, pull, self._phases, self._check)
+            except BaseException:
+                in_vain.set()
+                raise
         data.result()
         return client
 
