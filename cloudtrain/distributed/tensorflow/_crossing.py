@@ -68,9 +68,13 @@ def operation(function: Function) -> Function:
 def operation_name(name: str | None, kind: str, tensors: Sequence[Any]) -> str | None:
     """What ranks match an operation by: its own name, or None for its place in the order of the program.
 
-    A graph of TensorFlow 1 has no such order: there it is the name of the tensor, as in Horovod.
+    A graph of TensorFlow 1 has no such order: there it is the name of the tensor, as in Horovod, told apart where
+    several operations take the same one.
     """
-    return f"{kind} {tensors[0].name}" if name is None and in_graph_1() else name
+    if name is None and in_graph_1():
+        unique: str = tf.compat.v1.get_default_graph().unique_name(f"{kind} {tensors[0].name}")
+        return unique
+    return name
 
 
 def in_graph_1() -> bool:

@@ -16,7 +16,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
-from cloudtrain.distributed.tensorflow._crossing import cross, rows_unknown
+from cloudtrain.distributed.tensorflow._crossing import cross, operation_name, rows_unknown
 from cloudtrain.distributed.tensorflow._session import gpus_for
 
 
@@ -49,7 +49,8 @@ def reduced(
                     f"allreduce with op={op.name} has no gradient",
                     hint="Use tf.stop_gradient before the call.",
                 )
-            return reduced(gradients, op, None, prescale, postscale, process_set)
+            matched = operation_name(None, "allreduce", gradients)
+            return reduced(gradients, op, matched, prescale, postscale, process_set)
 
         gpus = gpus_for(given, process_set)
         if gpus is not None:
@@ -72,9 +73,10 @@ def gathered(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(*given: Any) -> Any:
         def gradient(*gradients: Any) -> Any:
-            averaged = reduced(gradients, Average, None, 1.0, 1.0, process_set)
+            matched = operation_name(None, "allreduce", gradients)
+            averaged = reduced(gradients, Average, matched, 1.0, 1.0, process_set)
             rows = [tf.reshape(tf.shape(tf.reshape(one, _rows_of(one)))[0], [1]) for one in given]
-            counts = gathered(rows, None, process_set)
+            counts = gathered(rows, operation_name(None, "allgather", rows), process_set)
             rank = process_set.rank()
             return [
                 tf.reshape(whole[tf.reduce_sum(count[:rank]) :][: count[rank]], tf.shape(one))
@@ -95,8 +97,10 @@ def sent(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet)
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(given: Any) -> Any:
         def gradient(one: Any) -> Any:
-            [averaged] = reduced([one], Average, None, 1.0, 1.0, process_set)
-            return averaged if hvd.rank() == root_rank else tf.zeros_like(averaged)
+            matched = operation_name(None, "allreduce", [one])
+            [averaged] = reduced([one], Average, matched, 1.0, 1.0, process_set)
+            with tf.control_dependencies([averaged]):  # the root waits for it, though this rank needs it not
+                return averaged if hvd.rank() == root_rank else tf.zeros_like(averaged)
 
         gpus = gpus_for([given], process_set)
         if gpus is not None:
@@ -119,7 +123,7 @@ def exchanged(tensor: Any, splits: Any, name: str | None, process_set: ProcessSe
         rows, counts = cross(alltoall, [given, splits], outputs)
 
         def gradient(one: Any, _: Any) -> Any:
-            return exchanged(one, counts, None, process_set)[0]
+            return exchanged(one, counts, operation_name(None, "alltoall", [one]), process_set)[0]
 
         return (rows, counts), gradient
 
@@ -148,7 +152,8 @@ def scattered(
     def differentiable(*given: Any) -> Any:
         def gradient(*gradients: Any) -> Any:
             factor = prescale * postscale * (process_set.size() if op == Sum else 1)
-            return gathered([one * tf.cast(factor, one.dtype) for one in gradients], None, process_set)
+            scaled = [one * tf.cast(factor, one.dtype) for one in gradients]
+            return gathered(scaled, operation_name(None, "allgather", scaled), process_set)
 
         return tuple(cross(scatter, given, [(one.dtype, rows_unknown(one)) for one in given])), gradient
 
