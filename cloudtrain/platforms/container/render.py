@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.supervised.channels import (
     channel_configs,
-    channel_uris,
     check_channels,
     instance_groups,
 )
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.settings import job_settings
 from cloudtrain.runtime.plan import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob, is_secret_name, redact
-from cloudtrain.storage import join_uri, split_uri
+from cloudtrain.storage import split_uri
 
 NAME = "container"
 
@@ -190,18 +191,4 @@ def _mounted_source(job: TrainingJob, options: ContainerOptions) -> str | None:
 def _settings(job: TrainingJob, options: ContainerOptions) -> Settings:
     assert job.job_name
     folder = JobFolder.of(NAME, job.job_name)
-    output = join_uri(job.output_path, job.job_name) if job.output_path else folder.path.as_uri()
-    return Settings(
-        job_name=job.job_name,
-        output_uri=join_uri(output, "output"),
-        checkpoint_uri=job.checkpoint_s3_uri or (folder.path / "checkpoints").as_uri(),
-        source_sha256=job.source.sha256 if job.source else "",
-        source_channel=SOURCE_CHANNEL,
-        compress_output=not job.disable_output_compression,
-        channels=channel_uris(job),
-        master_port=options.master_port,
-        metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
-        stop_grace=job.stop_grace,
-        hang_timeout=job.hang_timeout or 0.0,
-        timeline=job.timeline,
-    )
+    return replace(job_settings(job, folder, options.master_port), source_channel=SOURCE_CHANNEL)

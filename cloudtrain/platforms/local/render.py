@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from dataclasses import replace
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
@@ -15,13 +16,13 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.supervised.channels import (
     channel_configs,
-    channel_uris,
     check_channels,
     instance_groups,
 )
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.settings import job_settings
 from cloudtrain.spec import TrainingJob, convert, is_secret_name, redact
-from cloudtrain.storage import join_uri, state_home
+from cloudtrain.storage import state_home
 
 
 class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -92,22 +93,11 @@ def _interpreter(options: LocalOptions) -> str:
 def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
     assert job.job_name
     folder = JobFolder.of("local", job.job_name)
-    output = join_uri(job.output_path, job.job_name) if job.output_path else folder.path.as_uri()
-    return Settings(
-        job_name=job.job_name,
-        output_uri=join_uri(output, "output"),
-        checkpoint_uri=job.checkpoint_s3_uri or (folder.path / "checkpoints").as_uri(),
-        source_sha256=job.source.sha256 if job.source else "",
-        compress_output=not job.disable_output_compression,
-        channels=channel_uris(job),
+    return replace(
+        job_settings(job, folder, options.master_port),
         rendezvous=str(folder.path / "leader"),
         master_addr="127.0.0.1",
-        master_port=options.master_port,
         events=str(folder.events),
         hosts_on_machine=job.host_count,
         requirements_cache=str(state_home() / "environments"),
-        metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
-        stop_grace=job.stop_grace,
-        hang_timeout=job.hang_timeout or 0.0,
-        timeline=job.timeline,
     )
