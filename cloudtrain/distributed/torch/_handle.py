@@ -60,20 +60,9 @@ class Handle:
 
     def wait(self) -> Any:
         """The result; a second call gives it again. Raises CollectiveError."""
-        if self._finish is not None:
-            timeline = recorder.active
-            if timeline is None:
-                self._complete(self._finish)
-            else:
-                began = recorder.now()
-                try:
-                    self._complete(self._finish)
-                except BaseException:
-                    if self._operation is not None:
-                        self._operation.fail()
-                    raise
-                finally:
-                    timeline.waited(self._label, began)
+        finish = self._finish
+        if finish is not None:
+            recorder.wait_for(lambda: self._complete(finish), self._label, self._operation)
         return self._output
 
     __call__ = wait

@@ -215,6 +215,29 @@ def stop() -> None:
         timeline.close()
 
 
+def wait_for(wait: Callable[[], None], label: str, operation: Operation | None) -> None:
+    """Call ``wait``, and record how long it took.
+
+    Args:
+        wait: waits for ``operation``, which has failed if it raises.
+        label: what the operation is called.
+        operation: None where its begin was not recorded.
+    """
+    timeline = active
+    if timeline is None:
+        wait()
+        return
+    began = now()
+    try:
+        wait()
+    except BaseException:
+        if operation is not None:
+            operation.fail()
+        raise
+    finally:
+        timeline.waited(label, began)
+
+
 def step_ended() -> None:
     """This thread's optimizer has made a step; for every framework's optimizer to call after it."""
     timeline = active

@@ -191,19 +191,7 @@ class _Operation:
         return self._pending.begun and (self._pending.work is None or self._pending.work.done())
 
     def wait(self) -> None:
-        timeline = recorder.active
-        if timeline is None:
-            self._wait()
-            return
-        began = recorder.now()
-        try:
-            self._wait()
-        except BaseException:
-            if self._recorded is not None:
-                self._recorded.fail()
-            raise
-        finally:
-            timeline.waited(self._pending.request.label, began)
+        recorder.wait_for(self._wait, self._pending.request.label, self._recorded)
 
     def _wait(self) -> None:
         transfer = self._engine.wait(self._pending)
