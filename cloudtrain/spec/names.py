@@ -13,6 +13,9 @@ from cloudtrain.errors import InvalidJob
 if TYPE_CHECKING:
     from cloudtrain.spec.job import TrainingJob
 
+AUTO_IMAGE = "auto"
+"""In place of an ``image_uri``: cloudtrain's own image for the job."""
+
 MAX_LENGTH = 63
 """SageMaker's, and that of a DNS label, which Kubernetes wants."""
 
@@ -65,7 +68,7 @@ def base_name(job: TrainingJob) -> str | None:
     """
     if job.base_job_name:
         return job.base_job_name
-    if job.image_uri and job.image_uri != "auto":
+    if job.image_uri and job.image_uri != AUTO_IMAGE:
         repository = job.image_uri.rpartition("/")[2]
         return re.split("[:@]", repository)[0]
     if job.framework == "huggingface":

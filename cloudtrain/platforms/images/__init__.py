@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain._lazy import lazy
+from cloudtrain.spec.names import AUTO_IMAGE as AUTO
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
         make_ecr_repository,
         push_image,
     )
-
-AUTO = "auto"
-"""In place of an ``image_uri``: cloudtrain's own image for the job."""
 
 __getattr__, __dir__ = lazy(
     __name__,
