@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import tensorflow as tf
 
 from cloudtrain.distributed.numpy import _session
+from cloudtrain.distributed.numpy.queries import ccl_built, ddl_built, gloo_built, mpi_built
+
+__all__ = [
+    "ccl_built",
+    "cuda_built",
+    "ddl_built",
+    "gloo_built",
+    "gloo_enabled",
+    "mpi_built",
+    "mpi_enabled",
+    "mpi_threads_supported",
+    "nccl_built",
+    "rocm_built",
+]
 
 
 def mpi_threads_supported() -> bool:
@@ -19,32 +31,14 @@ def mpi_enabled() -> bool:
     return _session.is_initialized() and type(_session.current()).__name__ == "Mpi"
 
 
-def mpi_built() -> bool:
-    """Whether ``init(backend="mpi")`` finds mpi4py."""
-    return find_spec("mpi4py") is not None
-
-
 def gloo_enabled() -> bool:
     """Whether data travels by Gloo."""
     return _session.is_initialized() and type(_session.current()).__name__ == "Gloo"
 
 
-def gloo_built() -> bool:
-    """Whether ``init(backend="gloo")`` finds torch."""
-    return find_spec("torch") is not None
-
-
 def nccl_built() -> bool:
     """Whether TensorFlow was built with NCCL, as all of its builds for CUDA on Linux are."""
     return cuda_built()
-
-
-def ddl_built() -> bool:
-    return False
-
-
-def ccl_built() -> bool:
-    return False
 
 
 def cuda_built() -> bool:
