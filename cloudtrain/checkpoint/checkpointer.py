@@ -28,7 +28,7 @@ from cloudtrain.checkpoint._shards import NO_SHARDS, RankShards, own_shards
 from cloudtrain.checkpoint._snapshot import Buffer
 from cloudtrain.checkpoint._together import Prepare, Together
 from cloudtrain.checkpoint.layout import MAX_STEP
-from cloudtrain.environment.leaving import leave_when
+from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
 from cloudtrain.storage import open_store
@@ -188,7 +188,7 @@ class Checkpointer:
         """
         beat()
         step = _checked_step(step)
-        leave_when(lambda: self._heeded)  # and not at a notice that comes after the look below
+        set_exit_policy(lambda: self._heeded)  # and not at a notice that comes after the look below
         if self._sharded:
             return self._maybe_save_together(step, state, metrics)
         stopping = environment.preemption() is not None and not self._heeded
@@ -252,7 +252,7 @@ class Checkpointer:
         self._closed = True
         self._wait()
         if not self._heeded:
-            leave_when(None)
+            set_exit_policy(None)
         self._buffers.clear()
         self._raise_error()
 

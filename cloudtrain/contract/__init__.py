@@ -13,7 +13,7 @@ from cloudtrain.contract.hyperparameters import (
     to_arguments,
     user_hyperparameters,
 )
-from cloudtrain.contract.launch import Launcher
+from cloudtrain.contract.launcher import Launcher
 from cloudtrain.contract.paths import Paths
 from cloudtrain.contract.preemption import PREEMPTED, SPOT_VARIABLE, Notice
 from cloudtrain.contract.rank import RankSlot

@@ -1,4 +1,4 @@
-"""What launchers tell a rank in its environment, each in words of its own."""
+"""The environment variables by which each launcher identifies a rank."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Words:
-    """Names of the variables that hold a rank's six numbers."""
+class LauncherEnv:
+    """Names of the six variables that one launcher sets; empty where it sets none."""
 
     rank: str
     size: str
@@ -17,33 +17,40 @@ class Words:
     cross_rank: str
     cross_size: str
 
+    @classmethod
+    def detect(cls, environ: Mapping[str, str]) -> LauncherEnv:
+        """The launcher that set a rank or a size in ``environ``; `TORCHRUN` if none did.
 
-OURS = Words("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE")
-"""Of torchrun and cloudtrain."""
-_OTHERS = (
-    Words(
-        "OMPI_COMM_WORLD_RANK",
-        "OMPI_COMM_WORLD_SIZE",
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-        "OMPI_COMM_WORLD_CROSS_RANK",
-        "OMPI_COMM_WORLD_CROSS_SIZE",
-    ),
-    Words("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", ""),  # MPICH, Intel MPI
-    Words(
-        "HOROVOD_RANK",
-        "HOROVOD_SIZE",
-        "HOROVOD_LOCAL_RANK",
-        "HOROVOD_LOCAL_SIZE",
-        "HOROVOD_CROSS_RANK",
-        "HOROVOD_CROSS_SIZE",
-    ),
+        `TORCHRUN` takes precedence: cloudtrain sets its variables in every rank, whichever launcher starts it.
+        """
+        for names in (TORCHRUN, OPEN_MPI, MPICH, HOROVODRUN):
+            if names.rank in environ or names.size in environ:
+                return names
+        return TORCHRUN
+
+
+TORCHRUN = LauncherEnv(
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
+)
+"""Also set by cloudtrain itself."""
+
+OPEN_MPI = LauncherEnv(
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_CROSS_RANK",
+    "OMPI_COMM_WORLD_CROSS_SIZE",
 )
 
+MPICH = LauncherEnv("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "", "")
+"""Also set by Intel MPI."""
 
-def spoken(environ: Mapping[str, str]) -> Words:
-    """The first of the launchers that has set a rank or a size; ours where none has."""
-    for words in (OURS, *_OTHERS):
-        if words.rank in environ or words.size in environ:
-            return words
-    return OURS
+HOROVODRUN = LauncherEnv(
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+)

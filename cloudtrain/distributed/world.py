@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtrain.contract.launchers import spoken
+from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed.errors import InvalidArgument
 
 
@@ -40,7 +40,7 @@ class World:
         Raises:
             InvalidArgument: a variable is missing, is not a number, or does not fit the others.
         """
-        words = spoken(environ)
+        words = LauncherEnv.detect(environ)
         if words.rank not in environ and words.size not in environ:
             return cls()
         rank, size = _number(environ, words.rank), _number(environ, words.size)

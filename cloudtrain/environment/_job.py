@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Paths, Settings, decode_hyperparameters, read_document, user_hyperparameters
-from cloudtrain.contract.launchers import spoken
+from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.errors import NotFound
 
 
@@ -22,12 +22,12 @@ def job_name() -> str | None:
 
 def rank() -> int:
     """This process's rank, whatever has started it; 0 outside a job."""
-    return int(os.environ.get(spoken(os.environ).rank, 0))
+    return int(os.environ.get(LauncherEnv.detect(os.environ).rank, 0))
 
 
 def world_size() -> int:
     """The number of ranks; 1 outside a job."""
-    return int(os.environ.get(spoken(os.environ).size, 1))
+    return int(os.environ.get(LauncherEnv.detect(os.environ).size, 1))
 
 
 def hyperparameters() -> dict[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 from cloudtrain.contract import PREEMPTED, SPOT_VARIABLE, Notice, Settings
-from cloudtrain.environment.leaving import may_leave
+from cloudtrain.environment.exit_policy import may_exit
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -50,7 +50,7 @@ def exit_if_preempted() -> None:
     Raises:
         SystemExit: the interpreter ends as usual, and checkpoints on their way are committed.
     """
-    if may_leave(preemption() is not None):
+    if may_exit(preemption() is not None):
         sys.exit(PREEMPTED)
 
 

@@ -9,7 +9,7 @@ from cloudtrain.environment._job import rank
 _decided: Callable[[], bool] | None = None
 
 
-def leave_when(decided: Callable[[], bool] | None) -> None:
+def set_exit_policy(decided: Callable[[], bool] | None) -> None:
     """Let a rank leave when its state is saved, and ranks that save together leave together.
 
     Args:
@@ -21,6 +21,6 @@ def leave_when(decided: Callable[[], bool] | None) -> None:
     _decided = decided
 
 
-def may_leave(notice: bool) -> bool:
+def may_exit(notice: bool) -> bool:
     """Whether this rank leaves now; ``notice`` is whether it has heard of the end itself."""
     return _decided() if _decided is not None else notice and rank() == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.packaging import RUNTIME_FILE
-from cloudtrain.runtime.plan import RUNTIME_CHANNEL
+from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 
 RUNTIME_PATH = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"
 """The zipapp in the container."""

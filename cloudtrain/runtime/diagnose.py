@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import CloudtrainError, NotFound
-from cloudtrain.runtime.record import RankRecord
+from cloudtrain.runtime.run_folder import RankRecord
 
 COLLECTIVE = re.compile(
     r"connection (?:closed|reset) by peer|connection was likely closed|broken pipe|connection refused"
@@ -43,7 +43,7 @@ _HINTS = {
 
 
 @dataclass(frozen=True)
-class Ending:
+class RankExit:
     """How one rank ended: its exit code (negative: the signal that killed it) and what it left."""
 
     rank: int
@@ -53,35 +53,35 @@ class Ending:
     log_tail: tuple[str, ...] = ()
 
 
-def diagnose(ending: Ending, host: str, *, memory_kills: int = 0) -> FailureReport:
+def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> FailureReport:
     """The report of a rank that ended badly.
 
     Args:
         memory_kills: processes that the kernel's out-of-memory killer ended here since the launch.
     """
-    killed_by = -ending.exit_code if ending.exit_code < 0 else None
-    exception_type, message, traceback = _exception(ending)
+    killed_by = -rank_exit.exit_code if rank_exit.exit_code < 0 else None
+    exception_type, message, traceback = _exception(rank_exit)
     if killed_by is not None:
         kind, hint = _by_signal(killed_by, memory_kills)
         exception_type, message = None, ""
     else:
         kind = _by_exception(exception_type, message)
         hint = _HINTS.get(kind, "")
-        if exception_type is None and not message and ending.log_tail:
-            message = f"its last line: {ending.log_tail[-1]}"
+        if exception_type is None and not message and rank_exit.log_tail:
+            message = f"its last line: {rank_exit.log_tail[-1]}"
     return FailureReport(
         failure_class=kind,
         message=message,
         hint=hint,
-        rank=ending.rank,
+        rank=rank_exit.rank,
         host=host,
-        exit_code=ending.exit_code if killed_by is None else 128 + killed_by,
+        exit_code=rank_exit.exit_code if killed_by is None else 128 + killed_by,
         signal=killed_by,
         exception_type=exception_type,
         traceback=traceback,
-        log_tail=ending.log_tail,
+        log_tail=rank_exit.log_tail,
         phase="train",
-        time=(ending.record.time if ending.record else 0) or ending.time,
+        time=(rank_exit.record.time if rank_exit.record else 0) or rank_exit.time,
     )
 
 
@@ -147,21 +147,21 @@ def first_cause(reports: list[FailureReport]) -> FailureReport:
     return min(reports, key=lambda report: (is_consequence(report), report.rank is None, report.time or 0))
 
 
-def _exception(ending: Ending) -> tuple[str | None, str, str]:
+def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
     """Type, message and traceback: from the rank's own record, else from what it printed."""
-    record = ending.record
+    record = rank_exit.record
     if record and record.exception_type == "SystemExit":
         return None, record.message, ""  # exit("why") has no traceback that helps
     if record and record.exception_type:
         return record.exception_type, record.message, record.traceback
     starts = [
-        number for number, line in enumerate(ending.log_tail) if line.startswith("Traceback (most recent")
+        number for number, line in enumerate(rank_exit.log_tail) if line.startswith("Traceback (most recent")
     ]
     if starts:
-        for number in range(starts[-1] + 1, len(ending.log_tail)):
-            match = _EXCEPTION.match(ending.log_tail[number])
+        for number in range(starts[-1] + 1, len(rank_exit.log_tail)):
+            match = _EXCEPTION.match(rank_exit.log_tail[number])
             if match:
-                traceback = "\n".join(ending.log_tail[starts[-1] : number + 1])
+                traceback = "\n".join(rank_exit.log_tail[starts[-1] : number + 1])
                 return match["type"].rpartition(".")[2], match["message"] or "", traceback
     return None, "", ""
 

@@ -15,20 +15,20 @@ from pathlib import Path
 
 from cloudtrain.contract import SPOT_VARIABLE, JobStatus, Paths
 from cloudtrain.observe import EventLog
-from cloudtrain.runtime.coordinator import Coordinator
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
-from cloudtrain.runtime.host_run import HostRun, Outcome
-from cloudtrain.runtime.member import (
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.host_run import HostOutcome, HostRun
+from cloudtrain.runtime.leader import Leader
+from cloudtrain.runtime.leader_client import (
     JOIN_TIMEOUT,
     Inbox,
     JoinInterrupted,
-    Member,
+    LeaderClient,
     free_port,
     fresh_token,
     listen,
 )
-from cloudtrain.runtime.plan import HostPlan
 from cloudtrain.runtime.rank import die_with_parent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -60,7 +60,9 @@ def main() -> int:
     try:
         outcome = run(paths, os.environ, inbox)
     except Exception as error:
-        outcome = Outcome(JobStatus.FAILED, report_error(error, os.environ.get("CURRENT_HOST", ""), "start"))
+        outcome = HostOutcome(
+            JobStatus.FAILED, report_error(error, os.environ.get("CURRENT_HOST", ""), "start")
+        )
     if outcome.failure:
         with contextlib.suppress(OSError):
             outcome.write(paths)
@@ -77,15 +79,15 @@ def _hold_stdin(inbox: Inbox) -> None:
     inbox.put({"type": "orphaned"})
 
 
-def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
+def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
     """This host's part of the job under ``paths``.
 
     Raises:
         CloudtrainError: the contract cannot be read, or the leader not found: there is no job to be part of.
     """
     _clean(paths)
-    plan = HostPlan.read(paths, environ)
-    settings, host = plan.settings, plan.host
+    config = HostConfig.read(paths, environ)
+    settings, host = config.settings, config.host
     events = EventLog(
         Path(settings.events) if settings.events else paths.output / "events.jsonl", host.current
     )
@@ -93,34 +95,34 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> Outcome:
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
-    coordinator = None
+    leader = None
     if host.leads:
         # the name of a host that is alone need not resolve
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         listener, token = listen(rendezvous, address)
-        first = plan.distribution_hosts[0]
+        first = config.distribution_hosts[0]
         shares_machine = first == host.leader or settings.hosts_on_machine == host.count
-        coordinator = Coordinator(
+        leader = Leader(
             listener,
             host.hosts,
             token,
             spawn_token=fresh_token(),
-            ranked=plan.distribution_hosts,
+            ranked=config.distribution_hosts,
             master=(address if shares_machine else first, settings.master_port or free_port()),
             join_timeout=JOIN_TIMEOUT,
         )
-        coordinator.start()
+        leader.start()
     try:
-        leader = Member.join(host.current, rendezvous, inbox)
+        client = LeaderClient.join(host.current, rendezvous, inbox)
     except JoinInterrupted:
-        return Outcome(JobStatus.INTERRUPTED)
+        return HostOutcome(JobStatus.INTERRUPTED)
     if environ.get(SPOT_VARIABLE):
         from cloudtrain.environment.spot import watch_spot
 
         watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
-    outcome = HostRun(plan, environ, inbox, leader, events).run()
-    if coordinator:
-        coordinator.join()
+    outcome = HostRun(config, environ, inbox, client, events).run()
+    if leader:
+        leader.join()
     return outcome
 
 

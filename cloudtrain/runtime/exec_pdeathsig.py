@@ -1,6 +1,6 @@
 """Runs a command in place of itself that ends with the process that started it:
 
-python .../cloudtrain/runtime/tethered.py COMMAND...
+python .../cloudtrain/runtime/exec_pdeathsig.py COMMAND...
 """
 
 from __future__ import annotations

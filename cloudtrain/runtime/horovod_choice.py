@@ -25,7 +25,7 @@ class HorovodChoice:
 
     alias: bool = False
     """Whether ``import horovod`` gives cloudtrain's."""
-    engine: str = ""
+    controller: str = ""
     """What the real one runs on, where it is to be launched: ``gloo``, ``mpi``."""
     port: int = 0
     """Of the rendezvous server on the leader, for ``gloo``."""
@@ -39,17 +39,17 @@ class HorovodChoice:
         """
         if launcher.name != "horovod":
             return cls(alias=not _is_installed(python, environ))
-        engine = "" if launcher.implementation == "cloudtrain" else find_horovod(python, environ)
-        if launcher.implementation == "horovod" and not engine:
+        controller = "" if launcher.implementation == "cloudtrain" else find_horovod(python, environ)
+        if launcher.implementation == "horovod" and not controller:
             raise InvalidJob(
                 f"distribution.horovod: Horovod is not installed for {python}",
                 hint="Put horovod into requirements.txt, or use the implementation cloudtrain.",
             )
-        return cls(alias=not engine, engine=engine)
+        return cls(alias=not controller, controller=controller)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> HorovodChoice:
-        return cls(values["alias"], values["engine"], values["port"])
+        return cls(values["alias"], values["controller"], values["port"])
 
 
 def _is_installed(python: str, environ: Mapping[str, str]) -> bool:

@@ -15,7 +15,7 @@ RUNTIME_CHANNEL = "cloudtrain"
 
 
 @dataclass(frozen=True)
-class HostPlan:
+class HostConfig:
     """Everything that the contract's files and variables say, read once."""
 
     paths: Paths
@@ -28,7 +28,7 @@ class HostPlan:
     """The hosts whose ranks form one world: all, or those of the instance groups that the distribution names."""
 
     @classmethod
-    def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostPlan:
+    def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostConfig:
         """Raises InvalidJob when a file or a variable does not hold what it should."""
         try:
             hyperparameters = decode_hyperparameters(

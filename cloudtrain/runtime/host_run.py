@@ -19,21 +19,21 @@ from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, Paths
 from cloudtrain.observe import EventLog
-from cloudtrain.runtime.coordinator import Message
+from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, memory_kill_count, report_error
-from cloudtrain.runtime.fetch import fetch_channel, fetch_source
 from cloudtrain.runtime.horovod import start_rendezvous
 from cloudtrain.runtime.horovod_choice import HorovodChoice
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.inputs import fetch_channel, fetch_source
 from cloudtrain.runtime.launch import Launch
-from cloudtrain.runtime.launch_plan import launch_plan, library_path, ranks_on_host, show_command
-from cloudtrain.runtime.member import Inbox, Member
+from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
+from cloudtrain.runtime.leader import Message
+from cloudtrain.runtime.leader_client import Inbox, LeaderClient
 from cloudtrain.runtime.output import MetricFinder, OutputMerger
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.plan import HostPlan
-from cloudtrain.runtime.record import spawn_address_path
 from cloudtrain.runtime.requirements import RequirementsFailed, install
-from cloudtrain.runtime.sync import CheckpointSync
+from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.storage import Progress
 
 POLL_SECONDS = 0.03
@@ -43,7 +43,7 @@ LEAVE_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
-class Outcome:
+class HostOutcome:
     """How this host's part ended; the same on every host of the job."""
 
     status: JobStatus
@@ -71,17 +71,25 @@ class HostRun:
     """The state of a host between messages. Use: ``HostRun(...).run()``, once."""
 
     def __init__(
-        self, plan: HostPlan, environ: Mapping[str, str], inbox: Inbox, leader: Member, events: EventLog
+        self,
+        config: HostConfig,
+        environ: Mapping[str, str],
+        inbox: Inbox,
+        leader: LeaderClient,
+        events: EventLog,
     ) -> None:
-        self._plan = plan
+        self._config = config
         self._environ = environ
         self._inbox = inbox
         self._leader = leader
         self._phases = Phases(events)
         self._events = events
-        metrics = plan.settings.metric_definitions
+        metrics = config.settings.metric_definitions
         self._output = OutputMerger(
-            1, plan.paths.logs, MetricFinder(metrics, events.emit) if metrics else None, self._on_output_error
+            1,
+            config.paths.logs,
+            MetricFinder(metrics, events.emit) if metrics else None,
+            self._on_output_error,
         )
         self._sync: CheckpointSync | None = None
         self._python = ""
@@ -100,7 +108,7 @@ class HostRun:
         self._broken = False
         """Whether something unforeseen happened here: the ranks are not watched any more."""
 
-    def run(self) -> Outcome:
+    def run(self) -> HostOutcome:
         """Go through all phases; returns when the whole job has an outcome, with no process left here."""
         self._in_background(self._prepare, "prepared")
         outcome = None
@@ -118,7 +126,7 @@ class HostRun:
         self._end(outcome)
         return outcome
 
-    def _handle(self, message: Message) -> Outcome | None:
+    def _handle(self, message: Message) -> HostOutcome | None:
         """React to one message; an outcome ends the run."""
         kind = message["type"]
         if kind == "prepared":
@@ -133,7 +141,7 @@ class HostRun:
         elif kind == "uploaded":
             self._leader.send({"type": "uploaded"})
         elif kind == "complete":
-            return Outcome(JobStatus.INTERRUPTED if self._stopping else JobStatus.COMPLETED)
+            return HostOutcome(JobStatus.INTERRUPTED if self._stopping else JobStatus.COMPLETED)
         elif kind == "failed":
             self._leader.send(message)
         elif kind == "signal":
@@ -141,7 +149,7 @@ class HostRun:
         elif kind == "stop":
             return self._stop()
         elif kind == "noticed":
-            deadline = time.time() + self._plan.settings.stop_grace
+            deadline = time.time() + self._config.settings.stop_grace
             self._leader.send({"deadline": deadline, **message})
         elif kind == "notice":
             self._tell_ranks(Notice(message["deadline"], message["reason"]))
@@ -151,16 +159,16 @@ class HostRun:
             self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
         elif kind == "abort":
             self._wait_for_commits()
-            return Outcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
+            return HostOutcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
         elif kind == "orphaned":
             why = "the process that started its runtime is gone"
-            return Outcome(
-                JobStatus.FAILED, FailureReport.host_lost(self._plan.host.current, why, time.time())
+            return HostOutcome(
+                JobStatus.FAILED, FailureReport.host_lost(self._config.host.current, why, time.time())
             )
         elif kind == "lost":
-            return Outcome(
+            return HostOutcome(
                 JobStatus.FAILED,
-                FailureReport.host_lost(self._plan.host.leader, "the leader is gone", time.time()),
+                FailureReport.host_lost(self._config.host.leader, "the leader is gone", time.time()),
             )
         return None
 
@@ -177,33 +185,35 @@ class HostRun:
         threading.Thread(target=run, name=done, daemon=True).start()
 
     def _prepare(self) -> None:
-        plan = self._plan
-        if plan.source_uri:
+        config = self._config
+        if config.source_uri:
             with self._phases("unpack"):
-                fetch_source(plan)
-        if plan.settings.channels:
+                fetch_source(config)
+        if config.settings.channels:
             with self._phases("fetch") as phase:
-                for name, uri in plan.settings.channels:
-                    fetch_channel(plan, name, uri, phase.add_total, phase.add)
-        if plan.settings.checkpoint_uri:
+                for name, uri in config.settings.channels:
+                    fetch_channel(config, name, uri, phase.add_total, phase.add)
+        if config.settings.checkpoint_uri:
             with self._phases("restore"):
                 self._sync = CheckpointSync(
-                    plan.paths.checkpoints, plan.settings.checkpoint_uri, self._events
+                    config.paths.checkpoints, config.settings.checkpoint_uri, self._events
                 )
                 self._sync.restore()
         with self._phases("requirements"):
             self._python = install(
-                plan.paths.code, package=plan.is_package, cache=plan.settings.requirements_cache
+                config.paths.code, package=config.is_package, cache=config.settings.requirements_cache
             )
 
-        if plan.host.current == plan.distribution_hosts[0]:
-            self._horovod = HorovodChoice.make(plan.launcher, self._python, self._environ)
+        if config.host.current == config.distribution_hosts[0]:
+            self._horovod = HorovodChoice.make(config.launcher, self._python, self._environ)
 
     def _get_ready(self) -> None:
-        if self._horovod.engine == "gloo":
+        if self._horovod.controller == "gloo":
             environment = {**self._environ, "PYTHONPATH": library_path(self._environ)}
-            ranks = ranks_on_host(self._plan, self._environ)
-            self._rendezvous, port = start_rendezvous(self._python, self._plan.team.hosts, ranks, environment)
+            ranks = ranks_on_host(self._config, self._environ)
+            self._rendezvous, port = start_rendezvous(
+                self._python, self._config.team.hosts, ranks, environment
+            )
             self._horovod = replace(self._horovod, port=port)
         self._leader.send({"type": "ready", "horovod": asdict(self._horovod)})
 
@@ -215,9 +225,9 @@ class HostRun:
         """The last checkpoints, the outputs, and the model if the job has earned one. Raises StorageError."""
         from cloudtrain.runtime.upload import upload_outputs
 
-        if self._sync and self._plan.host.leads:
+        if self._sync and self._config.host.leads:
             self._sync.finish()
-        for kind, uri in upload_outputs(self._plan, progress, model=model).items():
+        for kind, uri in upload_outputs(self._config, progress, model=model).items():
             self._events.emit("uploaded", kind=kind, uri=uri)
 
     def _on_output_error(self, error: OSError) -> None:
@@ -228,8 +238,8 @@ class HostRun:
     def _report(self, error: Exception) -> FailureReport:
         """What went wrong in a phase, as a report that blames no rank."""
         if isinstance(error, RequirementsFailed):
-            return replace(error.report, host=self._plan.host.current, time=time.time())
-        return report_error(error, self._plan.host.current, self._phases.current)
+            return replace(error.report, host=self._config.host.current, time=time.time())
+        return report_error(error, self._config.host.current, self._phases.current)
 
     def _fail(self, report: FailureReport) -> None:
         self._leader.send({"type": "failed", "report": report.to_dict()})
@@ -240,9 +250,9 @@ class HostRun:
         self._phases.begin("launch")
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
-        plan = launch_plan(self._plan, self._python, master, horovod, self._environ)
+        plan = make_launch_plan(self._config, self._python, master, horovod, self._environ)
         if "spawn_token" in message:  # here mpirun may run
-            self._leader.tell_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
+            self._leader.write_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         launch = Launch(plan, self._output)
@@ -252,30 +262,30 @@ class HostRun:
             launch.kill()
             raise
         self._launch = launch
-        if self._sync and self._plan.host.leads:
+        if self._sync and self._config.host.leads:
             self._sync.start()
         self._phases.end("launch")
         self._phases.begin("train")
 
     def _watch(self, launch: Launch) -> None:
         """Look at the ranks; tell the leader of those that ended badly, and of the end of all."""
-        running = launch.running  # asked first: of ranks that are not running, poll() has the endings
-        endings = launch.poll()
+        running = launch.running  # asked first: of ranks that are not running, poll() has the exits
+        exits = launch.poll()
         self._look_for_leavers(launch)
-        for ending in endings:
-            self._events.emit("rank-ended", rank=ending.rank, exit_code=ending.exit_code)
-            if ending.exit_code and not self._ends_early:
+        for rank_exit in exits:
+            self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
+            if rank_exit.exit_code and not self._ends_early:
                 kills = memory_kill_count() - self._memory_kills
-                report = diagnose(ending, self._plan.host.current, memory_kills=kills)
+                report = diagnose(rank_exit, self._config.host.current, memory_kills=kills)
                 self._fail(report)
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # those that have begun since
         if not running and not self._done:
             self._done = True
-            agent_report = launch.agent_report(self._plan.host.current)
+            agent_report = launch.agent_report(self._config.host.current)
             if agent_report and not self._ends_early:
                 self._fail(agent_report)
-            elif self._ends_early or not any(ending.exit_code for ending in launch.endings.values()):
+            elif self._ends_early or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):
                 self._leader.send({"type": "done"})
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
@@ -297,7 +307,7 @@ class HostRun:
             self._leader.send({"type": "left"})
 
     def _look_for_hang(self, launch: Launch) -> None:
-        limit = self._plan.settings.hang_timeout
+        limit = self._config.settings.hang_timeout
         if not limit or self._hang_reported or self._ends_early or not launch.running:
             return
         rank, silence = launch.most_silent()
@@ -308,21 +318,21 @@ class HostRun:
                 f"no sign of life for {silence:.0f} s (hang_timeout is {limit:g} s)",
                 "The stacks of all ranks show where each one waits.",
                 rank=rank,
-                host=self._plan.host.current,
+                host=self._config.host.current,
                 phase="train",
                 log_tail=self._output.tail(rank),
                 time=time.time(),
             )
             self._fail(report)
 
-    def _stop(self) -> Outcome | None:
+    def _stop(self) -> HostOutcome | None:
         """Pass the stop on to the ranks, which get their grace; before the launch there is nothing to wait for."""
         self._stopping = True
-        grace = self._plan.settings.stop_grace
+        grace = self._config.settings.stop_grace
         self._events.emit("stopping", grace=grace)
         self._tell_ranks(Notice(time.time() + grace, "the job is stopped"))
         if self._launch is None:
-            return Outcome(JobStatus.INTERRUPTED)
+            return HostOutcome(JobStatus.INTERRUPTED)
         if not self._launch.begun:
             self._launch.kill()  # no script has anything to save yet
         self._kill_at = time.monotonic() + grace
@@ -332,20 +342,20 @@ class HostRun:
         """Leave the notice where ranks that want to know look for it."""
         with contextlib.suppress(OSError):  # a full disk: SIGTERM comes all the same
             self._events.emit("notice", deadline=notice.deadline, reason=notice.reason)
-            notice.write(self._plan.paths.run)
+            notice.write(self._config.paths.run)
 
     # -- the end
 
     def _wait_for_commits(self) -> None:
         """Before the ranks of a job that has failed are killed: checkpoints that are on their way get the grace."""
         pending = self._launch.commits() if self._launch else set()
-        deadline = time.monotonic() + self._plan.settings.stop_grace
+        deadline = time.monotonic() + self._config.settings.stop_grace
         while self._launch and pending & self._launch.commits() and time.monotonic() < deadline:
             with contextlib.suppress(queue.Empty):
                 if self._inbox.get(timeout=POLL_SECONDS)["type"] == "orphaned":
                     return
 
-    def _end(self, outcome: Outcome) -> None:
+    def _end(self, outcome: HostOutcome) -> None:
         if self._rendezvous:
             self._rendezvous.kill()
             self._rendezvous.wait()
@@ -357,7 +367,7 @@ class HostRun:
         if outcome.failure and self._launch:
             self._save_what_is_left()
         with contextlib.suppress(OSError):  # a full disk, a folder that is gone: the exit code says it too
-            outcome.write(self._plan.paths)
+            outcome.write(self._config.paths)
             self._events.emit(
                 "outcome",
                 status=str(outcome.status),
@@ -368,7 +378,7 @@ class HostRun:
 
     def _save_what_is_left(self) -> None:
         """After a failure: the last checkpoints and outputs, as far as they can be had."""
-        if not self._plan.host.leads:
+        if not self._config.host.leads:
             return
         try:
             self._upload_rest(lambda count: None, model=False)

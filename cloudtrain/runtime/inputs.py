@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from cloudtrain.errors import NotFound
-from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.unpack import unpack
 from cloudtrain.storage import Entry, open_store, split_uri, uri_scheme, uri_to_path
 
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     from cloudtrain.storage import Progress
 
 
-def fetch_source(plan: HostPlan) -> None:
+def fetch_source(config: HostConfig) -> None:
     """Unpack the source archive, downloaded or out of its channel, into the code folder.
 
     Raises StorageError when it is not there, is not what was submitted, or does not fit on the disk.
     """
-    if plan.source_uri is None:
+    if config.source_uri is None:
         return
-    sha256 = plan.settings.source_sha256 or None
-    parent, name = split_uri(plan.source_uri)
-    if plan.settings.source_channel:
-        unpack(plan.paths.channel(plan.settings.source_channel) / name, plan.paths.code, sha256)
-    elif uri_scheme(plan.source_uri) == "file":
-        unpack(uri_to_path(plan.source_uri), plan.paths.code, sha256)
+    sha256 = config.settings.source_sha256 or None
+    parent, name = split_uri(config.source_uri)
+    if config.settings.source_channel:
+        unpack(config.paths.channel(config.settings.source_channel) / name, config.paths.code, sha256)
+    elif uri_scheme(config.source_uri) == "file":
+        unpack(uri_to_path(config.source_uri), config.paths.code, sha256)
     else:
-        archive = plan.paths.run / name
+        archive = config.paths.run / name
         open_store(parent).download(name, archive)
-        unpack(archive, plan.paths.code, sha256)
+        unpack(archive, config.paths.code, sha256)
         archive.unlink()
 
 
@@ -73,7 +73,7 @@ def shard(entries: Iterable[Entry], host_rank: int, host_count: int) -> list[Ent
     return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
 
 
-def fetch_channel(plan: HostPlan, name: str, uri: str, on_total: Progress, progress: Progress) -> None:
+def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, progress: Progress) -> None:
     """Put a channel's data where the script expects it; ``file://`` data is linked, not copied.
 
     Raises:
@@ -82,10 +82,10 @@ def fetch_channel(plan: HostPlan, name: str, uri: str, on_total: Progress, progr
     """
     from cloudtrain.storage.transfer import download_entries
 
-    folder = plan.paths.channel(name)
+    folder = config.paths.channel(name)
     base, found = locate(uri, name)
-    sharded = plan.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
-    entries = shard(found, plan.host.rank, plan.host.count) if sharded else found
+    sharded = config.channels.get(name, {}).get("S3DistributionType") == "ShardedByS3Key"
+    entries = shard(found, config.host.rank, config.host.count) if sharded else found
     if uri_scheme(uri) == "file":
         _link(folder, uri_to_path(base), entries, whole=base == uri and not sharded)
         return

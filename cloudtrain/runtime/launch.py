@@ -22,10 +22,10 @@ from typing import BinaryIO
 
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits
-from cloudtrain.runtime.diagnose import Ending, diagnose_agent
+from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
-from cloudtrain.runtime.record import (
-    TETHERED_PROGRAM,
+from cloudtrain.runtime.run_folder import (
+    EXEC_PROGRAM,
     RankRecord,
     command_path,
     heartbeat_path,
@@ -78,7 +78,7 @@ class Launch:
     plan: LaunchPlan
     output: OutputMerger
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    endings: dict[int, Ending] = field(default_factory=dict)
+    exits: dict[int, RankExit] = field(default_factory=dict)
     """By global rank."""
     deaths: dict[int, float] = field(default_factory=dict)
     """By global rank: when its process was first seen to be gone."""
@@ -128,7 +128,7 @@ class Launch:
             # container that is started again has again, and leave it there when it is killed.
             self._session = tempfile.mkdtemp(prefix="ct-", dir=environment.get("TMPDIR") or None)
             environment["TMPDIR"] = self._session
-            command = (sys.executable, TETHERED_PROGRAM, *command)
+            command = (sys.executable, EXEC_PROGRAM, *command)
         with self._agent_output as output:
             self._spawn(command, environment, output)
 
@@ -147,13 +147,13 @@ class Launch:
         self.processes.append(process)
         return process
 
-    def poll(self) -> list[Ending]:
+    def poll(self) -> list[RankExit]:
         """The ranks that have ended since the last call."""
         new = []
         # the agent is asked first: when it has ended, all that is told of its ranks has been told
         agent_code = self.agent_code
         for slot in self.plan.slots:
-            if slot.rank in self.endings:
+            if slot.rank in self.exits:
                 continue
             record = self.record(slot)
             if self.plan.agent:
@@ -163,8 +163,8 @@ class Launch:
             if code is not None:
                 died_at = self.deaths.get(slot.rank, time.time())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
-                self.endings[slot.rank] = Ending(slot.rank, code, died_at, record, tail)
-                new.append(self.endings[slot.rank])
+                self.exits[slot.rank] = RankExit(slot.rank, code, died_at, record, tail)
+                new.append(self.exits[slot.rank])
         return new
 
     def _process_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
@@ -212,7 +212,7 @@ class Launch:
     def agent_report(self, host: str) -> FailureReport | None:
         """Where mpirun (its daemon) has ended, and nobody told of all of its ranks: how it ended."""
         code = self.agent_code
-        if self.plan.agent != "mpirun" or code is None or len(self.endings) == len(self.plan.slots):
+        if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
             return None
         program = "mpirun" if self.plan.command else "the daemon of mpirun"
         if self.begun and code >= 0 and not self.plan.command:
@@ -222,7 +222,7 @@ class Launch:
     @property
     def running(self) -> bool:
         """Whether any process that was started here, or will be, still has something to do."""
-        if self.plan.agent == "mpirun" and len(self.endings) == len(self.plan.slots):
+        if self.plan.agent == "mpirun" and len(self.exits) == len(self.plan.slots):
             return (
                 False  # the ranks' own ends count: mpirun may wait for ever for one that did not finalize MPI
             )
@@ -241,7 +241,7 @@ class Launch:
         left = [record for record in records if record.exit_code == PREEMPTED]
         if gone:
             left = [record for record in left if not process_lives(record.pid)]
-        return bool(left) or any(ending.exit_code == PREEMPTED for ending in self.endings.values())
+        return bool(left) or any(rank_exit.exit_code == PREEMPTED for rank_exit in self.exits.values())
 
     def commits(self) -> set[str]:
         """The commits of checkpoints that are under way here."""
@@ -253,7 +253,7 @@ class Launch:
             Path(stopping_path(str(self.plan.run))).touch()
         for slot in self.plan.slots:
             record = self.record(slot)
-            if record is None or slot.rank in self.endings or (record.pid, number) in self.signalled:
+            if record is None or slot.rank in self.exits or (record.pid, number) in self.signalled:
                 continue
             self.signalled.add((record.pid, number))
             with contextlib.suppress(ProcessLookupError):
@@ -268,7 +268,7 @@ class Launch:
         for slot in self.plan.slots:
             record = self.record(slot)
             # a process of this number that lives after the rank has ended is somebody else's
-            if record is not None and not (slot.rank in self.endings and process_lives(record.pid)):
+            if record is not None and not (slot.rank in self.exits and process_lives(record.pid)):
                 _kill_group(record.pid)
         for process in self.processes:
             if process.poll() is None:
@@ -285,7 +285,7 @@ class Launch:
         silence = {
             slot.rank: time.time() - os.stat(heartbeat_path(str(self.plan.run), slot.local_rank)).st_mtime
             for slot in self.plan.slots
-            if slot.rank not in self.endings
+            if slot.rank not in self.exits
         }
         rank = max(silence, key=lambda rank: silence[rank], default=0)
         return rank, silence.get(rank, 0.0)

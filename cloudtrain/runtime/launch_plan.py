@@ -21,9 +21,9 @@ from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import ALIAS, HorovodChoice
+from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.plan import HostPlan
-from cloudtrain.runtime.record import AGENT_PROGRAM, PROMISED_PATH, RANK_PROGRAM
+from cloudtrain.runtime.run_folder import RANK_PROGRAM, SCRIPT_PYTHONPATH, TORCHRUN_PROGRAM
 
 TIMELINE = "timeline/timeline.json"
 """Where ranks of a job record their timelines; in ``output/data/``."""
@@ -31,8 +31,8 @@ LONGEST_VARIABLE = 128 * 1024
 """Bytes that Linux passes in one variable (MAX_ARG_STRLEN, execve(2)), the zero at the end included."""
 
 
-def launch_plan(
-    plan: HostPlan,
+def make_launch_plan(
+    config: HostConfig,
     python: str,
     master: tuple[str, int],
     horovod: HorovodChoice,
@@ -50,76 +50,76 @@ def launch_plan(
         InvalidJob: the launcher cannot start this kind of entry point, or mpirun's options say what they must not.
         PlatformError: there is no mpirun that could start the ranks.
     """
-    entry = _entry(plan)
-    team = plan.team
-    slots = tuple(RankSlot.on_host(team.rank, team.count, ranks_on_host(plan, environ)))
-    environment = _environment(plan, python, master, horovod, environ)
-    if team.hosts != plan.distribution_hosts:
+    entry = _entry(config)
+    team = config.team
+    slots = tuple(RankSlot.on_host(team.rank, team.count, ranks_on_host(config, environ)))
+    environment = _environment(config, python, master, horovod, environ)
+    if team.hosts != config.distribution_hosts:
         master = ("127.0.0.1", master[1])  # nobody else belongs to this host's world
-    ranks_on_machine = len(slots) * plan.settings.hosts_on_machine
+    ranks_on_machine = len(slots) * config.settings.hosts_on_machine
     if ranks_on_machine > 1:
         # each library would start a thread for every processor, in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
-    rank_arguments = [*entry, *to_arguments(user_hyperparameters(plan.hyperparameters))]
+    rank_arguments = [*entry, *to_arguments(user_hyperparameters(config.hyperparameters))]
     rank_environments = [slot.environment(*master) for slot in slots]
-    agent = _agent(plan, horovod)
+    agent = _agent(config, horovod)
     command: Sequence[str]
     programs = {}
     if agent == "torchrun":
         if entry[0] == "--":
             raise InvalidJob(
-                f"torch_distributed starts Python scripts, not {plan.entry_point}",
+                f"torch_distributed starts Python scripts, not {config.entry_point}",
                 hint='Use distribution={"processes": {}} for other programs.',
             )
         # the grace is the job's to give: once a rank has ended, torchrun leaves the others 30 s otherwise
-        environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(plan.settings.stop_grace)))
-        command = _torchrun(python, slots[0], master, plan.launcher.max_restarts, rank_arguments)
+        environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(config.settings.stop_grace)))
+        command = _torchrun(python, slots[0], master, config.launcher.max_restarts, rank_arguments)
     elif agent == "mpirun":
-        told = mpirun.environment(slots[0], network_interface(plan), plan.settings.hosts_on_machine)
+        told = mpirun.environment(slots[0], network_interface(config), config.settings.hosts_on_machine)
         environment = {**told, **environment}
         environment.update(_common(rank_environments[0]))
-        programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(plan.paths.run))
+        programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
         command = ()  # of a daemon that mpirun asks for
         if team.leads:
-            options = plan.launcher.custom_mpi_options
+            options = config.launcher.custom_mpi_options
             command = mpirun.Mpirun.find(environment).command(slots[0], python, environment, options)
     else:
         command = [python, RANK_PROGRAM, *rank_arguments]
-        if horovod.engine == "gloo":
+        if horovod.controller == "gloo":
             rendezvous = (master[0], horovod.port)
             for slot, rank_environment in zip(slots, rank_environments):
                 rank_environment.update(
-                    horovod_environment(slot, plan.host.current, rendezvous, network_interface(plan))
+                    horovod_environment(slot, config.host.current, rendezvous, network_interface(config))
                 )
     return LaunchPlan(
         slots=slots,
         command=tuple(command),
         environment=environment,
         rank_environments=tuple(rank_environments),
-        cwd=plan.paths.code,
-        run=plan.paths.run,
+        cwd=config.paths.code,
+        run=config.paths.run,
         agent=agent,
         rank_arguments=tuple(rank_arguments),
         programs=programs,
         signals_group=entry[0] == "--",
-        restarts=agent == "torchrun" and plan.launcher.max_restarts > 0,
+        restarts=agent == "torchrun" and config.launcher.max_restarts > 0,
     )
 
 
-def ranks_on_host(plan: HostPlan, environ: Mapping[str, str]) -> int:
-    return plan.launcher.ranks_on_host(gpu_count(environ))
+def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
+    return config.launcher.ranks_on_host(gpu_count(environ))
 
 
-def network_interface(plan: HostPlan) -> str:
+def network_interface(config: HostConfig) -> str:
     """The one over which ranks reach each other."""
-    return "lo" if plan.team.count == plan.settings.hosts_on_machine else plan.host.network_interface
+    return "lo" if config.team.count == config.settings.hosts_on_machine else config.host.network_interface
 
 
-def _agent(plan: HostPlan, horovod: HorovodChoice) -> str:
+def _agent(config: HostConfig, horovod: HorovodChoice) -> str:
     """What starts the ranks, if not the runtime itself."""
-    if plan.launcher.name == "horovod":
-        return "mpirun" if horovod.engine == "mpi" else ""
-    return plan.launcher.name if plan.launcher.name in ("torchrun", "mpirun") else ""
+    if config.launcher.name == "horovod":
+        return "mpirun" if horovod.controller == "mpi" else ""
+    return config.launcher.name if config.launcher.name in ("torchrun", "mpirun") else ""
 
 
 def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
@@ -127,23 +127,23 @@ def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in rank_environment.items() if name not in ("RANK", "LOCAL_RANK")}
 
 
-def _entry(plan: HostPlan) -> list[str]:
+def _entry(config: HostConfig) -> list[str]:
     """The entry point as `cloudtrain.runtime.rank` takes it."""
-    path = plan.paths.code / plan.entry_point
+    path = config.paths.code / config.entry_point
     if path.is_file():
         if path.suffix == ".py":
-            return [plan.entry_point]
+            return [config.entry_point]
         with path.open("rb") as file:
             start = file.read(4)
         if start[:2] != b"#!" and start != b"\x7fELF":
-            return ["--", "/bin/sh", plan.entry_point]
+            return ["--", "/bin/sh", config.entry_point]
         path.chmod(path.stat().st_mode | 0o100)
-        return ["--", f"./{plan.entry_point}"]
-    if plan.is_package:
-        return ["-m", plan.entry_point]
+        return ["--", f"./{config.entry_point}"]
+    if config.is_package:
+        return ["-m", config.entry_point]
     raise NotFound(
-        f"entry point {plan.entry_point} is not in the source of the job",
-        hint=f"The source has: {', '.join(sorted(item.name for item in plan.paths.code.iterdir())[:20])}",
+        f"entry point {config.entry_point} is not in the source of the job",
+        hint=f"The source has: {', '.join(sorted(item.name for item in config.paths.code.iterdir())[:20])}",
     )
 
 
@@ -151,7 +151,7 @@ def _torchrun(
     python: str, slot: RankSlot, master: tuple[str, int], max_restarts: int, rank_arguments: Sequence[str]
 ) -> list[str]:
     return [
-        python, AGENT_PROGRAM,
+        python, TORCHRUN_PROGRAM,
         f"--nnodes={slot.host_count}", f"--nproc-per-node={slot.local_size}", f"--node-rank={slot.host_rank}",
         f"--master-addr={master[0]}", f"--master-port={master[1]}", f"--max-restarts={max_restarts}",
         RANK_PROGRAM, *rank_arguments,
@@ -159,19 +159,19 @@ def _torchrun(
 
 
 def _environment(
-    plan: HostPlan,
+    config: HostConfig,
     python: str,
     master: tuple[str, int],
     horovod: HorovodChoice,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
     promised = script_environment(
-        plan.paths,
-        plan.host,
-        plan.hyperparameters,
-        plan.channels,
-        job_name=plan.job_name,
-        entry_point=plan.entry_point,
+        config.paths,
+        config.host,
+        config.hyperparameters,
+        config.channels,
+        job_name=config.job_name,
+        entry_point=config.entry_point,
         master=master,
     )
     python_path = library_path(environ, alias=horovod.alias)
@@ -184,17 +184,17 @@ def _environment(
             if len(f"{name}={value}".encode()) < LONGEST_VARIABLE
         },
         "PYTHONPATH": python_path,
-        PROMISED_PATH: os.pathsep.join([str(plan.paths.code), python_path]).rstrip(os.pathsep),
+        SCRIPT_PYTHONPATH: os.pathsep.join([str(config.paths.code), python_path]).rstrip(os.pathsep),
         "PYTHONUNBUFFERED": "1",
         # a shell script that says python means this one
         "PATH": os.pathsep.join([os.path.dirname(python), environ.get("PATH", os.defpath)]),
-        "CLOUDTRAIN_RUN_DIR": str(plan.paths.run),
+        "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
     }
-    if plan.host.network_interface in (name for _, name in socket.if_nameindex()):
+    if config.host.network_interface in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            environment.setdefault(variable, plan.host.network_interface)
-    if plan.settings.timeline:
-        environment.setdefault("HOROVOD_TIMELINE", str(plan.paths.output_data / TIMELINE))
+            environment.setdefault(variable, config.host.network_interface)
+    if config.settings.timeline:
+        environment.setdefault("HOROVOD_TIMELINE", str(config.paths.output_data / TIMELINE))
     return environment
 
 

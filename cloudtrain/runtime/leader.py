@@ -42,10 +42,10 @@ Message = dict[str, Any]
 
 
 @dataclass
-class _Member:
+class _HostConnection:
     """One host, as the leader sees it."""
 
-    connection: socket.socket
+    socket: socket.socket
     host: str | None = None
     state: str = "joining"
     seen: float = field(default_factory=time.monotonic)
@@ -54,14 +54,14 @@ class _Member:
     def send(self, message: Message) -> None:
         # a host that is gone is noticed by its silence
         with contextlib.suppress(OSError):
-            self.connection.sendall(json.dumps(message).encode() + b"\n")
+            self.socket.sendall(json.dumps(message).encode() + b"\n")
 
 
-class Coordinator:
+class Leader:
     """Runs in a thread of the leader's runtime until every host has left.
 
     Args:
-        listener: a bound, listening socket; the coordinator closes it.
+        listener: a bound, listening socket; the leader closes it.
         hosts: the names of all hosts.
         ranked: those whose ranks form one world, the host of rank 0 first; all, unless given.
         token: what a host has to know to join.
@@ -87,7 +87,7 @@ class Coordinator:
         self._spawn_token = spawn_token
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
         self._join_by = time.monotonic() + join_timeout
-        self._members: dict[str, _Member] = {}
+        self._connections: dict[str, _HostConnection] = {}
         self._selector = selectors.DefaultSelector()
         self._failures: list[FailureReport] = []
         self._stacks: dict[str, str] = {}
@@ -98,7 +98,7 @@ class Coordinator:
         self._leaving = False
         """Whether a rank leaves because of a preemption: that others fail without it is no cause."""
         self._leave_by: float | None = None
-        self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
     def start(self) -> None:
         self._listener.setblocking(False)
@@ -123,50 +123,50 @@ class Coordinator:
     def _over(self) -> bool:
         if self._leave_by is None:
             return False
-        return not self._members or time.monotonic() > self._leave_by
+        return not self._connections or time.monotonic() > self._leave_by
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):  # it went away again, or we have no descriptor for it
             connection, _ = self._listener.accept()
             connection.settimeout(5)
-            self._selector.register(connection, selectors.EVENT_READ, _Member(connection))
+            self._selector.register(connection, selectors.EVENT_READ, _HostConnection(connection))
 
-    def _receive(self, member: _Member) -> None:
+    def _receive(self, connection: _HostConnection) -> None:
         try:
-            data = member.connection.recv(1 << 16)
+            data = connection.socket.recv(1 << 16)
         except OSError:
             data = b""
         if not data:
-            self._leave(member)
+            self._leave(connection)
             return
-        member.seen = time.monotonic()
-        *lines, member.buffer = (member.buffer + data).split(b"\n")
+        connection.seen = time.monotonic()
+        *lines, connection.buffer = (connection.buffer + data).split(b"\n")
         for line in lines:
             try:
                 message = json.loads(line)
-                self._handle(member, message)
+                self._handle(connection, message)
             except (ValueError, LookupError, TypeError, RecursionError):
-                self._leave(member)  # not one of ours
+                self._leave(connection)  # not one of ours
                 return
 
-    def _leave(self, member: _Member, why: str = "its runtime ended without a word") -> None:
-        self._selector.unregister(member.connection)
-        member.connection.close()
-        if member.host is None:
+    def _leave(self, connection: _HostConnection, why: str = "its runtime ended without a word") -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        if connection.host is None:
             return
-        del self._members[member.host]
+        del self._connections[connection.host]
         if self._leave_by is None and not (self._said == "stop" and not self._started):
-            self._lose(member.host, why)
+            self._lose(connection.host, why)
 
-    def _handle(self, member: _Member, message: Message) -> None:
+    def _handle(self, connection: _HostConnection, message: Message) -> None:
         kind = message["type"]
-        if member.host is None and kind == "spawn":
+        if connection.host is None and kind == "spawn":
             self._spawn(message)
-        elif member.host is None:
-            self._admit(member, message)
+        elif connection.host is None:
+            self._admit(connection, message)
         elif kind in ("ready", "done", "uploaded"):
-            member.state = kind
-            if kind == "ready" and member.host == self._ranked[0]:
+            connection.state = kind
+            if kind == "ready" and connection.host == self._ranked[0]:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
         elif kind == "failed" and not self._leaving:
             report = FailureReport.from_dict(message["report"])
@@ -175,7 +175,7 @@ class Coordinator:
                 self._decide_at = time.monotonic() + STACKS_SECONDS
             self._fail(report)
         elif kind == "stacks":
-            self._stacks[member.host] = message["text"]
+            self._stacks[connection.host] = message["text"]
         elif kind == "noticed":
             self._tell({**message, "type": "notice"})
         elif kind == "stopping":
@@ -186,21 +186,21 @@ class Coordinator:
         elif kind == "left":
             self._tell({"type": "leave"})
 
-    def _admit(self, member: _Member, message: Message) -> None:
+    def _admit(self, connection: _HostConnection, message: Message) -> None:
         host = message["host"]
-        known = message["type"] == "join" and host in self._hosts and host not in self._members
+        known = message["type"] == "join" and host in self._hosts and host not in self._connections
         if not known or not hmac.compare_digest(message["token"], self._token):
             raise ValueError("a stranger")
-        member.host, member.state = host, "joined"
-        self._members[host] = member
+        connection.host, connection.state = host, "joined"
+        self._connections[host] = connection
         if self._said == "stop":
-            member.send({"type": "stop"})
+            connection.send({"type": "stop"})
 
     def _spawn(self, message: Message) -> None:
         if not hmac.compare_digest(message["token"], self._spawn_token):
             raise ValueError("a stranger")
-        member = self._members[self._ranked[message["host_rank"]]]
-        member.send({"type": "spawn", "command": message["command"]})
+        connection = self._connections[self._ranked[message["host_rank"]]]
+        connection.send({"type": "spawn", "command": message["command"]})
 
     def _fail(self, report: FailureReport) -> None:
         self._failures.append(report)
@@ -221,8 +221,8 @@ class Coordinator:
                 self._abort()
             return
         self._look_for_lost_hosts(now)
-        states = {member.state for member in self._members.values()}
-        if len(self._members) == len(self._hosts) and len(states) == 1:
+        states = {connection.state for connection in self._connections.values()}
+        if len(self._connections) == len(self._hosts) and len(states) == 1:
             [state] = states
             if state == "ready" and self._said == "":
                 self._say_start()
@@ -232,14 +232,14 @@ class Coordinator:
             elif state == "uploaded":
                 self._say({"type": "complete"})
                 self._leave_by = now + LEAVE_SECONDS
-        elif self._said == "stop" and not self._members:
+        elif self._said == "stop" and not self._connections:
             self._leave_by = now
 
     def _look_for_lost_hosts(self, now: float) -> None:
-        for member in list(self._members.values()):
-            if now - member.seen > LOST_SECONDS:
-                self._leave(member, f"nothing was heard of it for {LOST_SECONDS:.0f} s")
-        missing = [host for host in self._hosts if host not in self._members]
+        for connection in list(self._connections.values()):
+            if now - connection.seen > LOST_SECONDS:
+                self._leave(connection, f"nothing was heard of it for {LOST_SECONDS:.0f} s")
+        missing = [host for host in self._hosts if host not in self._connections]
         if missing and now > self._join_by and not self._said:
             self._lose(missing[0], "it never joined the job")
 
@@ -254,9 +254,9 @@ class Coordinator:
     def _say_start(self) -> None:
         """Tell all hosts; where mpirun may run, and nowhere else, what it has to know."""
         self._started, self._said = True, "start"
-        for member in list(self._members.values()):
-            secret = {"spawn_token": self._spawn_token} if member.host == self._ranked[0] else {}
-            member.send({**self._start, **secret})
+        for connection in list(self._connections.values()):
+            secret = {"spawn_token": self._spawn_token} if connection.host == self._ranked[0] else {}
+            connection.send({**self._start, **secret})
 
     def _say(self, message: Message) -> None:
         """Tell all hosts something that is said once."""
@@ -265,5 +265,5 @@ class Coordinator:
             self._tell(message)
 
     def _tell(self, message: Message) -> None:
-        for member in list(self._members.values()):
-            member.send(message)
+        for connection in list(self._connections.values()):
+            connection.send(message)

@@ -1,4 +1,4 @@
-"""A host's side of the conversation with the leader's `Coordinator`."""
+"""A host's side of the conversation with the leader's `Leader`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.coordinator import LOST_SECONDS, Message
+from cloudtrain.runtime.leader import LOST_SECONDS, Message
 
 JOIN_TIMEOUT = 600.0
 """Seconds in which all hosts have to find each other: machines of one job do not start at the same time."""
@@ -36,7 +36,7 @@ def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
         return _bind("", port), ""
     listener = _bind(address, 0)
     token = fresh_token()
-    _tell_address(Path(rendezvous), f"{address}:{listener.getsockname()[1]}", token)
+    _write_address(Path(rendezvous), f"{address}:{listener.getsockname()[1]}", token)
     return listener, token
 
 
@@ -44,7 +44,7 @@ def fresh_token() -> str:
     return os.urandom(16).hex()
 
 
-def _tell_address(path: Path, address: str, token: str) -> None:
+def _write_address(path: Path, address: str, token: str) -> None:
     """Write both into a file that only the owner can read."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -79,17 +79,17 @@ class JoinInterrupted(PlatformError):
     """A signal came before the leader was found."""
 
 
-class Member:
+class LeaderClient:
     """Sends to the leader; what the leader says is put into ``inbox``, as is ``{"type": "lost"}``."""
 
     def __init__(self, host: str, connection: socket.socket, inbox: Inbox) -> None:
         self._connection = connection
         self._inbox = inbox
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._listen, name="member", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="leader-client", daemon=True)
 
     @classmethod
-    def join(cls, host: str, rendezvous: str, inbox: Inbox, timeout: float = JOIN_TIMEOUT) -> Member:
+    def join(cls, host: str, rendezvous: str, inbox: Inbox, timeout: float = JOIN_TIMEOUT) -> LeaderClient:
         """Find the leader and join.
 
         Raises:
@@ -113,15 +113,15 @@ class Member:
                 time.sleep(0.05)
         connection.settimeout(LOST_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        member = cls(host, connection, inbox)
-        member.send({"type": "join", "host": host, "token": token})
-        member._thread.start()
-        return member
+        client = cls(host, connection, inbox)
+        client.send({"type": "join", "host": host, "token": token})
+        client._thread.start()
+        return client
 
-    def tell_address(self, path: Path, token: str) -> None:
+    def write_address(self, path: Path, token: str) -> None:
         """Write ``address:port token`` of the leader into a file that only the owner can read."""
         host, port, *_ = self._connection.getpeername()
-        _tell_address(path, f"{host}:{port}", token)
+        _write_address(path, f"{host}:{port}", token)
 
     def send(self, message: Message) -> None:
         """Tell the leader. A leader that is gone is told of by ``lost``, not here."""

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from cloudtrain.runtime.record import RankRecord, command_path, write_code
+from cloudtrain.runtime.run_folder import RankRecord, command_path, write_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
-def become(folder: str, environ: MutableMapping[str, str]) -> list[str]:
+def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
     """Return, in a child of this process, what the rank is to run, with RANK and LOCAL_RANK set.
 
     Exits where MPI's world is not the job's: several worlds of one rank would each train alone.

@@ -1,7 +1,7 @@
 """Launches by ``mpirun`` of Open MPI 4 or 5, on any number of hosts, without ssh.
 
 mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the
-command of a daemon; ours (`cloudtrain.runtime.remote_start`) asks the runtime of that host to start it. So each
+command of a daemon; ours (`cloudtrain.runtime.remote_shell`) asks the runtime of that host to start it. So each
 host's ranks descend from its own runtime, have its environment, and end with it.
 
 What the job decides is told to mpirun in environment variables, which options on its command line override.
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime import mpi_options
-from cloudtrain.runtime.record import RANK_PROGRAM, REMOTE_START_PROGRAM
+from cloudtrain.runtime.run_folder import RANK_PROGRAM, REMOTE_SHELL_PROGRAM
 
-REMOTE_SHELL = "cloudtrain-remote-start"
+REMOTE_SHELL = "cloudtrain-remote-shell"
 DEFAULT_TMPDIR = "/tmp"
 _NODE = "cloudtrain-"
 """Nodes have names that nobody resolves: ``cloudtrain-1`` is the host of rank 1, wherever that may be."""
@@ -95,7 +95,7 @@ class Mpirun:
 
 def remote_shell(run: str) -> str:
     """The program that mpirun calls like ssh: a script, for blanks in a path cannot be told to mpirun."""
-    return f'#!/bin/sh\nexec {shlex.join([sys.executable, REMOTE_START_PROGRAM, run])} "$@"\n'
+    return f'#!/bin/sh\nexec {shlex.join([sys.executable, REMOTE_SHELL_PROGRAM, run])} "$@"\n'
 
 
 def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:

@@ -17,8 +17,8 @@ import sys
 import time
 
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
-from cloudtrain.runtime.record import (
-    PROMISED_PATH,
+from cloudtrain.runtime.run_folder import (
+    SCRIPT_PYTHONPATH,
     RankRecord,
     heartbeat_path,
     local_rank,
@@ -38,12 +38,12 @@ def main(arguments: list[str]) -> None:
     die_with_parent()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder and not arguments:
-        from cloudtrain.runtime.mpi_rank import become
+        from cloudtrain.runtime.mpi_rank import attach
 
-        arguments = become(folder, os.environ)
+        arguments = attach(folder, os.environ)
     if folder:
         _attach(folder)
-    promised = os.environ.pop(PROMISED_PATH, None)
+    promised = os.environ.pop(SCRIPT_PYTHONPATH, None)
     if promised is not None:
         os.environ["PYTHONPATH"] = promised
         sys.path[1:1] = promised.split(os.pathsep)[:1]  # the code folder: the rest is there

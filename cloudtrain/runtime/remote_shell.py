@@ -1,6 +1,6 @@
 """What mpirun calls in place of ssh:
 
-    python .../cloudtrain/runtime/remote_start.py RUN_FOLDER [options] NODE COMMAND...
+    python .../cloudtrain/runtime/remote_shell.py RUN_FOLDER [options] NODE COMMAND...
 
 Has the runtime of the node's host start the command, through the leader. It stays, as ssh would, until mpirun ends;
 how the command ends, the runtime that started it sees and tells.
@@ -13,7 +13,7 @@ import socket
 import sys
 
 from cloudtrain.runtime.rank import die_with_parent
-from cloudtrain.runtime.record import spawn_address_path
+from cloudtrain.runtime.run_folder import spawn_address_path
 
 NOT_STARTED = 255
 """What ssh exits with where it cannot."""

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.record import RANK_PROGRAM
+from cloudtrain.runtime.run_folder import RANK_PROGRAM
 
 PIP_OPTIONS = ("--disable-pip-version-check", "--no-input", "--quiet")
 

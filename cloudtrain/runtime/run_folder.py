@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 RANK_PROGRAM = f"{HERE}/rank.py"
-AGENT_PROGRAM = f"{HERE}/agent.py"
-REMOTE_START_PROGRAM = f"{HERE}/remote_start.py"
-TETHERED_PROGRAM = f"{HERE}/tethered.py"
+TORCHRUN_PROGRAM = f"{HERE}/torchrun_agent.py"
+REMOTE_SHELL_PROGRAM = f"{HERE}/remote_shell.py"
+EXEC_PROGRAM = f"{HERE}/exec_pdeathsig.py"
 """Started by their paths: ``-m`` would look into the working folder first, where the user may have a ``json.py``."""
 
-PROMISED_PATH = "CLOUDTRAIN_PYTHONPATH"
+SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """The PYTHONPATH that the script is promised; set once what stands before the script is imported."""
 
 

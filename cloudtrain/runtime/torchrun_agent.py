@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from cloudtrain.runtime.rank import die_with_parent
-from cloudtrain.runtime.record import stopping_path, write_code
+from cloudtrain.runtime.run_folder import stopping_path, write_code
 
 
 class _Reported(subprocess.Popen):  # type: ignore[type-arg]

@@ -5,29 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.storage import join_uri, open_store
 
 if TYPE_CHECKING:
     from cloudtrain.storage import Progress
 
 
-def upload_outputs(plan: HostPlan, progress: Progress, *, model: bool = True) -> dict[str, str]:
+def upload_outputs(config: HostConfig, progress: Progress, *, model: bool = True) -> dict[str, str]:
     """Upload ``model/`` and ``output/data/`` below the job's output URI; empty folders are passed over.
 
     The leader's become ``model.tar.gz`` and ``output.tar.gz``; another host's, if it has any, stand in a
     folder of its name. Returns what was uploaded, by kind, with its URI. Raises StorageError.
     """
-    uri = plan.settings.output_uri
+    uri = config.settings.output_uri
     if not uri:
         return {}
-    if not plan.host.leads:
-        uri = join_uri(uri, plan.host.current)
+    if not config.host.leads:
+        uri = join_uri(uri, config.host.current)
     uploaded = {}
-    for kind, folder in (("model", plan.paths.model), ("output", plan.paths.output_data)):
+    for kind, folder in (("model", config.paths.model), ("output", config.paths.output_data)):
         if (kind == "model" and not model) or not folder.is_dir() or not any(folder.iterdir()):
             continue
-        if plan.settings.compress_output:
+        if config.settings.compress_output:
             uploaded[kind] = _upload_archive(folder, uri, f"{kind}.tar.gz", progress)
         else:
             from cloudtrain.storage.transfer import upload_tree

@@ -15,7 +15,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-from cloudtrain.contract.launchers import spoken
+from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed import _log, _timeline, _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.meeting import connect
@@ -194,7 +194,7 @@ def init(
 
 def _placed(world: World, start_timeout: float) -> World:
     """``world`` with this rank's host among the hosts, where the launcher does not tell it (mpirun)."""
-    if spoken(os.environ).cross_rank in os.environ or world.local_size == world.size:
+    if LauncherEnv.detect(os.environ).cross_rank in os.environ or world.local_size == world.size:
         return world
     store = shared_store(world, start_timeout)
     store.set(f"host/{world.rank}", f"{socket.gethostname()} {world.local_rank}")

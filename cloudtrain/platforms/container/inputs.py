@@ -13,7 +13,7 @@ from cloudtrain.platforms.container.options import parse_volume
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
 from cloudtrain.platforms.starting import SOURCE_CHANNEL
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.runtime.fetch import locate, shard
+from cloudtrain.runtime.inputs import locate, shard
 from cloudtrain.runtime.phases import Phase, Phases
 from cloudtrain.storage import Entry, open_store, split_uri, state_home, uri_scheme, uri_to_path
 

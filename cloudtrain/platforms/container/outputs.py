@@ -7,9 +7,9 @@ from pathlib import Path
 from cloudtrain.contract import Settings
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.plan import HostPlan
-from cloudtrain.runtime.sync import CheckpointSync
 from cloudtrain.runtime.upload import upload_outputs
 from cloudtrain.storage import uri_scheme
 
@@ -42,6 +42,6 @@ class Outputs:
             if self._sync:
                 self._sync.flush()
             for host in hosts:
-                plan = HostPlan.read(self._folder.host(host), self._settings.to_environ())
-                for kind, uri in upload_outputs(plan, phase.add, model=model).items():
+                config = HostConfig.read(self._folder.host(host), self._settings.to_environ())
+                for kind, uri in upload_outputs(config, phase.add, model=model).items():
                     self._events.emit("uploaded", kind=kind, uri=uri)

@@ -25,7 +25,7 @@ from cloudtrain.platforms.supervised.channels import (
 )
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.settings import job_settings
-from cloudtrain.runtime.plan import RUNTIME_CHANNEL
+from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob, is_secret_name, redact
 from cloudtrain.storage import split_uri
 

@@ -146,7 +146,7 @@ def check_mpirun() -> Finding:
 
 def check_input(name: str, uri: str) -> Finding:
     """Raises StorageError where the channel is missing or empty."""
-    from cloudtrain.runtime.fetch import locate
+    from cloudtrain.runtime.inputs import locate
 
     locate(uri, name)
     return Finding(Outcome.OK, uri)

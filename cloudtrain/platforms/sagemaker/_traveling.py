@@ -22,7 +22,7 @@ from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.sagemaker._toolkit import model_dir
 from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
-from cloudtrain.runtime.plan import RUNTIME_CHANNEL
+from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 

@@ -10,8 +10,8 @@ from typing import Any
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.sagemaker.advice import find_advice
-from cloudtrain.runtime.diagnose import Ending, diagnose
-from cloudtrain.runtime.record import RankRecord
+from cloudtrain.runtime.diagnose import RankExit, diagnose
+from cloudtrain.runtime.run_folder import RankRecord
 
 LastLines = Callable[["str | None"], Mapping[str, Sequence[str]]]
 """The last lines of one host, or of all of them, by host."""
@@ -141,7 +141,7 @@ def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
     """
     killed_by = -code if code < 0 else code - 128 if 128 < code < 193 else None
     record = None if killed_by or _tells(lines) else _named_exception(lines)
-    ending = Ending(0, -killed_by if killed_by else code, 0.0, record, lines)
+    ending = RankExit(0, -killed_by if killed_by else code, 0.0, record, lines)
     return replace(diagnose(ending, ""), rank=None, host=None, phase=None, time=None)
 
 

@@ -206,7 +206,7 @@ def _check_storage(settings: Settings) -> None:
         AccessDenied, Unreachable: as for any use of that storage.
     """
     for name, uri in settings.channels:
-        from cloudtrain.runtime.fetch import locate
+        from cloudtrain.runtime.inputs import locate
 
         locate(uri, name)
     for uri in {settings.output_uri, settings.checkpoint_uri}:

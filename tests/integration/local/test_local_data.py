@@ -14,9 +14,9 @@ from cloudtrain.contract import Paths
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
 from cloudtrain.observe import EventLog, read_events
 from cloudtrain.platforms import get_platform
-from cloudtrain.runtime.fetch import fetch_channel
-from cloudtrain.runtime.plan import HostPlan
-from cloudtrain.runtime.sync import CheckpointSync
+from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.inputs import fetch_channel
 from cloudtrain.storage import open_store, upload_tree
 from cloudtrain.storage._client import connection
 from cloudtrain.testing import S3Server
@@ -71,13 +71,13 @@ def test_a_prefix_is_listed_once_and_one_object_never(
 ) -> None:
     upload_tree(data, open_store(f"s3://{s3}/data"))
     asked: list[str] = []
-    plan = HostPlan.read(Paths(tmp_path / "ml"), {})
+    config = HostConfig.read(Paths(tmp_path / "ml"), {})
     connection().client.meta.events.register(
         "before-call.s3", lambda model, **_: asked.append(model.name), unique_id="asked"
     )
-    fetch_channel(plan, "train", uri.format(s3), lambda _: None, lambda _: None)
+    fetch_channel(config, "train", uri.format(s3), lambda _: None, lambda _: None)
     connection().client.meta.events.unregister("before-call.s3", unique_id="asked")
-    assert (plan.paths.channel("train") / "b").read_text() == "b"
+    assert (config.paths.channel("train") / "b").read_text() == "b"
     assert asked.count("GetObject") >= 1
     assert asked.count("ListObjectsV2") == listings
 
@@ -186,7 +186,7 @@ def test_the_sync_uploads_what_only_this_folder_has(tmp_path: Path) -> None:
 
 
 def test_the_sync_goes_on_after_a_round_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.runtime.sync.SYNC_SECONDS", 0.05)
+    monkeypatch.setattr("cloudtrain.runtime.checkpoint_sync.SYNC_SECONDS", 0.05)
     here, there = write(tmp_path / "here", "a", "1"), tmp_path / "there"
     (here / "loop").symlink_to("loop")
     sync = CheckpointSync(here, there.as_uri(), EventLog(tmp_path / "events", "algo-1"))

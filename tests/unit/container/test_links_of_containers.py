@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.container.links import drop_outward_links
-from cloudtrain.runtime.sync import CheckpointSync
+from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 
 
 def test_links_below_the_folders_of_a_host(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import Ending, diagnose, first_cause, memory_kill_count
-from cloudtrain.runtime.record import RankRecord
+from cloudtrain.runtime.diagnose import RankExit, diagnose, first_cause, memory_kill_count
+from cloudtrain.runtime.run_folder import RankRecord
 
 
 def ending(
     exception_type: str = "", message: str = "", *, code: int = 1, tail: tuple[str, ...] = ()
-) -> Ending:
+) -> RankExit:
     record = RankRecord(1, 0, code, exception_type, message, "the traceback", 5.0)
-    return Ending(0, code, 9.0, record, tail)
+    return RankExit(0, code, 9.0, record, tail)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_classes_by_exception(exception_type: str, message: str, kind: FailureCl
 
 
 def test_a_kill_by_the_kernel_for_memory_is_told_from_others() -> None:
-    killed = Ending(3, -9, 1.0)
+    killed = RankExit(3, -9, 1.0)
     assert diagnose(killed, "h").failure_class == FailureClass.KILLED
     assert diagnose(killed, "h", memory_kills=1).failure_class == FailureClass.OUT_OF_MEMORY
     assert diagnose(killed, "h").exit_code == 137
@@ -49,14 +49,14 @@ def test_without_a_record_the_last_traceback_printed_counts() -> None:
         "Traceback (most recent call last):", "  earlier", "KeyError: 'handled'", "goes on",
         "Traceback (most recent call last):", '  File "x.py", line 1', "pkg.mod.CustomError: boom: twice", "bye",
     )  # fmt: skip
-    report = diagnose(Ending(0, 4, 1.0, None, tail), "h")
+    report = diagnose(RankExit(0, 4, 1.0, None, tail), "h")
     assert (report.exception_type, report.message, report.exit_code) == ("CustomError", "boom: twice", 4)
     assert report.traceback.splitlines() == list(tail[4:7])
 
 
 def test_without_anything_the_last_line_is_shown() -> None:
     assert (
-        diagnose(Ending(0, 4, 1.0, None, ("a", "b")), "h").summary()
+        diagnose(RankExit(0, 4, 1.0, None, ("a", "b")), "h").summary()
         == "rank 0 on h exited with code 4: its last line: b"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import Paths
-from cloudtrain.runtime.plan import HostPlan
+from cloudtrain.runtime.host_config import HostConfig
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ def test_the_source_may_be_a_file_of_a_channel(tmp_path: Path, named: str, uri: 
     paths.make()
     document = {"sagemaker_submit_directory": json.dumps(named)}
     (paths.input_config / "hyperparameters.json").write_text(json.dumps(document))
-    assert HostPlan.read(paths, {}).source_uri == uri
+    assert HostConfig.read(paths, {}).source_uri == uri

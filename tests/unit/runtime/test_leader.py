@@ -14,21 +14,28 @@ import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.coordinator import Coordinator
-from cloudtrain.runtime.member import Inbox, JoinInterrupted, Member, free_port, fresh_token, listen
-from cloudtrain.runtime.record import REMOTE_START_PROGRAM, spawn_address_path
+from cloudtrain.runtime.leader import Leader
+from cloudtrain.runtime.leader_client import (
+    Inbox,
+    JoinInterrupted,
+    LeaderClient,
+    free_port,
+    fresh_token,
+    listen,
+)
+from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM, spawn_address_path
 
 HOSTS = ("algo-1", "algo-2")
 
 
 class Cluster:
-    """A coordinator and as many members as are asked for."""
+    """A leader and clients of it."""
 
     def __init__(self, folder: Path, join_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
         listener, self.token = listen(self.rendezvous, "127.0.0.1")
         self.spawn_token = fresh_token()
-        self.coordinator = Coordinator(
+        self.leader = Leader(
             listener,
             HOSTS,
             self.token,
@@ -36,12 +43,12 @@ class Cluster:
             master=("h", 1),
             join_timeout=join_timeout,
         )
-        self.coordinator.start()
+        self.leader.start()
         self.inboxes: dict[str, Inbox] = {}
 
-    def join(self, host: str) -> Member:
+    def join(self, host: str) -> LeaderClient:
         self.inboxes[host] = queue.SimpleQueue()
-        return Member.join(host, self.rendezvous, self.inboxes[host], timeout=5)
+        return LeaderClient.join(host, self.rendezvous, self.inboxes[host], timeout=5)
 
     def hears(self, host: str) -> dict[str, Any]:
         return self.inboxes[host].get(timeout=20)
@@ -53,26 +60,26 @@ def cluster(tmp_path: Path) -> Cluster:
 
 
 def test_every_step_waits_for_all_hosts(cluster: Cluster) -> None:
-    members = {host: cluster.join(host) for host in HOSTS}
+    clients = {host: cluster.join(host) for host in HOSTS}
     for said, heard in (("ready", "start"), ("done", "finish"), ("uploaded", "complete")):
-        members["algo-1"].send({"type": said})
+        clients["algo-1"].send({"type": said})
         with pytest.raises(queue.Empty):
             cluster.inboxes["algo-1"].get(timeout=0.3)
-        members["algo-2"].send({"type": said})
+        clients["algo-2"].send({"type": said})
         assert [cluster.hears(host)["type"] for host in HOSTS] == [heard, heard]
-    for member in members.values():
-        member.close()
-    cluster.coordinator.join()
+    for client in clients.values():
+        client.close()
+    cluster.leader.join()
 
 
 def test_all_hosts_hear_one_cause(cluster: Cluster) -> None:
-    members = {host: cluster.join(host) for host in HOSTS}
+    clients = {host: cluster.join(host) for host in HOSTS}
     echo = FailureReport(
         FailureClass.USER_ERROR, "Connection closed by peer", rank=0, exception_type="E", time=1
     )
     cause = FailureReport(FailureClass.USER_ERROR, "cause", rank=1, exception_type="E", time=2)
-    members["algo-1"].send({"type": "failed", "report": echo.to_dict()})
-    members["algo-2"].send({"type": "failed", "report": cause.to_dict()})
+    clients["algo-1"].send({"type": "failed", "report": echo.to_dict()})
+    clients["algo-2"].send({"type": "failed", "report": cause.to_dict()})
     for host in HOSTS:
         message = cluster.hears(host)
         assert (message["type"], FailureReport.from_dict(message["report"])) == ("abort", cause)
@@ -86,9 +93,9 @@ def test_a_stop_reaches_hosts_that_join_later(cluster: Cluster) -> None:
 
 
 def test_what_the_leader_has_chosen_is_told_to_all(cluster: Cluster) -> None:
-    members = {host: cluster.join(host) for host in HOSTS}
-    members["algo-2"].send({"type": "ready", "horovod": "mine"})
-    members["algo-1"].send({"type": "ready", "horovod": "the leader's"})
+    clients = {host: cluster.join(host) for host in HOSTS}
+    clients["algo-2"].send({"type": "ready", "horovod": "mine"})
+    clients["algo-1"].send({"type": "ready", "horovod": "the leader's"})
     assert [cluster.hears(host)["horovod"] for host in HOSTS] == ["the leader's"] * 2
 
 
@@ -101,10 +108,10 @@ def test_what_mpirun_has_to_know_is_for_the_host_of_rank_0(cluster: Cluster) -> 
 
 def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: Path) -> None:
     leader, _ = [cluster.join(host) for host in HOSTS]
-    leader.tell_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
+    leader.write_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
     program = [
         sys.executable,
-        REMOTE_START_PROGRAM,
+        REMOTE_SHELL_PROGRAM,
         str(tmp_path),
         "-x",
         "cloudtrain-1",
@@ -120,8 +127,8 @@ def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: 
 
 def test_a_command_for_a_host_that_is_gone_fails(cluster: Cluster, tmp_path: Path) -> None:
     leader = cluster.join("algo-1")
-    leader.tell_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
-    program = [sys.executable, REMOTE_START_PROGRAM, str(tmp_path), "cloudtrain-1", "true"]
+    leader.write_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
+    program = [sys.executable, REMOTE_SHELL_PROGRAM, str(tmp_path), "cloudtrain-1", "true"]
     assert subprocess.run(program, timeout=20, check=False).returncode == 255
 
 
@@ -156,9 +163,9 @@ def test_strangers_are_shown_out_and_do_no_harm(cluster: Cluster, words: bytes) 
     with socket.create_connection((address[0], int(address[2])), timeout=5) as stranger:
         stranger.sendall(words)
         assert stranger.recv(1) == b""
-    members = [cluster.join(host) for host in HOSTS]
-    for member in members:
-        member.send({"type": "ready"})
+    clients = [cluster.join(host) for host in HOSTS]
+    for client in clients:
+        client.send({"type": "ready"})
     assert cluster.hears("algo-2")["type"] == "start"
 
 
@@ -177,7 +184,7 @@ def test_a_port_that_is_taken_is_said() -> None:
 def test_a_leader_that_is_not_there() -> None:
     inbox: Inbox = queue.SimpleQueue()
     with pytest.raises(PlatformError, match="leader was not found"):
-        Member.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=0.2)
+        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=0.2)
     inbox.put({"type": "signal"})
     with pytest.raises(JoinInterrupted):
-        Member.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=60)
+        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=60)

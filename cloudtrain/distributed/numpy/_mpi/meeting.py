@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.contract.launchers import spoken
+from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed._control import Engine
 from cloudtrain.distributed._control.matcher import Combine
@@ -99,7 +99,7 @@ def _word(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 def _check_launcher(size: int, environ: Mapping[str, str]) -> None:
-    variable = spoken(environ).size
+    variable = LauncherEnv.detect(environ).size
     started = environ.get(variable, "")
     if started.isdigit() and int(started) != size:
         library = MPI.Get_library_version().splitlines()[0].split(",")[0]
