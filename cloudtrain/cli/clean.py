@@ -77,8 +77,8 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
     import time
     from importlib.util import find_spec
 
-    from cloudtrain.platforms.container.client import EngineClient
-    from cloudtrain.platforms.container.engine import find_engine, find_engines
+    from cloudtrain.engine.client import EngineClient
+    from cloudtrain.engine.engine import find_engine, find_engines
     from cloudtrain.platforms.container.leftovers import leftovers_in
     from cloudtrain.platforms.supervised.leftovers import old_jobs, unused_caches
 

@@ -12,14 +12,14 @@ from cloudtrain.cli._options import echo_json, json_option
 if TYPE_CHECKING:
     from docker import APIClient
 
-    from cloudtrain.platforms.images import EcrImage, Flavour, LocalImage
+    from cloudtrain.images import EcrImage, Flavour, LocalImage
 
 BUILD_TIMEOUT = 3600.0
 """Seconds that a step of a build may take without a word: compilers say little."""
 
 
 def _complete_flavour(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    from cloudtrain.platforms.images import flavours
+    from cloudtrain.images import flavours
 
     return [flavour.name for flavour in flavours() if flavour.name.startswith(incomplete)]
 
@@ -79,7 +79,7 @@ def build(
     **options: Any,
 ) -> None:
     """Build the image FLAVOUR, of which `cloudtrain image list` shows all."""
-    from cloudtrain.platforms.images import BuildOptions, build_image, find_flavour
+    from cloudtrain.images import BuildOptions, build_image, find_flavour
 
     wanted = find_flavour(flavour, framework_version)
     for item in build_args:
@@ -113,7 +113,7 @@ def push(
     To ECR it logs in by itself, and makes the repository if there is none.
     """
     from cloudtrain.errors import PlatformError
-    from cloudtrain.platforms.images import find_flavour, find_local
+    from cloudtrain.images import find_flavour, find_local
 
     wanted = find_flavour(flavour, framework_version)
     client = _connect(engine)
@@ -137,7 +137,7 @@ def push(
 def list_images(ecr: bool, engine: str | None, as_json: bool) -> None:
     """Show all images: those of this machine, and with --ecr those in the account's registry."""
     from cloudtrain.errors import PlatformError
-    from cloudtrain.platforms.images import find_local, flavours
+    from cloudtrain.images import find_local, flavours
 
     local: dict[str, LocalImage | None] = {}
     why = ""
@@ -165,12 +165,12 @@ def _push(
     client: APIClient, flavour: Flavour, image: str, address: str | None, *, quiet: bool
 ) -> dict[str, str]:
     from cloudtrain.cli._progress import bytes_bar
-    from cloudtrain.platforms.images import Registry, ecr_registry, make_ecr_repository, push_image
+    from cloudtrain.images import Registry, ecr_registry, make_ecr_repository, push_image
 
     if address:
         registry = Registry(address)
     else:
-        from cloudtrain.platforms.sagemaker.aws import Aws
+        from cloudtrain.aws.aws import Aws
 
         aws = Aws()
         registry = ecr_registry(aws)
@@ -182,8 +182,8 @@ def _push(
 
 
 def _find_in_ecr(wanted: list[Flavour]) -> dict[str, EcrImage]:
-    from cloudtrain.platforms.images import ecr_images
-    from cloudtrain.platforms.sagemaker.aws import Aws
+    from cloudtrain.aws.aws import Aws
+    from cloudtrain.images import ecr_images
 
     aws = Aws()
     found = {

@@ -23,6 +23,9 @@ PUBLIC = {
         TrainingFailed TrainingInput TrainingJob TuningJobCompletionCriteriaConfig WarmStartConfig
         WarmStartTypes __version__
     """,
+    "cloudtrain.aws": """
+        Aws aws_errors error_code owner_of
+    """,
     "cloudtrain.checkpoint": """
         Checkpoint Checkpointer Shard is_checkpoint_key
     """,
@@ -106,6 +109,9 @@ PUBLIC = {
     "cloudtrain.distributed.torch.elastic": """
         ElasticSampler HostsUpdatedInterrupt ObjectState State TorchState run
     """,
+    "cloudtrain.engine": """
+        Bind Engine EngineClient Spec engine_errors find_engine find_engines
+    """,
     "cloudtrain.environment": """
         Notice channel checkpoint_uri exit_if_preempted hyperparameters in_job job_name model_dir
         output_data_dir preemption rank world_size
@@ -113,6 +119,10 @@ PUBLIC = {
     "cloudtrain.errors": """
         AccessDenied CheckpointError CloudtrainError InvalidJob InvalidSource JobExists JobNotFound NotFound
         PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
+    """,
+    "cloudtrain.images": """
+        AUTO BuildOptions EcrImage Flavour LocalImage Registry build_image ecr_image ecr_images ecr_registry
+        find_flavour find_local flavour_of flavours local_image make_ecr_repository push_image
     """,
     "cloudtrain.observe": """
         EventLog Summary beat commits committing parse_events read_events summarize
@@ -132,10 +142,6 @@ PUBLIC = {
     """,
     "cloudtrain.platforms.container": """
         ContainerPlatform Engine find_engine
-    """,
-    "cloudtrain.platforms.images": """
-        AUTO BuildOptions EcrImage Flavour LocalImage Registry build_image ecr_image ecr_images ecr_registry
-        find_flavour find_local flavour_of flavours local_image make_ecr_repository push_image
     """,
     "cloudtrain.platforms.local": """
         LocalPlatform

@@ -6,15 +6,15 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.platforms.container.engine import Engine, find_engine
+    from cloudtrain.engine.engine import Engine, find_engine
     from cloudtrain.platforms.container.platform import ContainerPlatform
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "ContainerPlatform": "cloudtrain.platforms.container.platform",
-        "Engine": "cloudtrain.platforms.container.engine",
-        "find_engine": "cloudtrain.platforms.container.engine",
+        "Engine": "cloudtrain.engine.engine",
+        "find_engine": "cloudtrain.engine.engine",
     },
 )
 

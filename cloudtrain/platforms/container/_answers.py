@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cloudtrain.engine.client import Bind, EngineClient, engine_errors
 from cloudtrain.packaging import RUNTIME_FILE
 from cloudtrain.platforms.container import _probe
-from cloudtrain.platforms.container.client import Bind, EngineClient, engine_errors
 from cloudtrain.platforms.container.labels import FOLDER, own_labels
 
 PLACE = "/cloudtrain-check"

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloudtrain.engine.client import Bind, EngineClient, engine_errors
+from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.imports import read_sources
 from cloudtrain.platforms.checks import Check, Finding, Outcome
 from cloudtrain.platforms.container._answers import Answers, Questions, ask
-from cloudtrain.platforms.container.client import Bind, EngineClient, engine_errors
-from cloudtrain.platforms.container.engine import find_engine
 from cloudtrain.platforms.container.options import parse_volume
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home

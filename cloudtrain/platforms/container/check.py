@@ -8,13 +8,13 @@ from functools import partial
 from urllib.parse import urlsplit
 
 from cloudtrain.contract import Settings
+from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding, Outcome
 from cloudtrain.platforms.container import _verdicts
 from cloudtrain.platforms.container._answers import Answers
 from cloudtrain.platforms.container._image import Image, Source
-from cloudtrain.platforms.container.engine import find_engine
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.local.doctor import check_bucket, check_disk, check_input
 from cloudtrain.spec import TrainingJob

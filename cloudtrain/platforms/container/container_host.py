@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.engine.client import Ended, EngineClient, Spec
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.container.client import Ended, EngineClient, Spec
 from cloudtrain.runtime.output import MetricFinder, Stream, write_all
 
 LISTEN_SECONDS = 10.0

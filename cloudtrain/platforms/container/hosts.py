@@ -11,16 +11,16 @@ from dataclasses import replace
 from itertools import repeat
 
 from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.engine.client import EngineClient
+from cloudtrain.engine.engine import find_engine
+from cloudtrain.engine.pulling import ensure_image
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
-from cloudtrain.platforms.container.client import EngineClient
 from cloudtrain.platforms.container.container_host import ContainerHost
-from cloudtrain.platforms.container.engine import find_engine
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.labels import job_labels, network_name
 from cloudtrain.platforms.container.links import drop_outward_links
 from cloudtrain.platforms.container.outputs import Outputs
-from cloudtrain.platforms.container.pulling import ensure_image
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.diagnose import report_error

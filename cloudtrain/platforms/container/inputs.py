@@ -8,7 +8,7 @@ from typing import Any
 
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.platforms.container.client import Bind
+from cloudtrain.engine.client import Bind
 from cloudtrain.platforms.container.options import parse_volume
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
 from cloudtrain.platforms.starting import SOURCE_CHANNEL

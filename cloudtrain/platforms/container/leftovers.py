@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.platforms.container.client import EngineClient, engine_errors
+from cloudtrain.engine.client import EngineClient, engine_errors
 from cloudtrain.platforms.container.labels import FOLDER, own_labels
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.leftovers import Leftover, is_alive

@@ -25,7 +25,7 @@ class ContainerPlatform(SupervisedPlatform):
         return render(job)
 
     def submit(self, request: Request) -> None:
-        from cloudtrain.platforms.container.engine import find_engine
+        from cloudtrain.engine.engine import find_engine
 
         find_engine(request.body.get("engine"))
         super().submit(request)

@@ -11,11 +11,11 @@ import msgspec
 
 from cloudtrain.contract import Paths, Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import InvalidJob
+from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.container.engine import find_engine
 from cloudtrain.platforms.container.options import ContainerOptions, parse_volume
-from cloudtrain.platforms.images import AUTO
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.supervised.channels import (
@@ -158,7 +158,7 @@ def _image(job: TrainingJob, options: ContainerOptions) -> str:
         )
     if job.image_uri != AUTO:
         return job.image_uri
-    from cloudtrain.platforms.images import local_image
+    from cloudtrain.images import local_image
 
     return local_image(job, find_engine(options.engine).connect(), gpu=bool(_gpus(job, options)))
 

@@ -9,8 +9,8 @@ import stat
 import zipfile
 from pathlib import Path
 
+from cloudtrain.engine.client import Bind
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
-from cloudtrain.platforms.container.client import Bind
 from cloudtrain.platforms.starting import RUNTIME_PATH
 from cloudtrain.runtime.zipapp_main import folder_name
 from cloudtrain.storage import state_home

@@ -12,7 +12,7 @@ from typing import Any
 
 from cloudtrain.contract import Launcher, Settings, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.platforms.container.client import Bind, Spec
+from cloudtrain.engine.client import Bind, Spec
 from cloudtrain.platforms.container.labels import job_labels, network_name
 from cloudtrain.platforms.container.options import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder

@@ -9,8 +9,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from cloudtrain.aws.errors import aws_errors, may_pass
 from cloudtrain.platforms.sagemaker._streams import MOST_EVENTS, Event, LogStream, Page, find_streams
-from cloudtrain.platforms.sagemaker.errors import aws_errors, may_pass
 
 HELD_EVENTS = 100_000
 """How many events are held at once, of all streams together; as many more may be on their way."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from cloudtrain.platforms.sagemaker.errors import error_code
+from cloudtrain.aws.errors import error_code
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 MOST_EVENTS = 10_000

@@ -14,13 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
 from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime
 from cloudtrain.platforms.launcher import runtime_hyperparameters
 from cloudtrain.platforms.sagemaker._toolkit import model_dir
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors, job_errors
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
@@ -16,8 +18,6 @@ from cloudtrain.platforms.sagemaker._statuses import (
     phases,
     restarts,
 )
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors, job_errors
 from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason
 from cloudtrain.storage import S3Store, join_uri
 

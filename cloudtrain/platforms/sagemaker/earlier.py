@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import job_errors
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import job_errors
 from cloudtrain.spec import redact
 
 

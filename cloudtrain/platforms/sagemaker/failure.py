@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cloudtrain.aws.advice import find_advice
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.sagemaker.advice import find_advice
 from cloudtrain.runtime.diagnose import RankExit, diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors, may_pass
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.sagemaker._log_reader import LogReader
 from cloudtrain.platforms.sagemaker._statuses import first_time, host_count, job_status, restarts
 from cloudtrain.platforms.sagemaker._streams import GROUP, find_streams
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.describe import describe_training_job
-from cloudtrain.platforms.sagemaker.errors import aws_errors, may_pass
 
 READERS = 10
 LAST_LINES = 500

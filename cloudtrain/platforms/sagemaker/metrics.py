@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors
 from cloudtrain.platforms.base import Series
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.describe import describe_training_job
-from cloudtrain.platforms.sagemaker.errors import aws_errors
 
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 MINUTE = 60

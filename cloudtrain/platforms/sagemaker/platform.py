@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain.aws.aws import Aws, owner_of
+from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import AccessDenied, NotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
-from cloudtrain.platforms.sagemaker.aws import Aws, owner_of
-from cloudtrain.platforms.sagemaker.errors import aws_errors
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
 

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.sagemaker._statuses import job_status
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import InvalidJob
+from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.images import AUTO
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
 from cloudtrain.platforms.sagemaker._inputs import check_s3, given, input_data_config
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors
 from cloudtrain.platforms.sagemaker.images import has_gpus, training_image
 from cloudtrain.spec import TrainingJob, is_secret_name, redact
 
@@ -73,7 +73,7 @@ def common(job: TrainingJob, aws: Aws) -> dict[str, Any]:
 def _image(job: TrainingJob, aws: Aws) -> str:
     if job.image_uri != AUTO:
         return training_image(job, aws.region)
-    from cloudtrain.platforms.images import ecr_image
+    from cloudtrain.images import ecr_image
 
     return ecr_image(job, aws, gpu=has_gpus(job))
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors
 from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, is_not_found, job_errors
 from cloudtrain.spec import REDACTED
 
 CLOCKS_DIFFER = 60.0

@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors, error_code, found, is_not_found
 from cloudtrain.errors import InvalidJob, JobExists
 from cloudtrain.platforms.sagemaker._inputs import given
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code, found, is_not_found
 from cloudtrain.platforms.sagemaker.submit import hidden, is_repeated
 
 ESTIMATORS = {

@@ -24,8 +24,8 @@ from engine_daemon import Engine
 from image_builds import cloudtrain, write_wheel
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.images import Registry, find_flavour, find_local, local_image, push_image
 from cloudtrain.packaging import RUNTIME_FILE
-from cloudtrain.platforms.images import Registry, find_flavour, find_local, local_image, push_image
 from cloudtrain.spec import TrainingJob
 
 FLAVOUR = find_flavour("pytorch-cpu-mpi")

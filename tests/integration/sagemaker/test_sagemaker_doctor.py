@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from scripted_job import REGION
 
+from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms import Finding, Outcome, Request, run_checks
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.doctor import checks
 from cloudtrain.spec import Source, TrainingJob
 

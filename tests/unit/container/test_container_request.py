@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from cloudtrain.engine.client import Docker, Podman
+from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import get_platform
 from cloudtrain.platforms.container import Engine
-from cloudtrain.platforms.container.client import Docker, Podman
 from cloudtrain.platforms.container.options import size_in_bytes
-from cloudtrain.platforms.container.pulling import pull_hint
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.spec import Source, TrainingJob

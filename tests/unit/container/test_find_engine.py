@@ -11,9 +11,9 @@ from socketserver import ThreadingUnixStreamServer
 
 import pytest
 
+from cloudtrain.engine.engine import find_engines
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.container import find_engine
-from cloudtrain.platforms.container.engine import find_engines
 
 Serve = Callable[..., str]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.images import flavour_of
+from cloudtrain.images import flavour_of
 from cloudtrain.spec import TrainingJob
 
 Fields = dict[str, Any]

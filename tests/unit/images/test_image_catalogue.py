@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.images import catalogue, find_flavour, flavours
+from cloudtrain.images import catalogue, find_flavour, flavours
 
 NAMES = """
     python-cpu python-cpu-mpi

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from cloudtrain.aws.aws import Aws
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.platforms.images import (
+from cloudtrain.images import (
     ecr_image,
     ecr_images,
     ecr_registry,
     find_flavour,
     make_ecr_repository,
 )
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.spec import TrainingJob
 from cloudtrain.submission import prepare
 

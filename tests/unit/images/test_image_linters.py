@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.platforms.images.catalogue import CONTAINERS
+from cloudtrain.images.catalogue import CONTAINERS
 
 
 @pytest.mark.parametrize(

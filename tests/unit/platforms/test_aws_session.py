@@ -9,9 +9,9 @@ from typing import Any
 import boto3
 import pytest
 
+from cloudtrain.aws._session import new_session
+from cloudtrain.aws.aws import Aws
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.sagemaker._session import new_session
-from cloudtrain.platforms.sagemaker.aws import Aws
 
 
 @pytest.mark.parametrize("service", ["sagemaker", "s3", "sts", "logs", "ec2"])

@@ -9,7 +9,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 from described_answers import answer
 
-from cloudtrain.platforms.sagemaker.aws import Aws
+from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.sagemaker.price import cost_of, find_price, hourly_price
 
 DONE = ("Training", 0), ("Completed", 9)

@@ -11,11 +11,11 @@ from typing import Any
 import boto3
 import pytest
 
+from cloudtrain.aws.aws import Aws
 from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.platforms.sagemaker._traveling import forget_runtime, runtime_uri, travel, upload_runtime
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 

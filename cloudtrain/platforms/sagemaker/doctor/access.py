@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cloudtrain.aws.errors import aws_errors, error_code
 from cloudtrain.platforms.checks import Finding, Outcome
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
-from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code
 
 SERVICE = "sagemaker.amazonaws.com"
 

@@ -6,10 +6,10 @@ import threading
 from functools import cached_property
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import error_code
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.checks import Check, Finding, Outcome
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import error_code
 
 DENIED = {
     *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException"),

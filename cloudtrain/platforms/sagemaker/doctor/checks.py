@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from cloudtrain.aws.aws import Aws
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check
-from cloudtrain.platforms.sagemaker.aws import Aws
 from cloudtrain.platforms.sagemaker.doctor.access import (
     check_credentials,
     check_pass_role,

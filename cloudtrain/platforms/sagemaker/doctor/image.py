@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from cloudtrain.aws.errors import error_code
 from cloudtrain.platforms.checks import Finding, Outcome
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
-from cloudtrain.platforms.sagemaker.errors import error_code
 
 _ECR = re.compile(
     r"(?P<registry>\d{12})\.dkr\.ecr(-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.[a-z.]+/"

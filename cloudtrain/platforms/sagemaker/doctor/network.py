@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from cloudtrain.aws.errors import error_code
 from cloudtrain.platforms.checks import Finding, Outcome
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
-from cloudtrain.platforms.sagemaker.errors import error_code
 
 
 def check_subnets(account: Account, subnets: Sequence[str]) -> Finding:

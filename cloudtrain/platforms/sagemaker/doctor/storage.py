@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from cloudtrain.aws.errors import error_code
 from cloudtrain.platforms.checks import Finding, Outcome
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
-from cloudtrain.platforms.sagemaker.errors import error_code
 
 MISSING = {"404", "NoSuchBucket", "NotFound"}
 

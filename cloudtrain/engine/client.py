@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain.engine.engine import Engine
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.container.engine import Engine
 
 if TYPE_CHECKING:
     import docker

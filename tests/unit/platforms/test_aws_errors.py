@@ -6,8 +6,8 @@ import pytest
 from botocore import exceptions
 from botocore.exceptions import BotoCoreError, ClientError
 
+from cloudtrain.aws.errors import aws_errors, job_errors
 from cloudtrain.errors import CloudtrainError, InvalidJob, JobNotFound, PlatformError
-from cloudtrain.platforms.sagemaker.errors import aws_errors, job_errors
 
 ROLE = "arn:aws:iam::123456789012:role/Train"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.images.catalogue import Flavour, find_flavour, frameworks
-from cloudtrain.platforms.images.local import find_local
+from cloudtrain.images.catalogue import Flavour, find_flavour, frameworks
+from cloudtrain.images.local import find_local
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
     from docker import APIClient
 
-    from cloudtrain.platforms.sagemaker.aws import Aws
+    from cloudtrain.aws.aws import Aws
 
 _OWN_IMAGE = "Name an image: image_uri='...'."
 
@@ -70,7 +70,7 @@ def ecr_image(job: TrainingJob, aws: Aws, *, gpu: bool) -> str:
         InvalidJob: as `flavour_of`, and where it is not there; the hint says which command puts it there.
         PlatformError: ECR does not answer, or does not say.
     """
-    from cloudtrain.platforms.images.registry import ecr_images
+    from cloudtrain.images.registry import ecr_images
 
     flavour = flavour_of(job, gpu=gpu)
     found = ecr_images(aws, flavour.repository).get(flavour.tag)

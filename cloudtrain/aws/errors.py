@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from cloudtrain.aws.advice import find_advice
 from cloudtrain.errors import CloudtrainError, InvalidJob, JobNotFound, PlatformError
-from cloudtrain.platforms.sagemaker.advice import find_advice
 
 if TYPE_CHECKING:
     from botocore.exceptions import BotoCoreError, ClientError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cloudtrain.platforms.container.client import engine_errors
-from cloudtrain.platforms.images.catalogue import RECIPE_LABEL, Flavour
+from cloudtrain.engine.client import engine_errors
+from cloudtrain.images.catalogue import RECIPE_LABEL, Flavour
 
 if TYPE_CHECKING:
     from docker import APIClient

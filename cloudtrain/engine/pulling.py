@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
 
+from cloudtrain.engine.client import EngineClient, engine_errors
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.container.client import EngineClient, engine_errors
-from cloudtrain.runtime.phases import Phase, Phases
 
 _ECR = re.compile(r"(?P<host>\d{12}\.dkr\.ecr\.(?P<region>[\w-]+)\.amazonaws\.com(?:\.cn)?)/")
 _DENIED = ("denied", "unauthorized", "authentication required", "no basic auth")
 _NOT_THERE = ("manifest unknown", "not found", "does not exist")
 
 
+class PullProgress(Protocol):
+    """Counts the bytes of a pull."""
+
+    def add_total(self, count: int) -> None:
+        """``count`` more bytes are to be downloaded."""
+        ...
+
+    def add(self, count: int) -> None:
+        """``count`` more bytes were downloaded."""
+        ...
+
+
 def ensure_image(
-    client: EngineClient, image: str, pull: str, phases: Phases, check: Callable[[], object] = lambda: None
+    client: EngineClient,
+    image: str,
+    pull: str,
+    phases: Callable[[str], AbstractContextManager[PullProgress]],
+    check: Callable[[], object] = lambda: None,
 ) -> None:
-    """Pull ``image`` where ``pull`` (missing, always, never) asks for it.
+    """Pull ``image`` if ``pull`` (missing, always, never) asks for it.
 
     Args:
+        phases: begins the phase of the given name, which ends with the block.
         check: called now and then; what it raises ends the pull.
 
     Raises:
@@ -38,7 +56,7 @@ def ensure_image(
         raise PlatformError(error.message, hint=error.hint or pull_hint(image, error.message)) from error
 
 
-def _pull(client: EngineClient, image: str, phase: Phase, check: Callable[[], object]) -> None:
+def _pull(client: EngineClient, image: str, phase: PullProgress, check: Callable[[], object]) -> None:
     done: dict[str, int] = {}  # bytes of each layer
     for said in client.api.pull(*_name_and_tag(image), stream=True, decode=True):
         check()

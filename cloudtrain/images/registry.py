@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors, error_code
+from cloudtrain.engine.client import engine_errors
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.container.client import engine_errors
-from cloudtrain.platforms.sagemaker.aws import Aws
-from cloudtrain.platforms.sagemaker.errors import aws_errors, error_code
 
 if TYPE_CHECKING:
     from docker import APIClient

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain._version import __version__
+from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.sagemaker.errors import aws_errors
 
 if TYPE_CHECKING:
     import boto3
@@ -119,7 +119,7 @@ class Aws:
     @cached_property
     def session(self) -> boto3.Session:
         """The session that was given, or a new one that all clients share: a second would cost as much again."""
-        from cloudtrain.platforms.sagemaker._session import new_session
+        from cloudtrain.aws._session import new_session
 
         with aws_errors("the AWS configuration"):
             return self._given or new_session()

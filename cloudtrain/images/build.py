@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cloudtrain._version import __version__
+from cloudtrain.engine.client import engine_errors
+from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.images.catalogue import CONTAINERS, RECIPE_LABEL, Flavour
 from cloudtrain.packaging import pack_runtime
-from cloudtrain.platforms.container.client import engine_errors
-from cloudtrain.platforms.container.pulling import pull_hint
-from cloudtrain.platforms.images.catalogue import CONTAINERS, RECIPE_LABEL, Flavour
 from cloudtrain.storage import state_home
 
 if TYPE_CHECKING:
