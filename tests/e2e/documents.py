@@ -45,6 +45,11 @@ def read_blocks(page: Path) -> list[Block]:
     return blocks
 
 
+def runs_something(page: Path) -> bool:
+    """Whether a page has a block that a Reader runs."""
+    return any(block.language in ("console", "python") and not block.file_name for block in read_blocks(page))
+
+
 class Reader:
     """Somebody who follows a page in ``folder``, with this Python on PATH."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
-from documents import REPOSITORY, Reader
+from documents import REPOSITORY, Reader, runs_something
 from markdown_it import MarkdownIt
 
 from cloudtrain.cli import cli
@@ -17,11 +17,11 @@ from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_envi
 from cloudtrain.spec import TrainingJob
 
 DOCS = REPOSITORY / "docs"
-PAGES = sorted(path.relative_to(REPOSITORY).as_posix() for path in DOCS.glob("*.md"))
+PAGES = sorted(path.relative_to(REPOSITORY).as_posix() for path in DOCS.rglob("*.md") if runs_something(path))
 ALL_PAGES = [
     path.relative_to(REPOSITORY).as_posix()
-    for folder in (".", "docs", "examples", "examples/*", "containers")
-    for path in sorted(REPOSITORY.glob(f"{folder}/*.md"))
+    for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "containers/*.md", "benchmarks/*.md")
+    for path in sorted(REPOSITORY.glob(pattern))
 ]
 
 
@@ -35,9 +35,20 @@ def test_every_command_and_snippet_runs(page: str, tmp_path: Path) -> None:
         reader.end()
 
 
+def test_every_guide_shows_something_that_runs() -> None:
+    guides = {path.relative_to(REPOSITORY).as_posix() for path in (DOCS / "guides").rglob("*.md")}
+    assert guides - set(PAGES) == set()
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = {link.partition("#")[0] for link in _links((DOCS / "README.md").read_text(encoding="utf-8"))}
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")} - {"README.md"}
+    assert pages - listed == set()
+
+
 def test_the_table_of_fields_is_that_of_the_code() -> None:
     rows = re.findall(
-        r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", _section("job-file.md", "All fields"), re.MULTILINE
+        r"^\| `(\w+)` \| [^|]+ \|([^|]*)\|", _section("reference/job-file.md", "All fields"), re.MULTILINE
     )
     shown = {name: default.strip() for name, default in rows}
     assert shown == {field.name: _default(field) for field in msgspec.structs.fields(TrainingJob)}
@@ -50,12 +61,12 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def test_every_class_of_failure_is_explained() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "failures.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "guides/failures.md").read_text(), re.MULTILINE)
     assert set(rows) >= {str(kind) for kind in FailureClass}
 
 
 def test_every_variable_of_the_contract_is_explained() -> None:
-    text = (DOCS / "container-contract.md").read_text()
+    text = (DOCS / "reference/container-contract.md").read_text()
     host = Host("algo-1", ("algo-1",))
     promised = script_environment(
         Paths(Path("/opt/ml")), host, {}, {}, job_name="job", entry_point="train.py", master=("algo-1", 7777)
@@ -65,7 +76,7 @@ def test_every_variable_of_the_contract_is_explained() -> None:
 
 
 def test_every_command_and_option_is_explained() -> None:
-    text = (DOCS / "command-line.md").read_text()
+    text = (DOCS / "reference/command-line.md").read_text()
     missing = [name for name in _words(cli, click.Context(cli)) if not re.search(rf"`[^`]*{name}\b", text)]
     assert missing == []
 

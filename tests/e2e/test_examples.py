@@ -94,7 +94,7 @@ def test_keras(name: str, tensorflow_python: str, tmp_path: Path) -> None:
 
 
 def test_the_script_of_the_tensorflow_page(tensorflow_python: str, tmp_path: Path) -> None:
-    script = read_blocks(REPOSITORY / "docs" / "tensorflow.md")[0]
+    script = read_blocks(REPOSITORY / "docs" / "guides" / "tensorflow.md")[0]
     (tmp_path / script.file_name).write_text(script.text)
     python = f"platform_options.python={tensorflow_python}"
     job = cloudtrain(
