@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cloudtrain.distributed._tuning import cycle_seconds, flag
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed.options import cycle_seconds, flag
 from cloudtrain.distributed.world import World
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.clock import Ask

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from cloudtrain.distributed._tuning import flag
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.options import flag
 
 START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
 COLLECTIVE_TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"

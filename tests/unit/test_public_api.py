@@ -60,6 +60,8 @@ PUBLIC = {
         local_size mpi_built mpi_enabled mpi_threads_supported nccl_built process_set_by_id rank
         reducescatter remove_process_set rocm_built shutdown size start_timeline stop_timeline
     """,
+    "cloudtrain.distributed.negotiation": """
+    """,
     "cloudtrain.distributed.numpy": """
         Adasum Average CollectiveError Handle HorovodInternalError InvalidArgument Max Min NotInitialized
         ProcessSet Product ReduceOp Sum add_process_set allgather allgather_async allgather_object allreduce

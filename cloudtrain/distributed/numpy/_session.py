@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from cloudtrain.distributed._control.messages import GLOBAL
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed.negotiation.messages import GLOBAL
 from cloudtrain.distributed.numpy._backend import Backend, Collectives
 from cloudtrain.distributed.numpy._solo import Solo
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id

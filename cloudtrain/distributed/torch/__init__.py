@@ -21,7 +21,7 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.torch import elastic
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._session import (
+from cloudtrain.distributed.torch._state import (
     cross_rank,
     cross_size,
     global_process_set,
@@ -65,6 +65,13 @@ from cloudtrain.distributed.torch.differentiable import (
     grouped_reducescatter,
     reducescatter,
 )
+from cloudtrain.distributed.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_object_fn,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
 from cloudtrain.distributed.torch.metrics import average_metrics
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
 from cloudtrain.distributed.torch.order import same_order
@@ -82,13 +89,6 @@ from cloudtrain.distributed.torch.queries import (
     rocm_built,
 )
 from cloudtrain.distributed.torch.sparse import sparse_allreduce_async
-from cloudtrain.distributed.torch.state import (
-    allgather_object,
-    broadcast_object,
-    broadcast_object_fn,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
 from cloudtrain.distributed.torch.sync_batch_norm import SyncBatchNorm
 
 HorovodInternalError = CollectiveError

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 
 from cloudtrain import observe
-from cloudtrain.distributed._tuning import fusion_threshold
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
+from cloudtrain.distributed.options import fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._handle import reported
+from cloudtrain.distributed.torch._join import launching
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import parameters_of
-from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
 from cloudtrain.observe.timeline import recorder
 

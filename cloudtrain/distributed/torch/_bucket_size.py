@@ -7,18 +7,18 @@ from pathlib import Path
 
 import torch
 
-from cloudtrain.distributed._autotune import Autotuner
 from cloudtrain.distributed._log import logger
-from cloudtrain.distributed._tuning import AUTOTUNE_LOG, autotunes
+from cloudtrain.distributed.options import AUTOTUNE_LOG, autotunes
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._autotune import Autotuner
 from cloudtrain.distributed.torch.collectives import allreduce_
 
 
 def tuning_of(process_set: ProcessSet) -> Tuning | None:
     """None where no size is to be found out, and for all optimizers but the first, which would be in its way."""
-    claims = _session.current().claims
+    claims = _state.current().claims
     if not autotunes() or "autotune" in claims:
         return None
     claims.add("autotune")
@@ -34,11 +34,11 @@ class Tuning:
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
         self._tuner = Autotuner()
-        self._joins = _session.current().engine.joins
+        self._joins = _state.current().engine.joins
 
     def begin(self) -> int:
         """Before the first gradient of a step: bytes of its buckets."""
-        joins = _session.current().engine.joins
+        joins = _state.current().engine.joins
         if joins != self._joins:
             self._joins = joins
             self._agree()

@@ -21,9 +21,9 @@ from torch import Tensor
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch._all_reduce import all_reduce
 from cloudtrain.distributed.torch._handle import Handle, reported
+from cloudtrain.distributed.torch._join import launching
+from cloudtrain.distributed.torch._ops import scale_
 from cloudtrain.distributed.torch._recording import follow
-from cloudtrain.distributed.torch._reduction import scale_
-from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.compression import Compressor
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.recorder import Operation

@@ -9,9 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed._rows import check_splits, even_splits
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.negotiation.messages import Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._operation import alone, as_bytes, submit, type_name

@@ -11,9 +11,9 @@ from typing import Any, Callable
 from torch.distributed import Work
 
 from cloudtrain.contract.failure import first_line
-from cloudtrain.distributed._control import Pending
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.negotiation.client import Pending
+from cloudtrain.distributed.torch import _state
 from cloudtrain.observe.heartbeat import beat
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.recorder import Operation
@@ -55,7 +55,7 @@ class Handle:
                 return False
             begun, work = work, work.work
             if work is None or work.is_completed():
-                _session.current().engine.release(begun)
+                _state.current().engine.release(begun)
         return work is None or bool(work.is_completed())
 
     def wait(self) -> Any:
@@ -72,7 +72,7 @@ class Handle:
         beat()
         try:
             if isinstance(work, Pending):
-                work = _session.current().engine.wait(work)
+                work = _state.current().engine.wait(work)
             if work is not None:
                 work.wait()
         except CollectiveError:
@@ -122,14 +122,14 @@ def explained(label: str, error: RuntimeError) -> CollectiveError:
     """What to raise for a failure of the backend."""
     reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
     return CollectiveError(
-        f"{label} failed on rank {_session.rank()}: {_culprits() or reason}",
+        f"{label} failed on rank {_state.rank()}: {_culprits() or reason}",
         hint="Look at the log of that rank; another one died, hangs, or called another collective.",
     )
 
 
 def _culprits() -> str:
     """Which ranks have ended, or else which of them are behind or ahead."""
-    engine = _session.current().engine
+    engine = _state.current().engine
     # At once: ranks that have failed for the same reason as this one are about to leave, and they are not to blame.
     places = {} if engine.left else engine.places()
     deadline = time.monotonic() + _LOSS_SECONDS
@@ -138,7 +138,7 @@ def _culprits() -> str:
     ended = [f"rank {rank} {why}" for rank, why in list(engine.left.items()) if rank not in places]
     if ended or not places:
         return "; ".join(ended) or "rank 0 does not answer"
-    silent = [rank for rank in range(_session.size()) if rank not in places]
+    silent = [rank for rank in range(_state.size()) if rank not in places]
     elsewhere = {
         rank: place["at"] for rank, place in places.items() if place["launched"] != engine.launches.count
     }

@@ -10,12 +10,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import EAGER_BYTES, Request, Verdict
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Request, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._ops import combine_payloads, dtype_name
 from cloudtrain.distributed.torch._recording import follow
-from cloudtrain.distributed.torch._reduction import combine_payloads, dtype_name
 from cloudtrain.observe.timeline import recorder
 
 Launch = Callable[[Any, Verdict], Any]
@@ -46,7 +46,7 @@ def submit(
         arrived: called with the result of all payloads.
         device: of the tensors.
     """
-    session = _session.current()
+    session = _state.current()
     set_id = session.set_id(process_set)
     request = Request(kind, session.engine.key(set_id, kind, name), set_id, equal, own, payload)
     group = session.groups[set_id].negotiated
@@ -78,7 +78,7 @@ def submit(
 
 def alone(process_set: ProcessSet) -> bool:
     """Whether there is nobody to talk to. Raises NotInitialized, InvalidArgument."""
-    session = _session.current()
+    session = _state.current()
     session.set_id(process_set)
     return process_set.size() == 1
 
@@ -109,7 +109,7 @@ def from_payload(payload: bytes | None, dtype: torch.dtype) -> Tensor:
 
 
 def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
-    """The result of an operation whose data came along (`cloudtrain.distributed._control.matcher.Combine`)."""
+    """The result of an operation whose data came along (`cloudtrain.distributed.negotiation.matcher.Combine`)."""
     if request.kind == "broadcast":
         return b"".join(filter(None, payloads))  # only the root gives any
     if request.kind == "allgather":
@@ -146,6 +146,6 @@ def _side_stream(device: torch.device) -> Any:
 
 def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
     """The group for what all ranks of the set run in the same order, without asking."""
-    session = _session.current()
+    session = _state.current()
     group: dist.ProcessGroup = session.groups[session.set_id(process_set)].ordered
     return group

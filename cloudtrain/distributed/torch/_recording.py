@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from cloudtrain.distributed.torch._handle import Works
-from cloudtrain.distributed.torch._turn import Turn
+from cloudtrain.distributed.torch._thread_work import Turn
 from cloudtrain.observe.timeline.recorder import Operation
 
 

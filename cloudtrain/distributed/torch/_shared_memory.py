@@ -23,8 +23,8 @@ from torch import Tensor
 
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
-from cloudtrain.distributed.torch._reduction import IN_PLACE
-from cloudtrain.distributed.torch._turn import Turn
+from cloudtrain.distributed.torch._ops import IN_PLACE
+from cloudtrain.distributed.torch._thread_work import Turn
 from cloudtrain.observe.timeline import recorder
 
 SLOT_BYTES = 2 << 20

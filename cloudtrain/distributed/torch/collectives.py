@@ -16,14 +16,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Verdict
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.negotiation.messages import Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, chosen_op
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchange import exchange
-from cloudtrain.distributed.torch._gather import gather_tensors
+from cloudtrain.distributed.torch._exchanges import gather_tensors
 from cloudtrain.distributed.torch._handle import Handle, reported
+from cloudtrain.distributed.torch._join import take_part
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,
@@ -35,9 +36,8 @@ from cloudtrain.distributed.torch._operation import (
     type_name,
 )
 from cloudtrain.distributed.torch._recording import follow
-from cloudtrain.distributed.torch._reduce import plain, reduce_now_, reduce_tensors, scatter_tensors
-from cloudtrain.distributed.torch._session import global_process_set
-from cloudtrain.distributed.torch._standing_in import take_part
+from cloudtrain.distributed.torch._reductions import plain, reduce_now_, reduce_tensors, scatter_tensors
+from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.order import promised
 from cloudtrain.observe.timeline import recorder
 
@@ -71,7 +71,7 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that joined last.
     """
-    session = _session.current()
+    session = _state.current()
     if session.alone:
         return 0
     with reported("join"):
@@ -221,7 +221,7 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """`broadcast_async` in place; ``tensor`` may not be touched before `synchronize`."""
-    members = process_set.members() if _session.current() else []
+    members = process_set.members() if _state.current() else []
     root_rank = int(root_rank)
     if root_rank not in members:
         raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
@@ -249,7 +249,7 @@ def broadcast_async_(
         return Handle(label, work, finish, operation)
 
     def arrived(verdict: Verdict) -> None:
-        if _session.rank() == root_rank or not wire.numel():
+        if _state.rank() == root_rank or not wire.numel():
             return
         with torch.inference_mode():  # which the tensor may be of, and this thread is not in
             wire.copy_(from_payload(verdict.payload, wire.dtype).reshape(wire.shape))
@@ -260,7 +260,7 @@ def broadcast_async_(
         "type": type_name(tensor),
         "device": tensor.device.type,
     }
-    root = _session.rank() == root_rank
+    root = _state.rank() == root_rank
     payload = (to_payload(wire) if root else b"") if eager(wire) else None
     return submit(
         "broadcast",

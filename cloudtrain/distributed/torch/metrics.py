@@ -10,7 +10,7 @@ from torch import Tensor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch._session import global_process_set
+from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 
 

@@ -14,8 +14,9 @@ from cloudtrain import observe
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, Sum
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum_optimizer import AdasumOptimizer
+from cloudtrain.distributed.torch._gradient_reducer import GradientReducer, Reduction
 from cloudtrain.distributed.torch._parameters import (
     check_equal_on_all_ranks,
     describe,
@@ -23,8 +24,7 @@ from cloudtrain.distributed.torch._parameters import (
     names_of,
     parameters_of,
 )
-from cloudtrain.distributed.torch._reducer import GradientReducer, Reduction
-from cloudtrain.distributed.torch._session import global_process_set
+from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
 from cloudtrain.distributed.torch.compression import Compression, Compressor
 from cloudtrain.observe.timeline import recorder
@@ -81,7 +81,7 @@ def DistributedOptimizer(
         InvalidArgument: names are not unique, do not cover the optimizer's parameters, an argument does not fit
             the others, or the ranks' parameters differ. Also a ValueError.
     """
-    _session.current()  # or else it is not initialized
+    _state.current()  # or else it is not initialized
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidArgument("the optimizer is a DistributedOptimizer already")
     if op not in (Average, Sum, Adasum):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cloudtrain.distributed._control import Verdict
-from cloudtrain.distributed._control.messages import add_set, remove_set
+from cloudtrain.distributed.negotiation.messages import Verdict, add_set, remove_set
 from cloudtrain.distributed.process_set import ProcessSet, with_id
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._session import Session
+from cloudtrain.distributed.torch._state import Session
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
@@ -19,7 +18,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         InvalidArgument: ranks that do not exist, or a set that is known already. Also a ValueError.
         CollectiveError: the ranks disagree.
     """
-    session = _session.current()
+    session = _state.current()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
     ranks = process_set.check_new(session.world.size, session.sets)
@@ -30,7 +29,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Forget a set on all ranks, which all call this; False for the global set or one that is not known."""
-    session = _session.current()
+    session = _state.current()
     set_id = process_set.process_set_id
     if process_set not in session.sets or set_id is None:
         return False
@@ -48,7 +47,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def process_set_by_id(set_id: int) -> ProcessSet:
     """Raises InvalidArgument where there is none."""
-    return with_id(set_id, [_session.global_process_set, *_session.current().sets])
+    return with_id(set_id, [_state.global_process_set, *_state.current().sets])
 
 
 def _agree_on(session: Session, ranks: list[int]) -> int:

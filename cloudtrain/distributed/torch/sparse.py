@@ -8,9 +8,9 @@ from torch import Tensor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
-from cloudtrain.distributed.torch._gather import gather_tensors
+from cloudtrain.distributed.torch._exchanges import gather_tensors
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._session import global_process_set
+from cloudtrain.distributed.torch._state import global_process_set
 
 
 def sparse_allreduce_async(

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch.collectives import allreduce_
 
 
@@ -37,7 +37,7 @@ class SyncBatchNorm(_BatchNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         batch_statistics = self.training or not self.track_running_stats
-        if not batch_statistics or _session.size() == 1:
+        if not batch_statistics or _state.size() == 1:
             return super().forward(input)
         self._check_input_dim(input)
         output, mean, variance, count = _Normalize.apply(  # type: ignore[no-untyped-call]

@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.distributed import InvalidArgument, _log, _timeouts, _tuning
-from cloudtrain.distributed._autotune import SIZES, STEPS, WARM_UP_STEPS, Autotuner
+from cloudtrain.distributed import InvalidArgument, _log, _timeouts, options
+from cloudtrain.distributed.torch._autotune import SIZES, STEPS, WARM_UP_STEPS, Autotuner
 
 READ: dict[str, tuple[Callable[[dict[str, str]], Any], dict[str, str], Any]] = {
-    "threshold": (_tuning.fusion_threshold, {}, 25 << 20),
-    "threshold-set": (_tuning.fusion_threshold, {"HOROVOD_FUSION_THRESHOLD": "33554432"}, 33554432),
-    "no-fusion": (_tuning.fusion_threshold, {"HOROVOD_FUSION_THRESHOLD": "0"}, 0),
-    "cycle": (_tuning.cycle_seconds, {}, 0.001),
-    "cycle-set": (_tuning.cycle_seconds, {"HOROVOD_CYCLE_TIME": "3.5"}, 0.0035),
-    "autotune": (_tuning.autotunes, {"HOROVOD_AUTOTUNE": "1"}, True),
-    "no-autotune": (_tuning.autotunes, {"HOROVOD_AUTOTUNE": "0"}, False),
-    "fixed": (_tuning.autotunes, {"HOROVOD_AUTOTUNE": "1", "HOROVOD_FUSION_THRESHOLD": "1"}, False),
+    "threshold": (options.fusion_threshold, {}, 25 << 20),
+    "threshold-set": (options.fusion_threshold, {"HOROVOD_FUSION_THRESHOLD": "33554432"}, 33554432),
+    "no-fusion": (options.fusion_threshold, {"HOROVOD_FUSION_THRESHOLD": "0"}, 0),
+    "cycle": (options.cycle_seconds, {}, 0.001),
+    "cycle-set": (options.cycle_seconds, {"HOROVOD_CYCLE_TIME": "3.5"}, 0.0035),
+    "autotune": (options.autotunes, {"HOROVOD_AUTOTUNE": "1"}, True),
+    "no-autotune": (options.autotunes, {"HOROVOD_AUTOTUNE": "0"}, False),
+    "fixed": (options.autotunes, {"HOROVOD_AUTOTUNE": "1", "HOROVOD_FUSION_THRESHOLD": "1"}, False),
     "shutdown": (_timeouts.collective_timeout, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9"}, 9),
     "no-shutdown": (_timeouts.collective_timeout, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}, 1800),
     "own-first": (
@@ -50,7 +50,7 @@ def test_variables(read: Callable[[dict[str, str]], Any], environ: dict[str, str
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
 def test_what_is_no_number(text: str) -> None:
     with pytest.raises(InvalidArgument, match="HOROVOD_FUSION_THRESHOLD="):
-        _tuning.fusion_threshold({"HOROVOD_FUSION_THRESHOLD": text})
+        options.fusion_threshold({"HOROVOD_FUSION_THRESHOLD": text})
 
 
 def test_the_log_says_what_is_urgent_enough(capfd: pytest.CaptureFixture[str]) -> None:

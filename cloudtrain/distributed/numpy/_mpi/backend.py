@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.distributed._control import EAGER_BYTES, Verdict
 from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._mpi.buffers import Buckets, words, words_per_row

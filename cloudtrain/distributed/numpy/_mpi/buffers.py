@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.distributed._control import Request
+from cloudtrain.distributed.negotiation.messages import Request
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._reduction import reduce_in_order, working_type
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
@@ -71,7 +71,7 @@ def words_per_row(array: Array) -> int:
 
 
 def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
-    """The result of an operation whose data came along (see `cloudtrain.distributed._control.matcher`)."""
+    """The result of an operation whose data came along (see `cloudtrain.distributed.negotiation.matcher`)."""
     if request.kind in ("broadcast", "allgather"):  # of a broadcast, only the root gives any
         return b"".join(payload or b"" for payload in payloads)
     types = request.equal["type"]

@@ -12,10 +12,10 @@ from mpi4py import MPI
 
 from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed import _timeouts
-from cloudtrain.distributed._control import Engine
-from cloudtrain.distributed._control.matcher import Combine
-from cloudtrain.distributed._control.meeting import connect
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.negotiation.client import Engine
+from cloudtrain.distributed.negotiation.matcher import Combine
+from cloudtrain.distributed.negotiation.rendezvous import connect
 from cloudtrain.distributed.world import World
 
 POLL_SECONDS = 0.002
@@ -64,7 +64,7 @@ class Meeting:
         )
 
     def set(self, key: str, value: str) -> None:
-        """Rank 0 tells all others; as a store (`cloudtrain.distributed._control.meeting.Store`)."""
+        """Rank 0 tells all others; as a store (`cloudtrain.distributed.negotiation.rendezvous.Store`)."""
         self._wait(self.comm.Ibcast(_word(value), 0))
 
     def get(self, key: str) -> bytes:

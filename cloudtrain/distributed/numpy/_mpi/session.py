@@ -8,14 +8,22 @@ from typing import Any, Callable
 from mpi4py import MPI
 
 from cloudtrain.distributed import _log, _timeline, _timeouts
-from cloudtrain.distributed._control import Engine, Pending, Request, Verdict
-from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET, add_set, remove_set
-from cloudtrain.distributed._tuning import cycle_seconds
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.negotiation.client import Engine, Pending
+from cloudtrain.distributed.negotiation.messages import (
+    ADD_SET,
+    GLOBAL,
+    REMOVE_SET,
+    Request,
+    Verdict,
+    add_set,
+    remove_set,
+)
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._mpi.buffers import combine, zeros_for
 from cloudtrain.distributed.numpy._mpi.meeting import Meeting
 from cloudtrain.distributed.numpy._mpi.progress import Progress, Transfer
+from cloudtrain.distributed.options import cycle_seconds
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.observe.timeline import recorder

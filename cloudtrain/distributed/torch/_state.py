@@ -17,17 +17,17 @@ import torch.distributed as dist
 
 from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed import _log, _timeline, _timeouts
-from cloudtrain.distributed._control import Engine
-from cloudtrain.distributed._control.meeting import connect
-from cloudtrain.distributed._control.messages import GLOBAL
 from cloudtrain.distributed._log import logger
 from cloudtrain.distributed._master import located
-from cloudtrain.distributed._tuning import cycle_seconds
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
+from cloudtrain.distributed.negotiation.client import Engine
+from cloudtrain.distributed.negotiation.messages import GLOBAL
+from cloudtrain.distributed.negotiation.rendezvous import connect
+from cloudtrain.distributed.options import cycle_seconds
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.torch._shared_memory import SharedMemory, open_shared_memory
-from cloudtrain.distributed.torch._turn import Turn
+from cloudtrain.distributed.torch._thread_work import Turn
 from cloudtrain.distributed.world import World
 
 global_process_set = ProcessSet(None)
@@ -164,7 +164,7 @@ def init(
     if backend != "gloo" and torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
         device = torch.device("cuda", world.local_rank)
-    from cloudtrain.distributed.torch._standing_in import stand_in
+    from cloudtrain.distributed.torch._join import stand_in
 
     if world.size > 1:
         # Optimizers import it sooner or later, and its functions' default arguments keep the group there is at

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Optional
 
-from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, JOIN, REMOVE_SET, Request, Verdict
+from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, JOIN, REMOVE_SET, Request, Verdict
 
 STANDS_IN = ("allreduce", "barrier", ADD_SET, REMOVE_SET)
 """What goes on without a rank that has joined: it counts as giving zeros."""

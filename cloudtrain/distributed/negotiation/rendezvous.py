@@ -7,11 +7,11 @@ import os
 import socket
 from typing import Any, Callable, Protocol
 
-from cloudtrain.distributed._control.coordinator import Coordinator
-from cloudtrain.distributed._control.engine import Engine
-from cloudtrain.distributed._control.link import Link
-from cloudtrain.distributed._control.matcher import Combine
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.negotiation.client import Engine
+from cloudtrain.distributed.negotiation.connection import Link
+from cloudtrain.distributed.negotiation.coordinator import Coordinator
+from cloudtrain.distributed.negotiation.matcher import Combine
 
 KEY = "cloudtrain/control"
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.distributed._control.matcher import Matcher
-from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, JOIN, REMOVE_SET, Request, Verdict
+from cloudtrain.distributed.negotiation.matcher import Matcher
+from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, JOIN, REMOVE_SET, Request, Verdict
 
 Answers = list[tuple[int, Verdict]]
 

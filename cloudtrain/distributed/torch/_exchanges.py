@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Verdict
+from cloudtrain.distributed.negotiation.messages import Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._handle import Handle, Works
 from cloudtrain.distributed.torch._operation import (

@@ -9,13 +9,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import Verdict
-from cloudtrain.distributed._control.messages import ADD_SET, GLOBAL, REMOVE_SET
+from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_SET, Verdict
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._all_reduce import all_reduce
-from cloudtrain.distributed.torch._reduction import dtype_name, wire_type
+from cloudtrain.distributed.torch._ops import dtype_name, wire_type
 
 
 def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
@@ -24,7 +23,7 @@ def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> 
     Returns:
         What to call once it is complete.
     """
-    session = _session.current()
+    session = _state.current()
     if group is not session.groups[GLOBAL].ordered:
         return lambda: None  # only all ranks together can join
     first, launches = wires[0], session.engine.launches
@@ -36,7 +35,7 @@ def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> 
 
 def take_part() -> None:
     """Take part in what the other ranks have launched without asking since this one has joined."""
-    session = _session.current()
+    session = _state.current()
     for place in session.engine.places().values():
         for spec in session.engine.launches.missing(place):
             session.engine.launches.add("join", spec)
@@ -45,7 +44,7 @@ def take_part() -> None:
 
 def stand_in(verdict: Verdict) -> None:
     """Take part in the operation of ``verdict``; runs in the order of verdicts."""
-    session = _session.current()
+    session = _state.current()
     request = verdict.request
     assert request is not None
     if request.kind == ADD_SET:
@@ -66,7 +65,7 @@ def stand_in(verdict: Verdict) -> None:
 def _give_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
     """Adasum looks at each tensor; the others at the whole of a type."""
     op, dtype = ReduceOp[op_name], wire_type(getattr(torch, type_name))
-    session = _session.current()
+    session = _state.current()
     device = session.device if device_type == "cuda" else torch.device(device_type)
     if op == Adasum:
         zeros = [torch.zeros(numel, dtype=dtype, device=device) for numel in numels]

@@ -11,9 +11,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from cloudtrain.distributed._control.forks import close_in_children
-from cloudtrain.distributed._control.matcher import Answer, Combine, Matcher
-from cloudtrain.distributed._control.messages import (
+from cloudtrain.distributed._log import logger
+from cloudtrain.distributed.negotiation.forks import close_in_children
+from cloudtrain.distributed.negotiation.matcher import Answer, Combine, Matcher
+from cloudtrain.distributed.negotiation.messages import (
     Request,
     Unpacker,
     Verdict,
@@ -21,8 +22,7 @@ from cloudtrain.distributed._control.messages import (
     pack_verdict,
     unpack_request,
 )
-from cloudtrain.distributed._control.pump import TICK_SECONDS, Pump
-from cloudtrain.distributed._log import logger
+from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Pump
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 ASK_SECONDS = 2.0

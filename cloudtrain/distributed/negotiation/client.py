@@ -7,11 +7,11 @@ import threading
 import time
 from typing import Any, Callable, Protocol
 
-from cloudtrain.distributed._control.launches import Launches
-from cloudtrain.distributed._control.messages import GLOBAL, JOIN, Request, Verdict
-from cloudtrain.distributed._control.pump import REST_SECONDS
-from cloudtrain.distributed._tuning import CYCLE_SECONDS
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.negotiation.launches import Launches
+from cloudtrain.distributed.negotiation.messages import GLOBAL, JOIN, Request, Verdict
+from cloudtrain.distributed.negotiation.reader import REST_SECONDS
+from cloudtrain.distributed.options import CYCLE_SECONDS
 from cloudtrain.observe.timeline.clock import Exchange
 
 HELD_SECONDS = 0.05

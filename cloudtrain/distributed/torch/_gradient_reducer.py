@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed._tuning import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.errors import GradientOrderError
+from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._bucket_size import tuning_of
 from cloudtrain.distributed.torch._buckets import (
     FIRST_BYTES,
@@ -87,7 +87,7 @@ class GradientReducer:
 
     def _begin(self) -> None:
         """Know of no places; later, the same again."""
-        self._session = weakref.ref(_session.current())
+        self._session = weakref.ref(_state.current())
         self._bucket_bytes = fusion_threshold()
         self._tuning = tuning_of(self._reduction.process_set)
         self._prescale, self._postscale = self._reduction.factors()
@@ -101,7 +101,7 @@ class GradientReducer:
 
     def _begin_anew(self) -> None:
         """Where ranks have met again after a failure, they may have failed at different places: agree again."""
-        if self._session() is not _session.current():
+        if self._session() is not _state.current():
             self._begin()
         elif self._tuning is not None:
             self._resize(self._tuning.begin())

@@ -11,13 +11,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._control import EAGER_BYTES, Verdict
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.torch import _session
-from cloudtrain.distributed.torch._gather import gather_tensors
+from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._exchanges import gather_tensors
 from cloudtrain.distributed.torch._operation import alone, submit
-from cloudtrain.distributed.torch._session import global_process_set
+from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import broadcast_async_
 
 
@@ -28,13 +28,13 @@ def broadcast_object(
     process_set: ProcessSet = global_process_set,
 ) -> Any:
     """The root's ``obj``, pickled; what other ranks give as ``obj`` does not matter."""
-    members = process_set.members() if _session.current() else []
+    members = process_set.members() if _state.current() else []
     root_rank = int(root_rank)
     if root_rank not in members:
         raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
     if alone(process_set):
         return obj
-    is_root = _session.rank() == root_rank
+    is_root = _state.rank() == root_rank
     blob = _Blob(pickle.dumps(obj) if is_root else b"")
 
     def launch(group: Any, verdict: Verdict) -> Any:
@@ -66,7 +66,7 @@ def allgather_object(
 ) -> list[Any]:
     """The ``obj`` of every rank, pickled, by rank."""
     blob = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-    device = _session.current().control_device()
+    device = _state.current().control_device()
     handle, rows = gather_tensors([blob.to(device)], name, process_set)
     [gathered] = handle.wait()
     return [pickle.loads(part.cpu().numpy().tobytes()) for part in gathered.split(rows[0])]
@@ -127,15 +127,15 @@ def broadcast_optimizer_state(
         return
     tensors: list[Tensor] = []
     blob = b""
-    if _session.rank() == root_rank:
+    if _state.rank() == root_rank:
         blob = _dump(optimizer.state_dict(), tensors)
     layout = [(tensor.shape, tensor.dtype, tensor.device.type) for tensor in tensors]
     blob, layout = broadcast_object((blob, layout), root_rank, None, process_set)
-    if _session.rank() != root_rank:
+    if _state.rank() != root_rank:
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in layout]
     named = [(f"optimizer state {n}", tensor) for n, tensor in enumerate(tensors)]
     broadcast_parameters(named, root_rank, process_set)
-    if _session.rank() != root_rank:
+    if _state.rank() != root_rank:
         optimizer.load_state_dict(_load(blob, tensors))
 
 
@@ -151,7 +151,7 @@ class _Blob:
     def tensor(self) -> Tensor:
         """What the backend sends or fills."""
         flat = torch.frombuffer(bytearray(self.sent or bytes(self.size)), dtype=torch.uint8)
-        self._tensor = flat.to(_session.current().control_device())
+        self._tensor = flat.to(_state.current().control_device())
         return self._tensor
 
     def arrived(self, verdict: Verdict) -> None:

@@ -8,9 +8,9 @@ import socket
 import threading
 from typing import Any, Callable
 
-from cloudtrain.distributed._control.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, TIME, WHERE
-from cloudtrain.distributed._control.forks import close_in_children
-from cloudtrain.distributed._control.messages import (
+from cloudtrain.distributed.negotiation.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, TIME, WHERE
+from cloudtrain.distributed.negotiation.forks import close_in_children
+from cloudtrain.distributed.negotiation.messages import (
     Request,
     Unpacker,
     Verdict,
@@ -18,7 +18,7 @@ from cloudtrain.distributed._control.messages import (
     pack_request,
     unpack_verdict,
 )
-from cloudtrain.distributed._control.pump import Pump
+from cloudtrain.distributed.negotiation.reader import Pump
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 

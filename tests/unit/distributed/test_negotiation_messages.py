@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.distributed._control.messages import (
+from cloudtrain.distributed.negotiation.messages import (
     Request,
     Unpacker,
     Verdict,

@@ -8,15 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed._control import EAGER_BYTES, Verdict
 from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._all_reduce import all_reduce
 from cloudtrain.distributed.torch._handle import Handle, Works, explained, reported
+from cloudtrain.distributed.torch._join import launching
 from cloudtrain.distributed.torch._operation import (
     alone,
     from_payload,
@@ -25,9 +26,8 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
+from cloudtrain.distributed.torch._ops import scale_, to_wire
 from cloudtrain.distributed.torch._recording import follow
-from cloudtrain.distributed.torch._reduction import scale_, to_wire
-from cloudtrain.distributed.torch._standing_in import launching
 from cloudtrain.distributed.torch.order import promised
 from cloudtrain.observe.timeline import recorder
 
@@ -66,7 +66,7 @@ def reduce_tensors(
         raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
     if is_alone:
         return Handle("allreduce", None, finish)
-    session, members = _session.current(), process_set.members()
+    session, members = _state.current(), process_set.members()
 
     if promised():
         return _without_asking(flats.join(), op, name, process_set).then(lambda _: finish())
