@@ -42,6 +42,10 @@ class Settings:
     """The file of events; empty: ``output/events.jsonl``."""
     hosts_on_machine: int = 1
     """How many hosts of the job share this machine and its processors."""
+    python: str = ""
+    """The interpreter that runs the script; empty: the one that runs the runtime."""
+    bundled_runtime: str = ""
+    """The folder that holds the unpacked bundled runtime, for a ``python`` that does not have cloudtrain installed."""
     requirements_cache: str = ""
     """A folder where environments with the job's requirements are kept; empty: install into this Python."""
     metric_definitions: tuple[tuple[str, str], ...] = ()

@@ -8,15 +8,11 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
-from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Launcher
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.horovod import find_horovod
-
-ALIAS = Path(__file__).parents[1] / "alias"
-"""The folder that holds cloudtrain's ``horovod``."""
 
 
 @dataclass(frozen=True)

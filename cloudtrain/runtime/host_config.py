@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from cloudtrain.contract import Host, Launcher, Paths, Settings, decode_hyperparameters, read_document
 from cloudtrain.errors import InvalidJob
+from cloudtrain.runtime.run_folder import LIBRARY
 
 RUNTIME_CHANNEL = "cloudtrain"
 """The channel that this runtime comes in, where the source has one too."""
@@ -70,6 +72,16 @@ class HostConfig:
                 "the job names no entry point: sagemaker_program is not among its hyperparameters"
             )
         return str(entry_point)
+
+    @property
+    def python(self) -> str:
+        """The interpreter that runs the script, before its requirements are installed."""
+        return self.settings.python or sys.executable
+
+    @property
+    def library(self) -> str:
+        """The folder that the script's interpreter imports cloudtrain from."""
+        return self.settings.bundled_runtime or LIBRARY
 
     @property
     def source_uri(self) -> str | None:

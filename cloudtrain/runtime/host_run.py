@@ -201,7 +201,10 @@ class HostRun:
                 self._sync.restore()
         with self._phases("requirements"):
             self._python = install(
-                config.paths.code, package=config.is_package, cache=config.settings.requirements_cache
+                config.paths.code,
+                python=config.python,
+                package=config.is_package,
+                cache=config.settings.requirements_cache,
             )
 
         if config.host.current == config.distribution_hosts[0]:
@@ -209,7 +212,7 @@ class HostRun:
 
     def _get_ready(self) -> None:
         if self._horovod.controller == "gloo":
-            environment = {**self._environ, "PYTHONPATH": library_path(self._environ)}
+            environment = {**self._environ, "PYTHONPATH": library_path(self._config, self._environ)}
             ranks = ranks_on_host(self._config, self._environ)
             self._rendezvous, port = start_rendezvous(
                 self._python, self._config.team.hosts, ranks, environment

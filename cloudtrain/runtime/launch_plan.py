@@ -7,7 +7,6 @@ import shlex
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from cloudtrain.contract import (
     RankSlot,
@@ -20,10 +19,10 @@ from cloudtrain.contract import (
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.horovod import horovod_environment
-from cloudtrain.runtime.horovod_choice import ALIAS, HorovodChoice
+from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.run_folder import RANK_PROGRAM, SCRIPT_PYTHONPATH, TORCHRUN_PROGRAM
+from cloudtrain.runtime.run_folder import RANK_FILE, SCRIPT_PYTHONPATH, TORCHRUN_FILE
 
 TIMELINE = "timeline/timeline.json"
 """Where ranks of a job record their timelines; in ``output/data/``."""
@@ -63,6 +62,7 @@ def make_launch_plan(
     rank_arguments = [*entry, *to_arguments(user_hyperparameters(config.hyperparameters))]
     rank_environments = [slot.environment(*master) for slot in slots]
     agent = _agent(config, horovod)
+    rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
     programs = {}
     if agent == "torchrun":
@@ -73,7 +73,11 @@ def make_launch_plan(
             )
         # the grace is the job's to give: once a rank has ended, torchrun leaves the others 30 s otherwise
         environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(config.settings.stop_grace)))
-        command = _torchrun(python, slots[0], master, config.launcher.max_restarts, rank_arguments)
+        command = [
+            *(python, f"{config.library}/{TORCHRUN_FILE}"),
+            *_torchrun_options(slots[0], master, config.launcher.max_restarts),
+            *(rank_command[1], *rank_arguments),
+        ]
     elif agent == "mpirun":
         told = mpirun.environment(slots[0], network_interface(config), config.settings.hosts_on_machine)
         environment = {**told, **environment}
@@ -82,9 +86,9 @@ def make_launch_plan(
         command = ()  # of a daemon that mpirun asks for
         if team.leads:
             options = config.launcher.custom_mpi_options
-            command = mpirun.Mpirun.find(environment).command(slots[0], python, environment, options)
+            command = mpirun.Mpirun.find(environment).command(slots[0], rank_command, environment, options)
     else:
-        command = [python, RANK_PROGRAM, *rank_arguments]
+        command = [*rank_command, *rank_arguments]
         if horovod.controller == "gloo":
             rendezvous = (master[0], horovod.port)
             for slot, rank_environment in zip(slots, rank_environments):
@@ -147,14 +151,10 @@ def _entry(config: HostConfig) -> list[str]:
     )
 
 
-def _torchrun(
-    python: str, slot: RankSlot, master: tuple[str, int], max_restarts: int, rank_arguments: Sequence[str]
-) -> list[str]:
+def _torchrun_options(slot: RankSlot, master: tuple[str, int], max_restarts: int) -> list[str]:
     return [
-        python, TORCHRUN_PROGRAM,
         f"--nnodes={slot.host_count}", f"--nproc-per-node={slot.local_size}", f"--node-rank={slot.host_rank}",
         f"--master-addr={master[0]}", f"--master-port={master[1]}", f"--max-restarts={max_restarts}",
-        RANK_PROGRAM, *rank_arguments,
     ]  # fmt: skip
 
 
@@ -174,7 +174,8 @@ def _environment(
         entry_point=config.entry_point,
         master=master,
     )
-    python_path = library_path(environ, alias=horovod.alias)
+    python_path = library_path(config, environ, alias=horovod.alias)
+    program_folders = [os.path.dirname(python), *filter(None, [os.path.dirname(config.settings.python)])]
     environment = {
         **mpirun.without_outer_mpi(environ),
         # SM_TRAINING_ENV holds all hyperparameters three times: where that is too long, they stand in the others
@@ -187,7 +188,7 @@ def _environment(
         SCRIPT_PYTHONPATH: os.pathsep.join([str(config.paths.code), python_path]).rstrip(os.pathsep),
         "PYTHONUNBUFFERED": "1",
         # a shell script that says python means this one
-        "PATH": os.pathsep.join([os.path.dirname(python), environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([*program_folders, environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
     }
     if config.host.network_interface in (name for _, name in socket.if_nameindex()):
@@ -198,18 +199,18 @@ def _environment(
     return environment
 
 
-def library_path(environ: Mapping[str, str], *, alias: bool = False) -> str:
-    """The PYTHONPATH: what was there, and the folder cloudtrain is in, unless Python looks there anyway.
+def library_path(config: HostConfig, environ: Mapping[str, str], *, alias: bool = False) -> str:
+    """The PYTHONPATH of ``environ``, and cloudtrain's folder if the interpreter would not find it otherwise.
 
     Args:
-        alias: whether cloudtrain's ``horovod`` is to be found, before any other.
+        alias: put cloudtrain's ``horovod`` before any other.
     """
-    home = Path(__file__).parents[2]
     paths = list(filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)))
-    if home.name not in ("site-packages", "dist-packages") and str(home) not in paths:
-        paths.append(str(home))
+    library = config.library
+    if os.path.basename(library) not in ("site-packages", "dist-packages") and library not in paths:
+        paths.append(library)
     if alias:
-        paths.insert(0, str(ALIAS))
+        paths.insert(0, f"{library}/cloudtrain/alias")
     return os.pathsep.join(paths)
 
 

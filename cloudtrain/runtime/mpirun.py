@@ -16,13 +16,13 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime import mpi_options
-from cloudtrain.runtime.run_folder import RANK_PROGRAM, REMOTE_SHELL_PROGRAM
+from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
 
 REMOTE_SHELL = "cloudtrain-remote-shell"
 DEFAULT_TMPDIR = "/tmp"
@@ -72,12 +72,17 @@ class Mpirun:
         return cls(path, int(match[1]))
 
     def command(
-        self, slot: RankSlot, python: str, environment: Mapping[str, str], custom_options: str
+        self,
+        slot: RankSlot,
+        rank_command: Sequence[str],
+        environment: Mapping[str, str],
+        custom_options: str,
     ) -> tuple[str, ...]:
         """The command line; the ranks are told the rest by the runtimes of their hosts.
 
         Args:
             slot: any one of this host.
+            rank_command: starts `cloudtrain.runtime.rank`, without arguments.
             environment: of the ranks. What it holds, mpirun and its daemons do not change for the ranks.
         """
         nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
@@ -89,7 +94,7 @@ class Mpirun:
             "-x", f"PATH={environment['PATH']}",
             "-x", f"TMPDIR={environment.get('TMPDIR') or DEFAULT_TMPDIR}",
             *mpi_options.for_version(mpi_options.parse(custom_options), self.version),
-            python, RANK_PROGRAM,
+            *rank_command,
         )  # fmt: skip
 
 

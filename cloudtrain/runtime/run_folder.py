@@ -13,12 +13,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-RANK_PROGRAM = f"{HERE}/rank.py"
-TORCHRUN_PROGRAM = f"{HERE}/torchrun_agent.py"
-REMOTE_SHELL_PROGRAM = f"{HERE}/remote_shell.py"
-EXEC_PROGRAM = f"{HERE}/exec_pdeathsig.py"
-"""Started by their paths: ``-m`` would look into the working folder first, where the user may have a ``json.py``."""
+RANK_FILE = "cloudtrain/runtime/rank.py"
+TORCHRUN_FILE = "cloudtrain/runtime/torchrun_agent.py"
+"""Programs that run in the script's interpreter, relative to the folder that it imports cloudtrain from."""
+
+LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+"""The folder that this process imports cloudtrain from."""
+RANK_PROGRAM = f"{LIBRARY}/{RANK_FILE}"
+REMOTE_SHELL_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/remote_shell.py"
+EXEC_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/exec_pdeathsig.py"
+"""Programs are started by path: with ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
 
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """The PYTHONPATH that the script is promised; set once what stands before the script is imported."""

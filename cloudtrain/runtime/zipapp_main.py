@@ -28,23 +28,24 @@ def main() -> None:
     os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
 
 
-def unpack(archive: str) -> str:
-    """Unpack the zipapp below the temporary folder; returns the folder.
+def unpack(archive: str, parent: str = "") -> str:
+    """Unpack the zipapp below ``parent``, or the temporary folder; returns the folder.
 
-    It is named by the archive's hash and appears whole. Who comes later, a host of the same machine or a container
-    that is started again, takes it as it is, if it is whole and nobody else's.
+    The folder is named after the archive's hash and appears complete. Later callers, such as another host on the same
+    machine or a restarted container, reuse it if it is complete and belongs to them.
     """
     with open(archive, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
-    folder = folder_name(tempfile.gettempdir(), os.getuid(), digest)
+    parent = parent or tempfile.gettempdir()
+    folder = folder_name(parent, os.getuid(), digest)
     with zipfile.ZipFile(archive) as files:
         if _is_whole(folder, files):
             return folder
-        fresh = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}-")
+        fresh = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}-", dir=parent)
         files.extractall(fresh)
         try:
             os.rename(fresh, folder)
-        except OSError:  # somebody was faster, or what stands there is not to be used
+        except OSError:  # another process was faster, or the existing folder cannot be used
             if not _is_whole(folder, files):
                 return fresh
             shutil.rmtree(fresh)

@@ -20,6 +20,7 @@ from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home, uri_scheme
 
 OLDEST_PYTHON = (3, 9)
+NEEDS_PYTHON = "Set platform_options.python to the path of a Python 3.9 or newer."
 LITTLE_SPACE = 1 << 30
 """Bytes of free disk below which a warning is due."""
 PATIENCE = 20.0
@@ -56,7 +57,7 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
     if others:
         found["imports"] = partial(check_imports, python, others)
     if job.distribution and "mpi" in job.distribution.enabled:
-        found["mpirun"] = check_mpirun
+        found["mpirun"] = partial(check_mpirun, python)
     found.update(_storage(request) if request else _endpoint())
     return found
 
@@ -77,17 +78,13 @@ def _endpoint() -> Iterator[tuple[str, Check]]:
 
 
 def check_python(python: str) -> Finding:
-    answer = _ask(python, ["cloudtrain"])
+    answer = _ask(python, [])
     if isinstance(answer, Finding):
         return answer
-    version, missing, _ = answer
+    version = answer[0]
     shown = f"{python} is Python {'.'.join(map(str, version))}"
     if tuple(version[:2]) < OLDEST_PYTHON:
-        return Finding(Outcome.FAILED, shown, "Ranks need Python 3.9 or newer: set platform_options.python.")
-    if missing:
-        return Finding(
-            Outcome.FAILED, f"{python} has no cloudtrain", f"Install it: {python} -m pip install cloudtrain"
-        )
+        return Finding(Outcome.FAILED, shown, NEEDS_PYTHON)
     return Finding(Outcome.OK, shown)
 
 
@@ -133,8 +130,10 @@ def check_disk() -> Finding:
     return Finding(Outcome.OK, what)
 
 
-def check_mpirun() -> Finding:
-    path = shutil.which("mpirun")
+def check_mpirun(python: str) -> Finding:
+    """A mpirun next to another interpreter than this one comes before those on the PATH, as in the job."""
+    folders = [os.path.dirname(python)] if python != sys.executable else []
+    path = shutil.which("mpirun", path=os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]))
     if path:
         return Finding(Outcome.OK, path)
     return Finding(
@@ -184,5 +183,9 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
         )
         version, missing, torch = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Finding(Outcome.FAILED, f"{python} does not run: {error}", "Check platform_options.python.")
+        return Finding(
+            Outcome.FAILED,
+            f"{python} does not run: {error}",
+            NEEDS_PYTHON,
+        )
     return version, missing, torch

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.checks import Outcome
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.spec import TrainingJob
@@ -23,9 +26,16 @@ class LocalPlatform(SupervisedPlatform):
     def render(self, job: TrainingJob) -> Request:
         return rendering.render(job)
 
-    def interpreter(self, request: Request) -> str:
+    def submit(self, request: Request) -> None:
+        """Also raises InvalidJob if ``platform_options.python`` cannot run the script."""
         python: str = request.body["python"]
-        return python
+        if python != sys.executable:
+            from cloudtrain.platforms.local.doctor import check_python
+
+            finding = check_python(python)
+            if finding.outcome == Outcome.FAILED:
+                raise InvalidJob(f"platform_options.python: {finding.what}", hint=finding.hint)
+        super().submit(request)
 
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]

@@ -28,9 +28,11 @@ from cloudtrain.storage import state_home
 class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """``platform_options`` of the local platform.
 
-    ``python`` is the interpreter that runs the job, else this one; ``master_port`` the port on which rank 0
-    listens, 0 for a free one; ``max_preemptions`` how often a preempted job is started again, which does not
-    count as a retry.
+    Attributes:
+        python: the interpreter that runs the script: Python 3.9 or newer, which need not have cloudtrain. Default:
+            the one that submits the job.
+        master_port: the port on which rank 0 listens; 0 for a free one.
+        max_preemptions: how often a preempted job is started again, which does not count as a retry.
     """
 
     python: str | None = None
@@ -85,7 +87,7 @@ def _interpreter(options: LocalOptions) -> str:
     if found is None:
         raise InvalidJob(
             f"platform_options.python: there is no program {options.python!r}",
-            hint="Give the path of a Python that has cloudtrain, or leave it out.",
+            hint="Give the path of a Python 3.9 or newer, or leave it out to use this one.",
         )
     return os.path.abspath(found)
 

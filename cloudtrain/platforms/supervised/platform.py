@@ -64,10 +64,6 @@ class SupervisedPlatform(ABC):
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]: ...
 
-    def interpreter(self, request: Request) -> str:
-        """The Python of the supervisor."""
-        return sys.executable
-
     def submit(self, request: Request) -> None:
         settings = Settings.from_environ(request.body["environment"])
         _check_storage(settings)
@@ -181,13 +177,7 @@ class SupervisedPlatform(ABC):
         environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
         with open(folder.supervisor_log, "ab") as log:
             subprocess.Popen(
-                [
-                    self.interpreter(request),
-                    "-m",
-                    self.supervisor,
-                    str(folder.path),
-                    str(lock),
-                ],
+                [sys.executable, "-m", self.supervisor, str(folder.path), str(lock)],
                 env={**environ, **request.secrets},
                 cwd=folder.path,
                 stdin=subprocess.DEVNULL,

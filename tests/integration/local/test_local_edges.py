@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
 
-from cloudtrain import FailureClass, JobStatus
-from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain import FailureClass, InvalidJob, JobStatus
+from cloudtrain.errors import JobNotFound
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.runtime.launch import process_lives
 
@@ -170,8 +170,9 @@ def test_a_damaged_job_folder_harms_no_other(run: Run) -> None:
 def test_a_python_that_cannot_run_leaves_nothing(run: Run, tmp_path: Path) -> None:
     (tmp_path / "python").write_text("no program")
     (tmp_path / "python").chmod(0o755)
-    with pytest.raises(PlatformError, match=r"cannot be started: .*Exec format error"):
+    with pytest.raises(InvalidJob, match=r"platform_options\.python: .*Exec format error") as caught:
         run("print(1)", platform_options={"python": str(tmp_path / "python")})
+    assert "Python 3.9 or newer" in caught.value.hint
     assert list(LocalPlatform().list()) == []
 
 
