@@ -1,4 +1,4 @@
-"""The rules of the house that no linter of its own holds."""
+"""The house rules that the linters' own configuration does not express."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ BIN = Path(sys.executable).parent
 LONGEST = 600
 MEDIAN = 200
 
-TRAVELS = (
+BUNDLED = (
     "checkpoint", "contract", "distributed", "environment", "errors.py", "observe", "runtime", "storage",
 )  # fmt: skip
-"""What runs inside the job, where Python may be 3.9."""
+"""The packages that run inside the job, where Python may be 3.9."""
 
 
 def test_files_are_small() -> None:
@@ -28,20 +28,25 @@ def test_files_are_small() -> None:
     assert statistics.median(lengths.values()) < MEDIAN
 
 
-def test_rooms_import_only_from_floors_below() -> None:
-    done = _run("lint-imports", "--no-cache")
+def test_packages_import_only_from_layers_below() -> None:
+    done = _run(BIN / "lint-imports", "--no-cache")
     assert done.returncode == 0, done.stdout
 
 
-def test_what_travels_runs_on_python_3_9() -> None:
-    paths = [str(REPOSITORY / "cloudtrain" / name) for name in TRAVELS]
-    done = _run("vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)
+def test_bundled_packages_run_on_python_3_9() -> None:
+    paths = [str(REPOSITORY / "cloudtrain" / name) for name in BUNDLED]
+    done = _run(BIN / "vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)
     assert done.returncode == 0, done.stdout
 
 
-def _run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def test_prose_is_plain_english() -> None:
+    done = _run(sys.executable, "scripts/prose")
+    assert done.returncode == 0, done.stdout
+
+
+def _run(command: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [BIN / command, *arguments],
+        [command, *arguments],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
