@@ -1,8 +1,10 @@
-"""One rank's place in the world, and the variables that tell it."""
+"""One rank's position in the world, and the environment variables that state it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+
+from cloudtrain.contract.launcher_env import TORCHRUN, LauncherEnv
 
 
 @dataclass(frozen=True)
@@ -18,22 +20,25 @@ class RankSlot:
 
     @classmethod
     def on_host(cls, host_rank: int, host_count: int, local_size: int) -> list[RankSlot]:
-        """The slots of one host, every host having ``local_size`` of them."""
+        """The slots of one host; every host has ``local_size`` of them."""
         first = host_rank * local_size
         return [
             cls(first + local, local, host_count * local_size, local_size, host_rank, host_count)
             for local in range(local_size)
         ]
 
+    def variables(self, names: LauncherEnv) -> dict[str, str]:
+        """This slot in the variables of one launcher."""
+        values = (
+            *(self.rank, self.world_size, self.local_rank, self.local_size),
+            *(self.host_rank, self.host_count),
+        )
+        return dict(zip(astuple(names), map(str, values)))
+
     def environment(self, master_addr: str, master_port: int) -> dict[str, str]:
         """What ``torch.distributed`` (``env://``) and `cloudtrain.distributed` read."""
         return {
-            "RANK": str(self.rank),
-            "LOCAL_RANK": str(self.local_rank),
-            "WORLD_SIZE": str(self.world_size),
-            "LOCAL_WORLD_SIZE": str(self.local_size),
-            "GROUP_RANK": str(self.host_rank),
-            "GROUP_WORLD_SIZE": str(self.host_count),
+            **self.variables(TORCHRUN),
             "MASTER_ADDR": master_addr,
             "MASTER_PORT": str(master_port),
         }

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cloudtrain.contract import RankSlot
+from cloudtrain.contract.launcher_env import HOROVODRUN
 from cloudtrain.errors import PlatformError
 
 START_SECONDS = 10.0
@@ -112,10 +113,5 @@ def horovod_environment(
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(rendezvous[1]),
         "HOROVOD_GLOO_IFACE": interface,
         "HOROVOD_HOSTNAME": host,
-        "HOROVOD_RANK": str(slot.rank),
-        "HOROVOD_SIZE": str(slot.world_size),
-        "HOROVOD_LOCAL_RANK": str(slot.local_rank),
-        "HOROVOD_LOCAL_SIZE": str(slot.local_size),
-        "HOROVOD_CROSS_RANK": str(slot.host_rank),
-        "HOROVOD_CROSS_SIZE": str(slot.host_count),
+        **slot.variables(HOROVODRUN),
     }

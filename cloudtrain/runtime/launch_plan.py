@@ -16,6 +16,7 @@ from cloudtrain.contract import (
     to_arguments,
     user_hyperparameters,
 )
+from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.horovod import horovod_environment
@@ -61,6 +62,9 @@ def make_launch_plan(
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
     rank_arguments = [*entry, *to_arguments(user_hyperparameters(config.hyperparameters))]
     rank_environments = [slot.environment(*master) for slot in slots]
+    if config.launcher.name == "horovod":
+        for slot, rank_environment in zip(slots, rank_environments):
+            rank_environment.update(slot.variables(HOROVODRUN))
     agent = _agent(config, horovod)
     rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
@@ -127,8 +131,9 @@ def _agent(config: HostConfig, horovod: HorovodChoice) -> str:
 
 
 def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
-    """What all ranks of the host have in common."""
-    return {name: value for name, value in rank_environment.items() if name not in ("RANK", "LOCAL_RANK")}
+    """The variables that have the same value in all ranks of the host."""
+    own = {name for names in (TORCHRUN, HOROVODRUN) for name in (names.rank, names.local_rank)}
+    return {name: value for name, value in rank_environment.items() if name not in own}
 
 
 def _entry(config: HostConfig) -> list[str]:

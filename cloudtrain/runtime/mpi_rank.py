@@ -36,6 +36,8 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
         int(environ[name]) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
     )
     environ["RANK"], environ["LOCAL_RANK"] = str(rank), str(local)
+    if "HOROVOD_SIZE" in environ:  # the job's distribution is horovod
+        environ["HOROVOD_RANK"], environ["HOROVOD_LOCAL_RANK"] = str(rank), str(local)
     first = host_rank * local_size
     if size != world:
         _refuse(folder, local, f"mpirun made a world of {size} ranks, and the job has {world}")

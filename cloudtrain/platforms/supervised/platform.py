@@ -11,11 +11,12 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
+from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, read_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request, Series
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
 
 LEFT_BEHIND = {
-    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"),
+    *astuple(TORCHRUN),
+    *astuple(HOROVODRUN),
     *(
         "MASTER_ADDR",
         "MASTER_PORT",

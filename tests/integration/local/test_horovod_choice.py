@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from local_jobs import Run, write
 
-from cloudtrain import JobStatus
+from cloudtrain import Job, JobStatus
 
 PRINTS_WHERE = """
     import os
@@ -30,6 +30,39 @@ def test_cloudtrains_where_there_is_no_other(run: Run, case: str) -> None:
     job = run(PRINTS_WHERE, distribution=DISTRIBUTIONS[case])
     assert job.status == JobStatus.COMPLETED, job.logs()
     assert job.logs().count("cloudtrain/alias/horovod rank") == (1 if case == "none" else 2)
+
+
+PRINTS_VARIABLES = """
+    import os
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    print(*(os.environ.get(f"HOROVOD_{name}") for name in names), flush=True)
+"""
+TWO_HOSTS_OF_TWO = ["0 4 0 2 0 2", "1 4 1 2 0 2", "2 4 0 2 1 2", "3 4 1 2 1 2"]
+"""What the four ranks print with the distribution horovod."""
+
+
+def printed_variables(job: Job) -> list[str]:
+    return sorted(line.partition("] ")[2] for line in job.logs().splitlines() if line.startswith("[rank"))
+
+
+@pytest.mark.parametrize("built_for", ["cloudtrain", "mpi"])
+def test_ranks_have_the_variables_that_horovodrun_sets(run: Run, tmp_path: Path, built_for: str) -> None:
+    environment = {}
+    if built_for == "mpi":
+        write(tmp_path / "installed", "horovod/__init__.py", "")
+        write(tmp_path / "installed", "horovod/torch/mpi_lib.so", "built without Gloo")
+        environment["PYTHONPATH"] = str(tmp_path / "installed")
+    distribution = {"horovod": {"processes_per_host": 2}}
+    job = run(PRINTS_VARIABLES, distribution=distribution, instance_count=2, environment=environment)
+    assert printed_variables(job) == TWO_HOSTS_OF_TWO, job.logs()
+
+
+def test_other_distributions_do_not_set_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the job is submitted by a rank of another job."""
+    for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE"):
+        monkeypatch.setenv(f"HOROVOD_{name}", "7")
+    job = run(PRINTS_VARIABLES, distribution={"processes": {"processes_per_host": 2}})
+    assert printed_variables(job) == ["None None None None None None"] * 2
 
 
 def test_a_module_of_the_users_own_comes_first(run: Run, tmp_path: Path) -> None:
