@@ -29,7 +29,7 @@ from cloudtrain.runtime.leader_client import (
     fresh_token,
     listen,
 )
-from cloudtrain.runtime.rank import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_parent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = signal.SIGUSR1

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 
-from cloudtrain.runtime.rank import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_parent
 
 
 def main(hosts: str, descriptor: int) -> None:

@@ -25,7 +25,7 @@ from cloudtrain.observe import commits
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.run_folder import (
-    EXEC_PROGRAM,
+    PARENT_DEATH_PROGRAM,
     RankRecord,
     command_path,
     heartbeat_path,
@@ -128,7 +128,7 @@ class Launch:
             # container that is started again has again, and leave it there when it is killed.
             self._session = tempfile.mkdtemp(prefix="ct-", dir=environment.get("TMPDIR") or None)
             environment["TMPDIR"] = self._session
-            command = (sys.executable, EXEC_PROGRAM, *command)
+            command = (sys.executable, PARENT_DEATH_PROGRAM, *command)
         with self._agent_output as output:
             self._spawn(command, environment, output)
 

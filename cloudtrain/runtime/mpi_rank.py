@@ -81,7 +81,7 @@ def _fork(folder: str, local: int) -> None:
     if child == 0:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        from cloudtrain.runtime.rank import die_with_parent
+        from cloudtrain.runtime.parent_death import die_with_parent
 
         die_with_parent()
         os.setpgid(0, 0)  # what the rank starts is signalled and ended with it

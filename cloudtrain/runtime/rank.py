@@ -17,6 +17,7 @@ import sys
 import time
 
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
+from cloudtrain.runtime.parent_death import die_with_parent, execute
 from cloudtrain.runtime.run_folder import (
     SCRIPT_PYTHONPATH,
     RankRecord,
@@ -69,26 +70,9 @@ def _attach(folder: str) -> None:
     RankRecord(pid=os.getpid(), rank=int(os.environ.get("RANK", "0"))).write(folder, local)
 
 
-def die_with_parent(number: int = 9) -> None:
-    """Have the kernel send this process a signal, SIGKILL by default, when its parent ends (on Linux only)."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG, prctl(2)
-    if os.getppid() != parent:
-        os.kill(os.getpid(), number)
-
-
 def _exec(command: list[str]) -> None:
-    import signal
-
-    # Python ignores them: what is executed would inherit that
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
     try:
-        os.execvp(command[0], command)
+        execute(command)
     except OSError as error:
         sys.stderr.write(f"{command[0]} cannot be executed: {error.strerror}\n")
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)

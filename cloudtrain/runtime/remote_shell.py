@@ -12,7 +12,7 @@ import json
 import socket
 import sys
 
-from cloudtrain.runtime.rank import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.run_folder import spawn_address_path
 
 NOT_STARTED = 255

@@ -21,7 +21,7 @@ LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file
 """The folder that this process imports cloudtrain from."""
 RANK_PROGRAM = f"{LIBRARY}/{RANK_FILE}"
 REMOTE_SHELL_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/remote_shell.py"
-EXEC_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/exec_pdeathsig.py"
+PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
 """Programs are started by path: with ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
 
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from cloudtrain.runtime.rank import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.run_folder import stopping_path, write_code
 
 

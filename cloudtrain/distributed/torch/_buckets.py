@@ -26,7 +26,7 @@ from cloudtrain.distributed.torch._ops import scale_
 from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch.compression import Compressor
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.recorder import Operation
+from cloudtrain.observe.timeline.operation import Operation
 
 FIRST_BYTES = 1 << 20
 """The most for the first bucket."""

@@ -16,7 +16,7 @@ from cloudtrain.distributed.negotiation.client import Pending
 from cloudtrain.distributed.torch import _state
 from cloudtrain.observe.heartbeat import beat
 from cloudtrain.observe.timeline import recorder
-from cloudtrain.observe.timeline.recorder import Operation
+from cloudtrain.observe.timeline.operation import Operation
 
 _SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
 _LOSS_SECONDS = 1.0

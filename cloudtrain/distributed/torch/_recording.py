@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from cloudtrain.distributed.torch._handle import Works
 from cloudtrain.distributed.torch._thread_work import Turn
-from cloudtrain.observe.timeline.recorder import Operation
+from cloudtrain.observe.timeline.operation import Operation
 
 
 def follow(operation: Operation, work: Any, group: Any, device: torch.device | None) -> None:

@@ -13,7 +13,7 @@ from typing import Callable
 from mpi4py import MPI
 
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.observe.timeline.recorder import Operation, now
+from cloudtrain.observe.timeline.operation import Operation, now
 
 Post = Callable[[], "list[MPI.Request]"]
 """Starts MPI operations on buffers that it refers to: it is kept until they end (mpi4py 4.1 does not keep the

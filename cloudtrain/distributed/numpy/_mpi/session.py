@@ -27,6 +27,7 @@ from cloudtrain.distributed.options import cycle_seconds
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.observe.timeline import recorder
+from cloudtrain.observe.timeline.operation import Operation
 
 GONE_SECONDS = 5.0
 """How long an operation may go on after a rank has gone, which may have done its part in it."""
@@ -134,7 +135,7 @@ class Session:
         self,
         request: Request,
         start: Callable[[Verdict], Transfer | None],
-        recorded: recorder.Operation | None = None,
+        recorded: Operation | None = None,
     ) -> _Operation:
         try:
             pending = self.engine.submit(request, start)
@@ -189,7 +190,7 @@ class _Operation:
         pending: Pending,
         rank: int,
         timeout: float,
-        recorded: recorder.Operation | None,
+        recorded: Operation | None,
     ) -> None:
         self._engine, self._pending = engine, pending
         self._rank, self._timeout = rank, timeout
