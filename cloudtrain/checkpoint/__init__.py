@@ -1,4 +1,4 @@
-"""Checkpoints that survive: data first, the manifest last, nothing committed is ever lost.
+"""Durable checkpoints: data first, the manifest last, and nothing committed is ever lost.
 
     from cloudtrain.checkpoint import Checkpointer
 
@@ -7,7 +7,7 @@
     ...
     checkpointer.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
 
-Standard library only until a state holds tensors; then the framework that made them.
+Uses only the standard library until a state holds tensors; then the framework that made them.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.checkpoint._held import Shard
     from cloudtrain.checkpoint.checkpointer import Checkpoint, Checkpointer
-    from cloudtrain.checkpoint.layout import is_checkpoint_key
+    from cloudtrain.checkpoint.format.layout import is_checkpoint_key
+    from cloudtrain.checkpoint.tensors.shards import Shard
 
-# lazy: the runtime asks for the layout of keys only
+# Lazy, as the runtime needs only the layout of keys.
 __getattr__, __dir__ = lazy(
     __name__,
     {
         "Checkpoint": "cloudtrain.checkpoint.checkpointer",
         "Checkpointer": "cloudtrain.checkpoint.checkpointer",
-        "Shard": "cloudtrain.checkpoint._held",
-        "is_checkpoint_key": "cloudtrain.checkpoint.layout",
+        "Shard": "cloudtrain.checkpoint.tensors.shards",
+        "is_checkpoint_key": "cloudtrain.checkpoint.format.layout",
     },
 )
 

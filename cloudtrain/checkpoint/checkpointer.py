@@ -1,4 +1,4 @@
-"""`Checkpointer`: saves the state of a training, and finds the last one again."""
+"""`Checkpointer`: saves the state of a training run and restores the latest one."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from cloudtrain import environment
-from cloudtrain.checkpoint import _tree
-from cloudtrain.checkpoint._about import about_run
-from cloudtrain.checkpoint._background import Background
-from cloudtrain.checkpoint._crew import Crew
-from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._keep import Best, BestArgument, Keep
-from cloudtrain.checkpoint._objects import Grouping
-from cloudtrain.checkpoint._place import Place, Save
-from cloudtrain.checkpoint._ranks import Ranks
-from cloudtrain.checkpoint._schedule import Every, schedule
-from cloudtrain.checkpoint._shards import NO_SHARDS, RankShards, own_shards
-from cloudtrain.checkpoint._snapshot import Buffer
-from cloudtrain.checkpoint._together import Prepare, Together
-from cloudtrain.checkpoint.layout import MAX_STEP
+from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.format import tree
+from cloudtrain.checkpoint.format.layout import MAX_STEP
+from cloudtrain.checkpoint.format.manifest import run_metadata
+from cloudtrain.checkpoint.format.tensor_files import FileGrouping
+from cloudtrain.checkpoint.retention import BestArgument, BestMetric, RetentionPolicy
+from cloudtrain.checkpoint.schedule import Every, schedule
+from cloudtrain.checkpoint.sharded.group import RankGroup
+from cloudtrain.checkpoint.sharded.saver import Prepare, ShardedSaver
+from cloudtrain.checkpoint.sharded.shards import NO_SHARDS, RankShards, own_shards
+from cloudtrain.checkpoint.store.store import CheckpointStore, PreparedSave
+from cloudtrain.checkpoint.tensors.framework import Leaf
+from cloudtrain.checkpoint.tensors.snapshot import Buffer
+from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
@@ -38,13 +38,13 @@ DEFAULT_FOLDER = "checkpoints"
 
 BUSY = ("wait", "skip", "queue")
 
-_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore takes "latest" and "best" too.'
+_STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
 _log = logging.getLogger("cloudtrain.checkpoint")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What `Checkpointer.restore` gives back."""
+    """The result of `Checkpointer.restore`."""
 
     step: int
     state: Any
@@ -54,32 +54,32 @@ class Checkpoint:
 class Checkpointer:
     """Checkpoints of one training run below one URI.
 
-    A checkpoint is data first and a manifest last; it exists if and only if its manifest does. A process that
-    is killed at any instant leaves every committed checkpoint whole.
+    A checkpoint is written data first, manifest last, and exists if and only if its manifest does. A process that
+    is killed at any instant leaves every committed checkpoint intact.
 
-    Steps only go up: a save at or below a committed step is refused, since it would mix two runs. Two cases
-    are no mixture: a step that this object saved or restored is kept as it is, and one that it found damaged
+    Steps only increase: a save at or below a committed step is refused, since it would mix two runs. There are
+    two exceptions: saving a step that this object saved or restored does nothing, and a step that it found damaged
     is replaced.
 
-    A save copies the state into memory of its own, which is kept for the next one, and goes on beside the
-    training. It needs no more memory than that copy, and a few megabytes. Python waits for it before it ends.
-    For one thread at a time.
+    A save copies the state into its own memory, which is reused for the next save, and writes the copy while the
+    training continues. It needs no more memory than that copy and a few megabytes. Python waits for it at exit.
+    Not thread-safe.
 
     Args:
-        uri: ``s3://bucket/prefix``, ``file:///folder`` or a path. The default is the job's, and
-            ``./checkpoints`` outside a job.
-        keep: how many checkpoints to keep, the newest ones; None keeps all.
+        uri: ``s3://bucket/prefix``, ``file:///folder`` or a path. Defaults to the job's checkpoint URI, and outside
+            a job to ``./checkpoints``.
+        keep: how many of the newest checkpoints to keep; None keeps all.
         every: when `maybe_save` saves: a number of steps, or a time as ``"10m"`` or a timedelta.
-        best: the metric whose best checkpoint is kept too, and is restored as ``"best"``: ``"loss"`` is best
-            where it is smallest, ``("accuracy", "max")`` where it is largest.
-        local: a folder, on a fast disk, where every checkpoint is committed first, and then in ``uri``.
-        when_busy: what a save does while the one before it goes on. ``"wait"`` waits for its end, ``"skip"``
-            saves nothing, and ``"queue"`` copies the state, for which it needs the memory a second time, and
-            lets it wait, in the place of one that waits already.
-        asynchronous: False makes `save` return when the checkpoint is durable.
-        sharded: the state is itself spread over the ranks, as DTensors are: every rank saves its shards, and
-            all call `save`, `maybe_save` and `restore` at the same steps. It needs the default process group
-            of torch.distributed.
+        best: the metric whose best checkpoint is kept too and is restored as ``"best"``: ``"loss"`` if smaller is
+            better, ``("accuracy", "max")`` if larger is.
+        local: a folder on a fast disk, where every checkpoint is committed before it is committed in ``uri``.
+        when_busy: what a save does while the previous one is still being written. ``"wait"`` waits for it,
+            ``"skip"`` saves nothing, and ``"queue"`` copies the state into a second buffer of the same size and
+            queues it, replacing a save that is already queued.
+        asynchronous: False makes `save` return only when the checkpoint is durable.
+        sharded: the state is spread over the ranks, as DTensors are. Every rank saves its shards, and all ranks
+            must call `save`, `maybe_save` and `restore` at the same steps. Requires the default process group of
+            torch.distributed.
     """
 
     def __init__(
@@ -96,36 +96,36 @@ class Checkpointer:
     ) -> None:
         if keep is not None and (not isinstance(keep, int) or keep < 1):
             raise CheckpointError(
-                f"keep={keep!r} is no number of checkpoints", hint="Give at least 1, or None for all."
+                f"keep={keep!r} is not a number of checkpoints", hint="Give at least 1, or None for all."
             )
         if when_busy not in BUSY:
             raise CheckpointError(f"when_busy={when_busy!r} is unknown", hint=f"Known: {', '.join(BUSY)}.")
         if sharded and (local is not None or when_busy != "wait"):
             raise CheckpointError(
-                f"sharded=True cannot be together with {'local' if local else f'when_busy={when_busy!r}'}",
-                hint="All ranks save to one place that they share, and at the same steps.",
+                f"sharded=True cannot be combined with {'local' if local else f'when_busy={when_busy!r}'}",
+                hint="All ranks save to one shared uri, at the same steps.",
             )
-        self._best = Best.of(best)
+        self._best = BestMetric.of(best)
         self._schedule = schedule(every)
         uris = [uri or environment.checkpoint_uri() or DEFAULT_FOLDER]
         if local is not None:
             uris.insert(0, local)
-        kept = Keep(keep, self._best)
-        self._places = [Place(open_store(_full_uri(place)), kept) for place in uris]
-        if len({place.uri for place in self._places}) < len(uris):
-            raise CheckpointError(f"local and uri are both {self.uri}", hint="Leave one of them out.")
+        retention = RetentionPolicy(keep, self._best)
+        self._stores = [CheckpointStore(open_store(_full_uri(one)), retention) for one in uris]
+        if len({store.uri for store in self._stores}) < len(uris):
+            raise CheckpointError(f"local and uri are both {self.uri}", hint="Omit one of them.")
         self._when_busy = when_busy
         self._asynchronous = asynchronous
         self._sharded = sharded
-        self._team: Together | None = None
-        self._background: Background[_Task] = Background(self._commit)
-        self._grouping = Grouping()
+        self._sharded_saver: ShardedSaver | None = None
+        self._background: BackgroundSaves[_Task] = BackgroundSaves(self._commit)
+        self._grouping = FileGrouping()
         self._buffers: list[Buffer] = []
         self._error: CheckpointError | None = None
         self._process = os.getpid()
         self._closed = False
-        self._heeded = False
-        """Whether the job's end has been saved for."""
+        self._saved_for_exit = False
+        """Whether a checkpoint has been saved since the notice that the job is about to be stopped."""
 
     def __enter__(self) -> Checkpointer:
         return self
@@ -135,13 +135,13 @@ class Checkpointer:
     ) -> None:
         if error is None:
             self.close()
-        else:  # whose cause must not be hidden by ours, which is logged
+        else:  # do not hide it behind an error of a save, which is logged
             self._wait()
 
     @property
     def uri(self) -> str:
-        """The durable place."""
-        return self._places[-1].uri
+        """Where checkpoints are durable."""
+        return self._stores[-1].uri
 
     @property
     def sharded(self) -> bool:
@@ -149,14 +149,14 @@ class Checkpointer:
         return self._sharded
 
     def steps(self) -> list[int]:
-        """The committed steps, ascending; with ``local``, those in either place."""
-        return sorted({step for place in self._places for step in place.steps()})
+        """The committed steps, ascending; with ``local``, those in either store."""
+        return sorted({step for store in self._stores for step in store.steps()})
 
     def save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
-        """Save ``state`` as ``step``: copy it, and commit the copy beside the training.
+        """Save ``state`` as ``step``: copy it, then commit the copy while the training continues.
 
-        Call it on every rank: rank 0 writes, on the others it returns at once. With ``sharded`` every rank
-        writes its shards, and rank 0 all else.
+        Call it on every rank: rank 0 writes, the others return immediately. With ``sharded`` every rank writes its
+        shards, and rank 0 everything else.
 
         Args:
             state: a tree of dicts, lists and tuples of torch tensors, NumPy arrays, numbers, strings, bytes,
@@ -165,55 +165,56 @@ class Checkpointer:
             metrics: numbers that belong to this step, such as the validation loss.
 
         Returns:
-            Whether the state was taken. It was not on another rank, for a step that this object has saved or
-            restored, and where ``when_busy`` is "skip" and the save before goes on. With ``sharded`` it is
-            always taken, and left out later on all ranks alike.
+            Whether the state was accepted. It is not on ranks other than 0, for a step that this object saved or
+            restored, and if ``when_busy`` is "skip" and the previous save is still being written. With ``sharded``
+            it is always accepted; a duplicate step is later skipped on all ranks.
 
         Raises:
-            CheckpointError: the state holds something else; or the save before this one failed, by an error
-                of the storage, or because the URI held this or a later step already. With ``sharded`` what
-                fails on one rank is raised on all.
+            CheckpointError: the state holds an unsupported value; or the previous save failed, because of the
+                storage or because this or a later step was committed already. With ``sharded`` a failure on one
+                rank is raised on all.
         """
         return self._save(step, state, metrics, self._when_busy)
 
     def maybe_save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
-        """As `save`, if it is time to: when ``every`` says so, and once when the job is about to be stopped.
+        """Like `save`, but only when ``every`` says so, and once when the job is about to be stopped.
 
-        Call it at every step, on every rank, in the main thread: from then on SIGTERM does not end the process,
-        see `cloudtrain.environment.preemption`. Follow it with `environment.exit_if_preempted`, which from then
-        on leaves when this has saved for the notice.
+        Call it at every step, on every rank, in the main thread. From the first call on, SIGTERM no longer ends
+        the process: see `cloudtrain.environment.preemption`. Follow it with `environment.exit_if_preempted`, which
+        then exits only after this method has saved for the notice.
 
         Args:
-            state: the state, or a function that makes it, which is called only when it is needed.
+            state: the state, or a function that returns it, which is called only when needed.
         """
         beat()
         step = _checked_step(step)
-        set_exit_policy(lambda: self._heeded)  # and not at a notice that comes after the look below
+        # Not already at a notice that arrives after the check below.
+        set_exit_policy(lambda: self._saved_for_exit)
         if self._sharded:
-            return self._maybe_save_together(step, state, metrics)
-        stopping = environment.preemption() is not None and not self._heeded
+            return self._maybe_save_sharded(step, state, metrics)
+        stopping = environment.preemption() is not None and not self._saved_for_exit
         if environment.rank() != 0 or not (stopping or self._schedule.is_due(step)):
             return False
         when_busy = "wait" if stopping else self._when_busy
         saved = self._save(step, state() if callable(state) else state, metrics, when_busy)
-        self._heeded |= stopping
+        self._saved_for_exit |= stopping
         return saved
 
     def restore(self, step: int | str = "latest", *, into: Any = None) -> Checkpoint | None:
-        """The checkpoint of ``step``, verified; new tensors are in the host's memory.
+        """The verified checkpoint of ``step``; new tensors are in host memory.
 
-        Every rank may call it: each reads for itself. For a large state let rank 0 restore, and broadcast.
-        With ``sharded`` every rank must call it, and all get the same step.
-        A latest or best checkpoint that is damaged is reported by a warning, and the one before is taken.
+        Every rank may call it, and reads for itself. If the state is large, restore on rank 0 and broadcast.
+        With ``sharded`` every rank must call it, and all get the same step. If the latest or best checkpoint is
+        damaged, the next one in that order is used, with a warning.
 
         Args:
-            step: a step, ``"latest"``, or ``"best"`` as the Checkpointer's ``best`` says.
-            into: a state like the one that was saved. Its tensors are filled, on any device, and stand in the
-                state that is returned; what it lacks is made anew. After an error they may hold anything.
-                Of a sharded tensor only this rank's shards are read, whichever ranks have saved it.
+            step: a step, ``"latest"``, or ``"best"`` according to the Checkpointer's ``best``.
+            into: a state like the one that was saved. Its tensors, on any device, are filled and returned in the
+                state; tensors that it lacks are created. After an error their contents are undefined.
+                Of a sharded tensor only this rank's shards are read, whichever ranks saved it.
 
         Returns:
-            None where there is no checkpoint yet, and the latest or best is asked for.
+            None if there is no checkpoint yet, and ``step`` is "latest" or "best".
 
         Raises:
             CheckpointError: there is no such step; it is damaged, or all are; a newer cloudtrain wrote it; a
@@ -222,36 +223,36 @@ class Checkpointer:
         """
         beat()
         self._wait()
-        sources = self._sources(step)
-        with Crew("cloudtrain-restore") as crew:
-            for number, (place, candidate) in enumerate(sources, 1):
+        candidates = self._candidates(step)
+        with WorkerPool("cloudtrain-restore") as pool:
+            for number, (store, candidate) in enumerate(candidates, 1):
                 try:
-                    return self._load(place, candidate, into, crew)
+                    return self._load(store, candidate, into, pool)
                 except Damaged as error:
-                    if number == len(sources) and not isinstance(step, str):
+                    if number == len(candidates) and not isinstance(step, str):
                         raise
                     message = f"{error.message}; going back to the one before it"
                     warnings.warn(message, RuntimeWarning, stacklevel=2)
-        if sources:
-            if self._sources(step) != sources:  # another process saves here, and has deleted these
+        if candidates:
+            if self._candidates(step) != candidates:  # another process saves here and has deleted these
                 return self.restore(step, into=into)
-            steps = ", ".join(map(str, sorted({candidate for _, candidate in sources})))
+            steps = ", ".join(map(str, sorted({candidate for _, candidate in candidates})))
             raise CheckpointError(
                 f"every checkpoint in {self.uri} is damaged: steps {steps}",
-                hint="To start again from nothing, give another uri.",
+                hint="To start from scratch, use a different uri.",
             )
         return None
 
     def wait(self) -> None:
-        """Until every save is durable. Raises CheckpointError where one failed that has not been told yet."""
+        """Block until every save is durable. Raises CheckpointError for a failed save not yet reported."""
         self._wait()
         self._raise_error()
 
     def close(self) -> None:
-        """As `wait`; gives the memory back. There are no saves after it."""
+        """Like `wait`; also frees the memory. No saves are possible afterwards."""
         self._closed = True
         self._wait()
-        if not self._heeded:
+        if not self._saved_for_exit:
             set_exit_policy(None)
         self._buffers.clear()
         self._raise_error()
@@ -263,41 +264,41 @@ class Checkpointer:
             return False
         self._check_usable()
         self._raise_error()
-        submit = self._save_together if self._sharded else self._save_alone
+        submit = self._save_sharded if self._sharded else self._save_alone
         saved = submit(step, state, metrics, when_busy)
         if saved and not self._asynchronous:
             self.wait()
         return saved
 
     def _save_alone(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
-        document, leaves = _tree.encode(state)
-        about = about_run(metrics or {})
+        document, leaves = tree.encode(state)
+        metadata = run_metadata(metrics or {})
         if self._background.busy and when_busy != "queue":
             if when_busy == "skip":
                 return False
             self.wait()
-        if all(place.has(step) for place in self._places):
+        if all(store.has(step) for store in self._stores):
             return False
-        waiting = self._background.take_back()
+        waiting = self._background.withdraw()
         if waiting is not None:
             self._buffers.append(waiting.buffer)
-        self._submit(step, document, leaves, about)
+        self._submit(step, document, leaves, metadata)
         return True
 
-    def _save_together(
+    def _save_sharded(
         self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str
     ) -> bool:
-        """On all ranks, which do alike: ``when_busy`` is "wait"."""
-        team = self._together()
+        """Runs on all ranks; ``when_busy`` is always "wait"."""
+        saver = self._get_sharded_saver()
         self.wait()
         try:
-            document, leaves, sharded = _tree.encode_sharded(state)
+            document, leaves, sharded = tree.encode_sharded(state)
             shards, own = own_shards(sharded, leaves)
-            if team.ranks.rank == 0:
+            if saver.group.rank == 0:
                 own = {**leaves, **own}
-            about = {**about_run(metrics or {}), "world_size": team.ranks.size}
-            self._submit(step, document, own, about, shards)
-        except Exception as error:  # the others must not wait for this rank's part
+            metadata = {**run_metadata(metrics or {}), "world_size": saver.group.size}
+            self._submit(step, document, own, metadata, shards)
+        except Exception as error:  # the other ranks must not wait for this rank's part
             self._background.submit(_Task(step, partial(_raise, error), Buffer()))
             self._schedule.saved(step)
             raise
@@ -307,45 +308,45 @@ class Checkpointer:
         self,
         step: int,
         document: Mapping[str, Any],
-        leaves: Mapping[str, _tree.Leaf],
-        about: Mapping[str, Any],
+        leaves: Mapping[str, Leaf],
+        metadata: Mapping[str, Any],
         shards: RankShards = NO_SHARDS,
     ) -> None:
         buffer = self._buffers.pop() if self._buffers else Buffer()
         snapshot = buffer.snapshot(leaves)
 
-        def prepare() -> tuple[Save, RankShards]:
+        def prepare() -> tuple[PreparedSave, RankShards]:
             snapshot.wait()
-            return Save(step, document, self._grouping.files(snapshot), about), shards
+            return PreparedSave(step, document, self._grouping.files(snapshot), metadata), shards
 
         self._background.submit(_Task(step, prepare, buffer))
         self._schedule.saved(step)
 
-    def _maybe_save_together(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:
-        """Ranks hear of the job's end, and find a time come, at different steps: they save at the step after."""
-        ranks = self._together().ranks
+    def _maybe_save_sharded(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:
+        """Ranks may see a notice or a due time at different steps, so they vote, and save at the next step."""
+        group = self._get_sharded_saver().group
         due = self._schedule.is_due(step)
-        time_has_come, stopping = ranks.verdict((False, False))
+        any_due, stopping = group.vote_result((False, False))
         if self._schedule.by_time:
-            due = time_has_come
-        stopping &= not self._heeded
+            due = any_due
+        stopping &= not self._saved_for_exit
         try:
             if due or stopping:
                 self._save(step, state() if callable(state) else state, metrics, "wait")
-                self._heeded |= stopping
+                self._saved_for_exit |= stopping
         finally:
-            is_time = self._schedule.by_time and self._schedule.is_due(step)
-            ranks.vote((is_time, environment.preemption() is not None))
+            due_here = self._schedule.by_time and self._schedule.is_due(step)
+            group.start_vote((due_here, environment.preemption() is not None))
         return due or stopping
 
-    def _commit(self, task: _Task, crew: Crew) -> None:
+    def _commit(self, task: _Task, pool: WorkerPool) -> None:
         try:
-            if self._team is not None:
-                self._team.commit(task.step, task.prepare, crew)
+            if self._sharded_saver is not None:
+                self._sharded_saver.commit(task.step, task.prepare, pool)
             else:
-                save, _ = task.prepare()
-                for place in self._places:
-                    place.commit(save, crew)
+                prepared, _ = task.prepare()
+                for store in self._stores:
+                    store.commit(prepared, pool)
         except BaseException as error:
             reason, hint = (
                 (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
@@ -358,24 +359,26 @@ class Checkpointer:
             self._buffers.append(task.buffer)
             beat()
 
-    def _together(self) -> Together:
-        """The ranks of a sharded checkpoint, which meet at the first call."""
-        if self._team is None:
-            self._team = Together(self._places[0], Ranks())
-        return self._team
+    def _get_sharded_saver(self) -> ShardedSaver:
+        """Made on the first call, for which all ranks must meet."""
+        if self._sharded_saver is None:
+            self._sharded_saver = ShardedSaver(self._stores[0], RankGroup())
+        return self._sharded_saver
 
-    def _sources(self, wanted: int | str) -> list[tuple[Place, int]]:
-        """Where the wanted checkpoint may be had, in the order in which they are tried."""
+    def _candidates(self, wanted: int | str) -> list[tuple[CheckpointStore, int]]:
+        """The stores and steps to restore from, in the order in which to try them."""
         if not self._sharded:
-            return self._own_sources(wanted)
-        steps = self._together().ask_first(lambda: [step for _, step in self._own_sources(wanted)])
-        return [(self._places[0], step) for step in steps]
+            return self._own_candidates(wanted)
+        steps = self._get_sharded_saver().ask_rank_0(
+            lambda: [step for _, step in self._own_candidates(wanted)]
+        )
+        return [(self._stores[0], step) for step in steps]
 
-    def _own_sources(self, wanted: int | str) -> list[tuple[Place, int]]:
-        places = {place: place.steps() for place in self._places}
-        steps = sorted({step for committed in places.values() for step in committed})
+    def _own_candidates(self, wanted: int | str) -> list[tuple[CheckpointStore, int]]:
+        committed = {store: store.steps() for store in self._stores}
+        steps = sorted({step for found in committed.values() for step in found})
         if isinstance(wanted, str):
-            candidates = self._ranked(wanted, places, steps)
+            candidates = self._ranked(wanted, committed, steps)
         else:
             candidates = [_checked_step(wanted)]
             if candidates[0] not in steps:
@@ -383,44 +386,46 @@ class Checkpointer:
                 raise CheckpointError(
                     f"{self.uri} has no checkpoint of step {wanted}", hint=f"Steps: {known}."
                 )
-        return [(place, step) for step in candidates for place in places if step in places[place]]
+        return [(store, step) for step in candidates for store in committed if step in committed[store]]
 
-    def _load(self, place: Place, step: int, into: Any, crew: Crew) -> Checkpoint:
-        load = self._team.load if self._team is not None else place.load
-        state = load(step, into, crew)
-        for other in self._places:
-            other.adopt(step)
-        self._grouping.adopt(place.manifest(step))
+    def _load(self, store: CheckpointStore, step: int, into: Any, pool: WorkerPool) -> Checkpoint:
+        load = self._sharded_saver.load if self._sharded_saver is not None else store.load
+        state = load(step, into, pool)
+        for one in self._stores:
+            one.resume_from(step)
+        self._grouping.resume_from(store.manifest(step))
         self._schedule.saved(step)
         beat()
-        return Checkpoint(step, state, place.metrics(step))
+        return Checkpoint(step, state, store.metrics(step))
 
-    def _ranked(self, wanted: str, places: Mapping[Place, Sequence[int]], steps: list[int]) -> list[int]:
-        """``steps`` in the order in which they are tried."""
+    def _ranked(
+        self, wanted: str, committed: Mapping[CheckpointStore, Sequence[int]], steps: list[int]
+    ) -> list[int]:
+        """``steps`` in the order in which to try them."""
         if wanted == "latest":
             return steps[::-1]
         if wanted != "best":
             return [_checked_step(wanted)]  # raises
         if self._best is None:
             raise CheckpointError(
-                'restore("best") has no metric to go by', hint='Give one: Checkpointer(best="loss").'
+                'restore("best") needs a metric to compare', hint='Set one: Checkpointer(best="loss").'
             )
-        metrics = {step: place.metrics(step) for place, there in places.items() for step in there}
+        metrics = {step: store.metrics(step) for store, found in committed.items() for step in found}
         ranked = self._best.ranked(metrics)
         if steps and not ranked:
             raise CheckpointError(
-                f"no checkpoint in {self.uri} has the metric {self._best.metric!r}",
-                hint="Give it to save: metrics={...}.",
+                f"no checkpoint in {self.uri} has the metric {self._best.name!r}",
+                hint="Pass it to save: metrics={...}.",
             )
         return ranked
 
     def _check_usable(self) -> None:
         if self._closed:
-            raise CheckpointError("the Checkpointer is closed", hint="Make another to save again.")
+            raise CheckpointError("the Checkpointer is closed", hint="Create another one to save again.")
         if self._process != os.getpid():
             raise CheckpointError(
                 "the Checkpointer belongs to the process that this one was forked from",
-                hint="Make one in the process that saves.",
+                hint="Create it in the process that saves.",
             )
 
     def _wait(self) -> None:
@@ -435,12 +440,12 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class _Task:
-    """A save that is to be committed."""
+    """A save to be committed in the background."""
 
     step: int
     prepare: Prepare
     buffer: Buffer
-    """Holds the snapshot; free for the next one afterwards."""
+    """Holds the snapshot; free for reuse afterwards."""
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -450,7 +455,9 @@ def _raise(error: Exception) -> NoReturn:
 def _full_uri(uri: str | os.PathLike[str]) -> str:
     text: Any = os.fspath(uri) if isinstance(uri, (str, os.PathLike)) else None
     if not isinstance(text, str):
-        raise CheckpointError(f"{uri!r} is no URI and no path", hint="Give s3://bucket/prefix, or a folder.")
+        raise CheckpointError(
+            f"{uri!r} is neither a URI nor a path", hint="Give s3://bucket/prefix, or a folder."
+        )
     return text if "://" in text else Path(text).absolute().as_uri()
 
 
@@ -458,7 +465,7 @@ def _checked_step(step: Any) -> int:
     try:
         number = operator.index(step)
     except TypeError:
-        raise CheckpointError(f"step {step!r} is no whole number", hint=_STEPS) from None
+        raise CheckpointError(f"step {step!r} is not a whole number", hint=_STEPS) from None
     if not 0 <= number <= MAX_STEP:
         raise CheckpointError(f"step {number} is out of range", hint=_STEPS)
     return number

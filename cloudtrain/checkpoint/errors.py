@@ -1,4 +1,4 @@
-"""The errors that this package tells apart itself; a user sees `CheckpointError`."""
+"""Errors that this package handles itself; users see both as `CheckpointError`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from cloudtrain.errors import CheckpointError
 
 
 class Damaged(CheckpointError):
-    """Bytes of a checkpoint are missing, or are not those that were saved."""
+    """Part of a checkpoint is missing or differs from what was saved."""
 
 
 class Unsupported(Exception):
-    """A value that cannot be saved as it is. The text goes on after "... is ": ``a sparse tensor``."""
+    """A value that cannot be saved. The message completes "... is": ``a sparse tensor``."""

@@ -1,6 +1,6 @@
-"""The checkpoints of a store for people: what there is, whether it is whole, a copy of it.
+"""Lists, verifies and downloads the checkpoints of a store.
 
-Nothing here needs the framework whose tensors a checkpoint holds.
+Needs none of the frameworks whose tensors the checkpoints hold.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.checkpoint import _tree
-from cloudtrain.checkpoint._crew import Crew
-from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._framework import TensorSpec
-from cloudtrain.checkpoint._manifest import GIVEN_UP, Manifest, StoredObject
-from cloudtrain.checkpoint.layout import committed_step, manifest_key, step_of
+from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.format import tree
+from cloudtrain.checkpoint.format.layout import manifest_key, step_of
+from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
+from cloudtrain.checkpoint.store.catalog import Listing
+from cloudtrain.checkpoint.tensors.framework import TensorSpec
+from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, NotFound
-from cloudtrain.storage.base import Entry, Progress, Store
+from cloudtrain.storage.base import ObjectInfo, Progress, Store
 
-CHUNK = 1 << 20
+BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """One committed checkpoint, as far as it can be told without reading its tensors."""
+    """One committed checkpoint, without reading its tensors."""
 
     step: int
     manifest: Manifest | None
-    """None where it cannot be read."""
+    """None if it cannot be read."""
     problem: str = ""
-    """Why it cannot be restored; empty where nothing is known against it."""
+    """Why it cannot be restored; empty if no problem is known."""
     newer: bool = False
-    """Whether a newer cloudtrain has written it, which alone can read it."""
+    """Whether a newer cloudtrain wrote it, which is needed to read it."""
 
     @property
     def objects(self) -> tuple[StoredObject, ...]:
@@ -43,33 +44,33 @@ class CheckpointInfo:
 
     @property
     def size(self) -> int:
-        """Bytes of all that it consists of."""
-        return sum(entry.size for entry in self.objects)
+        """Bytes of all its objects."""
+        return sum(stored.size for stored in self.objects)
 
     @property
     def added(self) -> int:
-        """Bytes that are its own: the rest lies in earlier steps, and has not changed since."""
-        return sum(entry.size for entry in self.objects if step_of(entry.key) == self.step)
+        """Bytes in its own folder; the rest is in the folders of earlier steps and has not changed since."""
+        return sum(stored.size for stored in self.objects if step_of(stored.key) == self.step)
 
     @property
     def references(self) -> tuple[int, ...]:
-        """The earlier steps in whose folders some of it lies."""
-        steps = {step_of(entry.key) for entry in self.objects} - {self.step, None}
+        """The earlier steps whose folders hold some of its objects."""
+        steps = {step_of(stored.key) for stored in self.objects} - {self.step, None}
         return tuple(sorted(step for step in steps if step is not None))
 
     @property
     def metrics(self) -> dict[str, float]:
-        return dict(_tree.decode({"tree": self.manifest.metrics}, {})) if self.manifest else {}
+        return self.manifest.decode_metrics() if self.manifest else {}
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON. ``time`` is in seconds since the epoch, sizes in bytes."""
+        """For JSON. ``time`` is in seconds since the epoch, sizes are in bytes."""
         record = {"step": self.step, "problem": self.problem or None}
         if self.manifest is None:
             return record
-        about = ("time", "world_size", "job", "git_commit", "versions")
+        metadata = ("time", "world_size", "job", "git_commit", "versions")
         return {
             **record,
-            **{name: getattr(self.manifest, name) for name in about},
+            **{name: getattr(self.manifest, name) for name in metadata},
             "size": self.size,
             "added": self.added,
             "references": list(self.references),
@@ -79,7 +80,7 @@ class CheckpointInfo:
 
 @dataclass(frozen=True)
 class Damage:
-    """An object that is missing, or has not the bytes that were saved."""
+    """An object that is missing or differs from what was saved."""
 
     step: int
     key: str
@@ -87,12 +88,12 @@ class Damage:
 
 
 def list_checkpoints(store: Store) -> list[CheckpointInfo]:
-    """All committed checkpoints, by step; damage that a look at names and sizes shows is told."""
-    return look(store)[0]
+    """All committed checkpoints by step, with the problems that the names and sizes of objects reveal."""
+    return scan(store)[0]
 
 
 def find(store: Store, step: int | str = "latest") -> CheckpointInfo:
-    """One of them. Raises CheckpointError where it is not there."""
+    """One checkpoint. Raises CheckpointError if it does not exist."""
     infos = {info.step: info for info in list_checkpoints(store)}
     wanted = max(infos, default=None) if step == "latest" else step
     if wanted not in infos:
@@ -102,18 +103,18 @@ def find(store: Store, step: int | str = "latest") -> CheckpointInfo:
 
 
 def tensors(store: Store, info: CheckpointInfo) -> dict[str, TensorSpec]:
-    """What its tensors are, by name. Raises Damaged where that cannot be read."""
+    """The specs of its tensors by name. Raises Damaged if they cannot be read."""
     manifest = _readable(store, info)
     try:
         data = store.read(manifest.tree.key)
     except NotFound as error:
         raise Damaged(f"{manifest.tree.key} is missing") from error
     manifest.tree.verify(data)
-    return _tree.decode_specs(json.loads(data))
+    return tree.decode_specs(json.loads(data))
 
 
 def verify(store: Store, infos: Iterable[CheckpointInfo], progress: Progress | None = None) -> list[Damage]:
-    """Read every object of these checkpoints, each once, and compare its hash.
+    """Read every object of these checkpoints once, and compare its hash.
 
     Raises:
         StorageError: the storage failed.
@@ -124,20 +125,20 @@ def verify(store: Store, infos: Iterable[CheckpointInfo], progress: Progress | N
     ]
     steps: dict[StoredObject, list[int]] = {}
     for info in infos:
-        for entry in info.objects:
-            steps.setdefault(entry, []).append(info.step)
-    with Crew("cloudtrain-verify") as crew:
-        problems = crew.map(lambda entry: _problem(store, entry, progress), steps)
-    for entry, problem in zip(steps, problems):
-        damage += [Damage(step, entry.key, problem) for step in steps[entry] if problem]
+        for stored in info.objects:
+            steps.setdefault(stored, []).append(info.step)
+    with WorkerPool("cloudtrain-verify") as pool:
+        problems = pool.map(lambda stored: _problem(store, stored, progress), steps)
+    for stored, problem in zip(steps, problems):
+        damage += [Damage(step, stored.key, problem) for step in steps[stored] if problem]
     return sorted(damage, key=lambda found: (found.step, found.key))
 
 
 def download(store: Store, info: CheckpointInfo, folder: Path, progress: Progress | None = None) -> None:
-    """Copy one checkpoint into ``folder``, from which a `Checkpointer` restores it. Every byte is verified.
+    """Copy one checkpoint into ``folder``, from which a `Checkpointer` can restore it. Verifies every byte.
 
     Raises:
-        CheckpointError: it is damaged, or the folder has this step; then the folder is as it was.
+        CheckpointError: it is damaged, or the folder already has this step; the folder is then unchanged.
         StorageError: the storage failed, or the folder cannot be written.
     """
     from cloudtrain.storage import FileStore
@@ -147,40 +148,34 @@ def download(store: Store, info: CheckpointInfo, folder: Path, progress: Progres
         raise _damaged(store, info.step, info.problem)
     target = FileStore(folder)
     if target.stat(manifest_key(info.step)) is not None:
-        raise CheckpointError(f"{folder} has step {info.step} already", hint="Choose another folder.")
+        raise CheckpointError(f"{folder} already has step {info.step}", hint="Choose another folder.")
     data = store.read(manifest_key(info.step))
-    made = not folder.exists()
-    missing = [entry for entry in manifest.objects if target.stat(entry.key) is None]
+    created = not folder.exists()
+    missing = [stored for stored in manifest.objects if target.stat(stored.key) is None]
 
-    def copy(entry: StoredObject) -> None:
-        store.download(entry.key, folder / entry.key, progress)
+    def copy(stored: StoredObject) -> None:
+        store.download(stored.key, folder / stored.key, progress)
 
     try:
-        with Crew("cloudtrain-download") as crew:
-            crew.map(copy, missing)
+        with WorkerPool("cloudtrain-download") as pool:
+            pool.map(copy, missing)
         damage = verify(target, [info])
         if damage:
             raise _damaged(store, info.step, f"{damage[0].key} {damage[0].problem}")
         target.create(manifest_key(info.step), data)
     except BaseException:
-        target.delete([entry.key for entry in missing])
-        if made:
+        target.delete([stored.key for stored in missing])
+        if created:
             shutil.rmtree(folder, ignore_errors=True)
         raise
 
 
-def look(store: Store) -> tuple[list[CheckpointInfo], list[Entry]]:
-    """The checkpoints, and all objects that are no manifests."""
-    steps, objects = [], []
-    for entry in store.list("step-"):
-        step = committed_step(entry.key)
-        if step is None:
-            objects.append(entry)
-        elif entry.size != len(GIVEN_UP):
-            steps.append(step)
-    sizes = {entry.key: entry.size for entry in objects}
-    with Crew("cloudtrain-list") as crew:
-        return crew.map(lambda step: _info(store, step, sizes), sorted(steps)), objects
+def scan(store: Store) -> tuple[list[CheckpointInfo], tuple[ObjectInfo, ...]]:
+    """The checkpoints, and all objects but manifests."""
+    listing = Listing.of(store)
+    sizes = {found.key: found.size for found in listing.objects}
+    with WorkerPool("cloudtrain-list") as pool:
+        return pool.map(lambda step: _info(store, step, sizes), listing.committed), listing.objects
 
 
 def _info(store: Store, step: int, sizes: dict[str, int]) -> CheckpointInfo:
@@ -190,9 +185,9 @@ def _info(store: Store, step: int, sizes: dict[str, int]) -> CheckpointInfo:
         return CheckpointInfo(step, None, "its manifest is gone")
     except CheckpointError as error:
         return CheckpointInfo(step, None, error.message, newer=not isinstance(error, Damaged))
-    missing = [entry.key for entry in manifest.objects if entry.key not in sizes]
-    other = [entry.key for entry in manifest.objects if sizes.get(entry.key, entry.size) != entry.size]
-    problem = f"{missing[0]} is missing" if missing else f"{other[0]} has another size" if other else ""
+    missing = [stored.key for stored in manifest.objects if stored.key not in sizes]
+    resized = [stored.key for stored in manifest.objects if sizes.get(stored.key, stored.size) != stored.size]
+    problem = f"{missing[0]} is missing" if missing else f"{resized[0]} has the wrong size" if resized else ""
     return CheckpointInfo(step, manifest, problem)
 
 
@@ -205,23 +200,23 @@ def _readable(store: Store, info: CheckpointInfo) -> Manifest:
 def _damaged(store: Store, step: int, problem: str) -> Damaged:
     return Damaged(
         f"step {step} in {store.uri} is damaged: {problem}",
-        hint="See all of it with: cloudtrain checkpoints verify",
+        hint="List all damage with: cloudtrain checkpoints verify",
     )
 
 
-def _problem(store: Store, entry: StoredObject, progress: Progress | None) -> str:
-    """What is wrong with an object; empty where it is as it was saved."""
+def _problem(store: Store, stored: StoredObject, progress: Progress | None) -> str:
+    """What is wrong with an object; empty if it is as it was saved."""
     digest = hashlib.sha256()
     size = 0
     try:
-        with store.open(entry.key) as stream:
-            while chunk := stream.read(CHUNK):
-                digest.update(chunk)
-                size += len(chunk)
+        with store.open(stored.key) as stream:
+            while block := stream.read(BLOCK):
+                digest.update(block)
+                size += len(block)
                 if progress:
-                    progress(len(chunk))
+                    progress(len(block))
     except NotFound:
         return "is missing"
-    if size != entry.size:
-        return f"has {size} bytes, not {entry.size}"
-    return "" if digest.hexdigest() == entry.sha256 else "has not the bytes that were saved"
+    if size != stored.size:
+        return f"has {size} bytes, not {stored.size}"
+    return "" if digest.hexdigest() == stored.sha256 else "differs from what was saved"

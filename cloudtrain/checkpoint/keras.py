@@ -1,4 +1,4 @@
-"""A Keras 3 training as a state, and a callback that saves it; on any backend.
+"""The state of a Keras 3 training, on any backend, and a callback that saves it.
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.keras import CheckpointCallback
@@ -23,39 +23,40 @@ __all__ = ["CheckpointCallback", "apply", "capture"]
 
 
 def capture(model: Any, variables: Sequence[Any] = ()) -> dict[str, Any]:
-    """The state of a model and of the optimizer that it is compiled with, to be saved or added to.
+    """The state of a model and its compiled optimizer, to be saved or extended.
 
-    It has weights, the seeds of dropout and the like, and all of the optimizer's variables with its iteration.
+    It consists of the weights, seeds such as those of dropout, and the optimizer's variables with its iteration.
 
     Args:
-        variables: others that belong to it, of Keras or TensorFlow: anything with ``numpy`` and ``assign``.
+        variables: more variables of Keras or TensorFlow to include: any object with ``numpy`` and ``assign``.
     """
     return {
-        part: {"names": [_name(one) for one in some], "values": [_value(one) for one in some]}
-        for part, some in _parts(model, variables).items()
+        part: {"names": [_name(one) for one in group], "values": [_value(one) for one in group]}
+        for part, group in _parts(model, variables).items()
     }
 
 
 def apply(state: Mapping[str, Any], model: Any, variables: Sequence[Any] = ()) -> None:
-    """The inverse of `capture`, into a model of the same layers, built and compiled.
+    """The inverse of `capture`, for a built and compiled model with the same layers.
 
     Raises:
-        CheckpointError: a variable has another dtype or shape, or there are more or fewer. Nothing is changed.
+        CheckpointError: a variable differs in dtype or shape, or the number of variables differs. Nothing is
+            changed.
     """
     parts = _parts(model, variables)
-    for part, some in parts.items():
-        _check(part, some, state.get(part, {"names": [], "values": []}))
-    for part, some in parts.items():
-        for variable, value in zip(some, state[part]["values"]):
+    for part, group in parts.items():
+        _check(part, group, state.get(part, {"names": [], "values": []}))
+    for part, group in parts.items():
+        for variable, value in zip(group, state[part]["values"]):
             variable.assign(value.astype(variable.numpy().dtype))
 
 
 class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves at the end of every epoch, and at once when the job is about to be stopped.
+    """Saves at the end of every epoch, and immediately when the job is about to be stopped.
 
     Args:
-        every: save after so many batches too, within an epoch. A training that goes on from there begins that
-            epoch's data again: Keras cannot skip batches.
+        every: also save after this many batches within an epoch. A training that resumes from such a checkpoint
+            repeats that epoch's data from the start, as Keras cannot skip batches.
     """
 
     def __init__(self, checkpointer: Checkpointer, every: int | None = None) -> None:
@@ -65,10 +66,10 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._steps = self._epochs = 0
 
     def restore(self, model: Any) -> int:
-        """Go on from the latest checkpoint, if there is one; the number of epochs that are done.
+        """Resume from the latest checkpoint, if there is one; returns the number of completed epochs.
 
         Raises:
-            CheckpointError: it does not fit the model, or none can be read.
+            CheckpointError: the checkpoint does not fit the model, or none is readable.
         """
         checkpoint = self._checkpointer.restore()
         if checkpoint is not None:
@@ -77,7 +78,7 @@ class CheckpointCallback(keras.callbacks.Callback):  # type: ignore[misc]
         return self._epochs
 
     def on_train_batch_begin(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        # not at the end of a batch, which may be that of the epoch
+        # Not at the end of a batch, which may also be the end of the epoch.
         due = self._every is not None and self._steps % self._every == 0
         if batch > 0 and (due or environment.preemption()):
             self._save({})
@@ -107,13 +108,13 @@ def _parts(model: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
         "optimizer": optimizer.variables if optimizer else (),
         "variables": variables,
     }
-    return {part: list(some) for part, some in parts.items()}
+    return {part: list(group) for part, group in parts.items()}
 
 
 def _check(part: str, own: Sequence[Any], saved: Mapping[str, Any]) -> None:
     if len(own) != len(saved["values"]):
         raise CheckpointError(
-            f"the checkpoint does not fit: the {part} has {len(saved['values'])} variables there, {len(own)} here"
+            f"the checkpoint does not fit: its {part} has {len(saved['values'])} variables, this one has {len(own)}"
         )
     for variable, name, value in zip(own, saved["names"], saved["values"]):
         here, there = _what(_value(variable)), _what(value)
@@ -132,6 +133,6 @@ def _name(variable: Any) -> str:
 
 
 def _value(variable: Any) -> np.ndarray[Any, Any]:
-    """A view or a copy; bfloat16, which NumPy lacks, as float32, which holds all of its values."""
+    """A view or a copy. bfloat16, which NumPy lacks, becomes float32, which represents it exactly."""
     value = np.asarray(variable.numpy())
     return value.astype(np.float32) if value.dtype.name == "bfloat16" else value

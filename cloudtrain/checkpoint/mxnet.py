@@ -1,4 +1,4 @@
-"""An MXNet (Gluon) training as a state, and back.
+"""The state of an MXNet (Gluon) training: capture it for a checkpoint, and apply it again.
 
 from cloudtrain.checkpoint.mxnet import apply, capture
 
@@ -20,10 +20,10 @@ __all__ = ["apply", "capture"]
 
 
 def capture(net: Any, trainer: Any = None) -> dict[str, Any]:
-    """The parameters of a Gluon block, and what its trainer's optimizer keeps for each, as NumPy arrays.
+    """The parameters of a Gluon block and the state of its trainer's optimizer, as NumPy arrays.
 
     Raises:
-        CheckpointError: the trainer keeps that in a kvstore.
+        CheckpointError: the trainer keeps the optimizer's state in its kvstore.
     """
     state: dict[str, Any] = {
         "parameters": {name: one.list_data()[0].asnumpy() for name, one in _parameters(net).items()}
@@ -41,16 +41,16 @@ def capture(net: Any, trainer: Any = None) -> dict[str, Any]:
 
 
 def apply(state: Mapping[str, Any], net: Any, trainer: Any = None) -> None:
-    """The inverse of `capture`, into an initialized block of the same layers and a trainer of its parameters.
+    """The inverse of `capture`, for an initialized block with the same layers and a trainer of its parameters.
 
     Raises:
-        CheckpointError: a parameter has another dtype or shape, or is missing, or there is no trainer in the
-            state. Nothing is changed.
+        CheckpointError: a parameter is missing or differs in dtype or shape, or the state has no trainer. Nothing
+            is changed.
     """
     parameters = _parameters(net)
     _check(parameters, state["parameters"])
     if trainer is not None and "trainer" not in state:
-        raise CheckpointError("the checkpoint has no trainer", hint="Give capture the trainer too.")
+        raise CheckpointError("the checkpoint has no trainer", hint="Pass the trainer to capture, too.")
     for name, parameter in parameters.items():
         parameter.set_data(mx.nd.array(state["parameters"][name], dtype=parameter.dtype))
     if trainer is not None:
@@ -75,13 +75,13 @@ def _apply_trainer(state: Mapping[str, Any], trainer: Any) -> None:
 
 
 def _parameters(net: Any) -> dict[str, Any]:
-    """By their place in the block, as ``save_parameters`` names them: other names count the blocks made so far."""
+    """Named by their place in the block, as in ``save_parameters``: other names count all blocks ever made."""
     parameters: dict[str, Any] = net._collect_params_with_prefix()
     return parameters
 
 
 def _started(trainer: Any) -> Any:
-    """The trainer, with its updaters; ``save_states`` begins in the same way."""
+    """The trainer with its updaters initialized, the way ``save_states`` does it."""
     if not trainer._kv_initialized:
         trainer._init_kvstore()
     if trainer._params_to_init:
@@ -89,7 +89,7 @@ def _started(trainer: Any) -> Any:
     if trainer._update_on_kvstore:
         raise CheckpointError(
             "the trainer keeps the optimizer's state in its kvstore",
-            hint="Make it with update_on_kvstore=False.",
+            hint="Create it with update_on_kvstore=False.",
         )
     return trainer
 
@@ -108,7 +108,7 @@ def _check(parameters: Mapping[str, Any], saved: Mapping[str, np.ndarray[Any, An
 
 
 def _arrays(value: Any) -> Any:
-    """The state of one parameter: an array, a nest of tuples of them, or None."""
+    """The state of one parameter: an array, nested tuples of arrays, or None."""
     if isinstance(value, (tuple, list)):
         return tuple(_arrays(item) for item in value)
     return value.asnumpy() if isinstance(value, mx.nd.NDArray) else value
@@ -121,7 +121,7 @@ def _on(context: Any, value: Any) -> Any:
 
 
 def _numbers(scheduler: Any) -> dict[str, Any]:
-    """What a learning-rate schedule counts."""
+    """The counters and settings of a learning-rate schedule."""
     kinds = (bool, int, float, str)
     counted = {} if scheduler is None else vars(scheduler)
     return {name: value for name, value in counted.items() if isinstance(value, kinds)}

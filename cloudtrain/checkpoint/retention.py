@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, and which is the best."""
+"""Which checkpoints are kept, and which one is best."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ BestArgument = Union[str, "tuple[str, str]", None]
 
 
 @dataclass(frozen=True)
-class Best:
+class BestMetric:
     """The metric by which checkpoints are compared."""
 
-    metric: str
+    name: str
     largest: bool
+    """Whether larger values are better."""
 
     @classmethod
-    def of(cls, argument: BestArgument) -> Best | None:
-        """From ``"loss"``, which is best where it is smallest, or ``("accuracy", "max")``."""
+    def of(cls, argument: BestArgument) -> BestMetric | None:
+        """From ``"loss"``, for which smaller is better, or ``("accuracy", "max")``."""
         if argument is None:
             return None
         pair = (argument, "min") if isinstance(argument, str) else argument
-        metric, mode = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
-        if not isinstance(metric, str) or mode not in ("min", "max"):
+        name, mode = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
+        if not isinstance(name, str) or mode not in ("min", "max"):
             raise CheckpointError(
-                f"best={argument!r} is no metric", hint='Give such as "loss", or ("accuracy", "max").'
+                f"best={argument!r} is not a metric", hint='For example "loss", or ("accuracy", "max").'
             )
-        return cls(metric, mode == "max")
+        return cls(name, mode == "max")
 
     def ranked(self, metrics: Mapping[int, Mapping[str, float]]) -> list[int]:
-        """The steps that have the metric, the best first; of equal ones the newest first."""
-        values = {step: numbers.get(self.metric, math.nan) for step, numbers in metrics.items()}
+        """The steps that have the metric, best first; of equal ones the newest first."""
+        values = {step: numbers.get(self.name, math.nan) for step, numbers in metrics.items()}
         sign = -1 if self.largest else 1
         return sorted(
             (step for step, value in values.items() if not math.isnan(value)),
@@ -43,16 +44,21 @@ class Best:
 
 
 @dataclass(frozen=True)
-class Keep:
-    """The newest ones, as many as ``newest``, and the best one. None keeps all."""
+class RetentionPolicy:
+    """Keeps the ``newest`` checkpoints and the best one; None keeps all."""
 
     newest: int | None
-    best: Best | None
+    best: BestMetric | None
 
-    def doomed(self, whole: Mapping[int, Mapping[str, float]], damaged: set[int]) -> list[int]:
-        """The steps to delete, ascending: of ``whole`` ones with their metrics, and of ``damaged`` ones."""
-        if self.newest is None or len(whole) <= self.newest:
+    def expired(self, intact: Mapping[int, Mapping[str, float]], damaged: set[int]) -> list[int]:
+        """The steps to delete, ascending.
+
+        Args:
+            intact: the metrics of the intact checkpoints by step.
+            damaged: the steps of the damaged ones, which do not count as kept.
+        """
+        if self.newest is None or len(intact) <= self.newest:
             return []
-        oldest = sorted(whole)[-self.newest]
-        best = self.best.ranked(whole)[:1] if self.best else []
-        return sorted(step for step in {*whole, *damaged} if step < oldest and step not in best)
+        oldest = sorted(intact)[-self.newest]
+        best = self.best.ranked(intact)[:1] if self.best else []
+        return sorted(step for step in {*intact, *damaged} if step < oldest and step not in best)

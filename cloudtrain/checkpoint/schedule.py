@@ -16,19 +16,19 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 class Schedule(Protocol):
     by_time: bool
-    """Whether ranks may differ in what they find due."""
+    """Whether a save can become due at different steps on different ranks."""
 
     def is_due(self, step: int) -> bool:
-        """Whether ``step`` is to be saved. Called with each step, ascending."""
+        """Whether to save ``step``. Call it for every step, in ascending order."""
         ...
 
     def saved(self, step: int) -> None:
-        """``step`` has been saved or restored."""
+        """Record that ``step`` has been saved or restored."""
         ...
 
 
 def schedule(every: Every) -> Schedule:
-    """From a number of steps, or a time such as ``"10m"``. None is never due."""
+    """The schedule for a number of steps, or for a time such as ``"10m"``. With None no save is ever due."""
     if every is None:
         return _Never()
     if isinstance(every, int) and not isinstance(every, bool) and every > 0:
@@ -36,7 +36,7 @@ def schedule(every: Every) -> Schedule:
     seconds = every.total_seconds() if isinstance(every, timedelta) else _seconds(every)
     if not seconds > 0:
         raise CheckpointError(
-            f"every={every!r} is no number of steps and no time",
+            f"every={every!r} is neither a number of steps nor a time",
             hint='Give steps as 500, or a time as "30s", "10m", "1.5h" or a timedelta.',
         )
     return _Time(seconds)
@@ -60,7 +60,7 @@ class _Steps:
         self._last: int | None = None
 
     def is_due(self, step: int) -> bool:
-        """At each multiple, and after it where steps come by several."""
+        """At each multiple, or at the first step after it if steps are skipped."""
         last = step - 1 if self._last is None else self._last
         due = step // self._every > last // self._every
         if not due:

@@ -12,9 +12,9 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
-from cloudtrain.checkpoint._framework import TensorSpec
 from cloudtrain.checkpoint.inspect import CheckpointInfo, Damage
-from cloudtrain.checkpoint.prune import Pruning
+from cloudtrain.checkpoint.prune import PrunePlan
+from cloudtrain.checkpoint.tensors.framework import TensorSpec
 
 WIDE = 200
 """Columns where the output is no terminal: nothing is cut."""
@@ -93,18 +93,18 @@ def show_damage(uri: str, infos: Sequence[CheckpointInfo], damage: Sequence[Dama
         click.secho(f"step {found.step}: {found.key} {found.problem}", fg="red")
 
 
-def show_pruning(uri: str, pruning: Pruning) -> None:
+def show_pruning(uri: str, plan: PrunePlan) -> None:
     """What will be deleted."""
-    if pruning.is_empty:
+    if plan.is_empty:
         click.echo(f"Nothing to delete in {uri}")
         return
-    click.echo(f"To be deleted in {uri}, {decimal(pruning.freed)}:")
-    for step in pruning.steps:
+    click.echo(f"To be deleted in {uri}, {decimal(plan.freed)}:")
+    for step in plan.steps:
         click.echo(f"  step {step}")
-    for entry in (*pruning.leftovers, *pruning.remains.files):
+    for entry in (*plan.orphans, *plan.folder_orphans.files):
         click.echo(f"  {entry.key}, {decimal(entry.size)}")
-    if pruning.remains.folders:
-        click.echo(f"  empty folders: {len(pruning.remains.folders)}")
+    if plan.folder_orphans.folders:
+        click.echo(f"  empty folders: {len(plan.folder_orphans.folders)}")
 
 
 def _table(*headings: str) -> Table:

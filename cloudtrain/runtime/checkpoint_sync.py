@@ -11,7 +11,7 @@ import os
 import threading
 from pathlib import Path
 
-from cloudtrain.checkpoint.layout import committed_step, is_checkpoint_key
+from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_key
 from cloudtrain.errors import NotFound
 from cloudtrain.observe import EventLog
 from cloudtrain.storage import open_store

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from cloudtrain.errors import NotFound
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.unpack import unpack
-from cloudtrain.storage import Entry, open_store, split_uri, uri_scheme, uri_to_path
+from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
 
 if TYPE_CHECKING:
     from cloudtrain.storage import Progress
@@ -37,7 +37,7 @@ def fetch_source(config: HostConfig) -> None:
         archive.unlink()
 
 
-def locate(uri: str, channel: str = "") -> tuple[str, Iterator[Entry]]:
+def locate(uri: str, channel: str = "") -> tuple[str, Iterator[ObjectInfo]]:
     """What a channel's URI names: the URI of a folder, and the entries there that are meant.
 
     ``s3://bucket/train`` is the object ``train`` if there is one, else everything below ``train/``.
@@ -53,7 +53,7 @@ def locate(uri: str, channel: str = "") -> tuple[str, Iterator[Entry]]:
         raise NotFound(f"channel {channel!r}: {error.message}", hint=error.hint) from None
 
 
-def _locate(uri: str) -> tuple[str, Iterator[Entry]]:
+def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
     if urlsplit(uri).path.strip("/") and not uri.endswith("/"):
         folder, name = split_uri(uri)
         entry = open_store(folder).stat(name)
@@ -68,7 +68,7 @@ def _locate(uri: str) -> tuple[str, Iterator[Entry]]:
     return uri, itertools.chain([first], entries)
 
 
-def shard(entries: Iterable[Entry], host_rank: int, host_count: int) -> list[Entry]:
+def shard(entries: Iterable[ObjectInfo], host_rank: int, host_count: int) -> list[ObjectInfo]:
     """Every ``host_count``-th entry, by key: ``ShardedByS3Key``."""
     return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
 
@@ -94,7 +94,7 @@ def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, p
     download_entries(open_store(base), entries, folder, progress=progress)
 
 
-def _link(folder: Path, source: Path, entries: Iterable[Entry], *, whole: bool) -> None:
+def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: bool) -> None:
     """Link ``entries`` of ``source`` in ``folder``; by one link, without a look at them, if they are the ``whole``."""
     if folder.is_symlink():
         folder.unlink()

@@ -1,6 +1,6 @@
 """Bytes at a URI: ``file://`` and ``s3://`` behind one small protocol.
 
-Standard library, and boto3 only where S3 is touched: this room travels inside the job.
+Bundled into the job, so it uses only the standard library, and boto3 where it accesses S3.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cloudtrain.storage.base import Entry, Progress, Store
+    from typing import Any
+
+    from cloudtrain.storage.base import ObjectInfo, Progress, Store
     from cloudtrain.storage.file import FileStore
     from cloudtrain.storage.opening import open_store
     from cloudtrain.storage.s3 import S3Store
@@ -17,11 +19,11 @@ if TYPE_CHECKING:
     from cloudtrain.storage.transfer import Select, download_tree, list_folder, list_tree, upload_tree
     from cloudtrain.storage.uri import join_uri, split_uri, uri_scheme, uri_to_path
 
-__getattr__, __dir__ = lazy(
+_getattr, __dir__ = lazy(
     __name__,
     {
-        "Entry": "cloudtrain.storage.base",
         "FileStore": "cloudtrain.storage.file",
+        "ObjectInfo": "cloudtrain.storage.base",
         "Progress": "cloudtrain.storage.base",
         "S3Store": "cloudtrain.storage.s3",
         "Select": "cloudtrain.storage.transfer",
@@ -39,9 +41,20 @@ __getattr__, __dir__ = lazy(
     },
 )
 
+
+def __getattr__(name: str) -> Any:
+    if name == "Entry":
+        import warnings
+
+        message = "cloudtrain.storage.Entry is deprecated, use cloudtrain.storage.ObjectInfo"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = "ObjectInfo"
+    return _getattr(name)
+
+
 __all__ = [
-    "Entry",
     "FileStore",
+    "ObjectInfo",
     "Progress",
     "S3Store",
     "Select",

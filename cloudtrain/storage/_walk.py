@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain.storage.atomic import is_temporary
-from cloudtrain.storage.base import Entry
+from cloudtrain.storage.base import ObjectInfo
 
 
-def walk(folder: Path, prefix: str = "") -> Iterator[Entry]:
+def walk(folder: Path, prefix: str = "") -> Iterator[ObjectInfo]:
     """All regular files below ``folder`` whose key starts with ``prefix``, sorted by key.
 
     Links are followed, but not back into a folder above them. Links to nowhere, sockets and the like, and
@@ -21,7 +21,7 @@ def walk(folder: Path, prefix: str = "") -> Iterator[Entry]:
     return _walk(folder, "", prefix, (os.path.realpath(folder),))
 
 
-def _walk(folder: Path, base: str, prefix: str, above: tuple[str, ...]) -> Iterator[Entry]:
+def _walk(folder: Path, base: str, prefix: str, above: tuple[str, ...]) -> Iterator[ObjectInfo]:
     try:
         with os.scandir(folder) as found:
             children = [(base + child.name + ("/" if child.is_dir() else ""), child) for child in found]
@@ -35,4 +35,4 @@ def _walk(folder: Path, base: str, prefix: str, above: tuple[str, ...]) -> Itera
         elif key.startswith(prefix) and not is_temporary(child.name):
             with contextlib.suppress(FileNotFoundError):
                 if child.is_file():
-                    yield Entry(key, child.stat().st_size)
+                    yield ObjectInfo(key, child.stat().st_size)

@@ -18,7 +18,7 @@ Data = Union[bytes, Sequence[memoryview]]
 
 
 @dataclass(frozen=True)
-class Entry:
+class ObjectInfo:
     """One object below a store's URI. ``key`` is relative to it, ``size`` in bytes."""
 
     key: str
@@ -60,11 +60,11 @@ class Store(Protocol):
         """
         ...
 
-    def stat(self, key: str) -> Entry | None:
+    def stat(self, key: str) -> ObjectInfo | None:
         """The entry at ``key``, or None. Raises NotFound where there is no bucket."""
         ...
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         """All entries whose key starts with ``prefix``, sorted by key."""
         ...
 

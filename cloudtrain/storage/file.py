@@ -11,7 +11,7 @@ from typing import BinaryIO
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import sync, temporary_beside
-from cloudtrain.storage.base import Data, Entry, Progress
+from cloudtrain.storage.base import Data, ObjectInfo, Progress
 from cloudtrain.storage.uri import check_key, join_uri
 
 CHUNK = 1 << 20
@@ -42,15 +42,15 @@ class FileStore:
     def create(self, key: str, data: bytes) -> bool:
         return self._put(key, data, only_if_absent=True)
 
-    def stat(self, key: str) -> Entry | None:
+    def stat(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
         with file_errors(self._uri(key)):
             try:
-                return Entry(key, path.stat().st_size) if path.is_file() else None
+                return ObjectInfo(key, path.stat().st_size) if path.is_file() else None
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         with file_errors(self.uri):
             yield from walk(self.folder, prefix)
 

@@ -18,7 +18,7 @@ from cloudtrain.storage._conditional import has_conditional_writes, is_conflict,
 from cloudtrain.storage._errors import from_response, s3_errors
 from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_beside
-from cloudtrain.storage.base import Data, Entry, Progress
+from cloudtrain.storage.base import Data, ObjectInfo, Progress
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
 if TYPE_CHECKING:
@@ -89,14 +89,14 @@ class S3Store:
                 return was_repeated(error) and self.read(key) == data
             return True
 
-    def stat(self, key: str) -> Entry | None:
+    def stat(self, key: str) -> ObjectInfo | None:
         with s3_errors(self._uri(key)):
             found = self._head(key)
             if found is None:
                 self._check_bucket()
             return found
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         with s3_errors(f"{self.uri}/{prefix}" if prefix else self.uri):
             entries = self._list(prefix)
             # Amazon lists in the order of keys; SeaweedFS puts a/b before a-b.
@@ -136,7 +136,7 @@ class S3Store:
             self._upload(path, key, progress)
             return True
 
-    def _head(self, key: str) -> Entry | None:
+    def _head(self, key: str) -> ObjectInfo | None:
         """None where the object, or its whole bucket, is not there."""
         from botocore.exceptions import ClientError
 
@@ -146,15 +146,15 @@ class S3Store:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
                 raise
             return None
-        return Entry(key, found["ContentLength"])
+        return ObjectInfo(key, found["ContentLength"])
 
-    def _list(self, prefix: str) -> Iterator[Entry]:
+    def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         pages = self._connection.client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix, **self._owner):
             for found in page.get("Contents", []):
                 key = found["Key"][len(self.folder) :]
                 if key and not is_temporary(key.rpartition("/")[2]):
-                    yield Entry(key, found["Size"])
+                    yield ObjectInfo(key, found["Size"])
 
     def _read(self, key: str, largest: float = math.inf) -> bytes:
         """The object. Raises _Larger, and reads nothing, if it has more than ``largest`` bytes."""

@@ -10,17 +10,17 @@ from typing import Callable
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
-from cloudtrain.storage.base import Entry, Progress, Store
+from cloudtrain.storage.base import ObjectInfo, Progress, Store
 from cloudtrain.storage.uri import check_key
 
 MAX_WORKERS = 16
 """Files on their way at the same time."""
 
-Select = Callable[[Entry], bool]
+Select = Callable[[ObjectInfo], bool]
 """Whether an entry is wanted; its key is relative to the tree."""
 
 
-def list_folder(folder: Path) -> list[Entry]:
+def list_folder(folder: Path) -> list[ObjectInfo]:
     """The files that `upload_tree` copies, sorted by key. Raises NotFound where there is no such folder."""
     if not folder.is_dir():
         raise NotFound(f"the folder {folder} does not exist")
@@ -28,16 +28,16 @@ def list_folder(folder: Path) -> list[Entry]:
         return list(walk(folder))
 
 
-def list_tree(store: Store, prefix: str = "", select: Select | None = None) -> list[Entry]:
+def list_tree(store: Store, prefix: str = "", select: Select | None = None) -> list[ObjectInfo]:
     """The objects that `download_tree` copies, sorted by key; keys are relative to ``prefix``."""
     base = _base(prefix)
-    entries = [Entry(found.key[len(base) :], found.size) for found in store.list(base)]
+    entries = [ObjectInfo(found.key[len(base) :], found.size) for found in store.list(base)]
     return [entry for entry in entries if entry.key and (select is None or select(entry))]
 
 
 def upload_tree(
     folder: Path, store: Store, prefix: str = "", progress: Progress | None = None
-) -> list[Entry]:
+) -> list[ObjectInfo]:
     """Copy every file below ``folder`` to ``prefix/`` in ``store``; return what was copied.
 
     The first error ends the rest and is raised: NotFound for a missing folder, else those of `Store.upload`.
@@ -46,7 +46,7 @@ def upload_tree(
     entries = list_folder(folder)
     base = _base(prefix)
 
-    def upload(entry: Entry, report: Progress) -> None:
+    def upload(entry: ObjectInfo, report: Progress) -> None:
         store.upload(folder / entry.key, base + entry.key, report)
 
     _each(entries, upload, progress)
@@ -59,7 +59,7 @@ def download_tree(
     prefix: str = "",
     progress: Progress | None = None,
     select: Select | None = None,
-) -> list[Entry]:
+) -> list[ObjectInfo]:
     """Copy every object below ``prefix/`` in ``store`` into ``folder``; return what was copied.
 
     As `download_entries` does, for those of `list_tree`.
@@ -71,7 +71,7 @@ def download_tree(
 
 def download_entries(
     store: Store,
-    entries: Sequence[Entry],
+    entries: Sequence[ObjectInfo],
     folder: Path,
     prefix: str = "",
     progress: Progress | None = None,
@@ -86,7 +86,7 @@ def download_entries(
         check_key(entry.key[:-1] if entry.key.endswith("/") else entry.key, store.uri)
     base = _base(prefix)
 
-    def download(entry: Entry, report: Progress) -> None:
+    def download(entry: ObjectInfo, report: Progress) -> None:
         if entry.key.endswith("/"):
             _make_folder(folder / entry.key)
         else:
@@ -97,8 +97,8 @@ def download_entries(
 
 
 def _each(
-    entries: Sequence[Entry],
-    move: Callable[[Entry, Progress], None],
+    entries: Sequence[ObjectInfo],
+    move: Callable[[ObjectInfo, Progress], None],
     progress: Progress | None,
 ) -> None:
     """Move all entries; when one fails, the others end at their next progress, and its error is raised."""
@@ -110,7 +110,7 @@ def _each(
         if progress:
             progress(count)
 
-    def run(entry: Entry) -> None:
+    def run(entry: ObjectInfo) -> None:
         if failures:
             return
         try:

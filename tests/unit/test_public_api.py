@@ -29,6 +29,10 @@ PUBLIC = {
     "cloudtrain.checkpoint": """
         Checkpoint Checkpointer Shard is_checkpoint_key
     """,
+    "cloudtrain.checkpoint.format": "",
+    "cloudtrain.checkpoint.sharded": "",
+    "cloudtrain.checkpoint.store": "",
+    "cloudtrain.checkpoint.tensors": "",
     "cloudtrain.cli": """
         cli main
     """,
@@ -168,7 +172,7 @@ PUBLIC = {
         check_job_name convert is_secret_name new_job_name parse_yaml read_job_file redact script_arguments
     """,
     "cloudtrain.storage": """
-        Entry FileStore Progress S3Store Select Store download_tree join_uri list_folder list_tree
+        FileStore ObjectInfo Progress S3Store Select Store download_tree join_uri list_folder list_tree
         open_store split_uri state_home upload_tree uri_scheme uri_to_path
     """,
     "cloudtrain.testing": """

@@ -1,12 +1,12 @@
-"""Where the objects of a checkpoint lie below its URI.
+"""The keys of a checkpoint's objects, relative to its URI.
 
-    step-000000000010/manifest.json                            written last: makes step 10 exist
-    step-000000000010/<save>/tree.json                         what is no tensor
-    step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in parts;
-                             tensors-00003-00000.safetensors   of rank 3, where the ranks save together
+    step-000000000010/manifest.json                            written last: commits step 10
+    step-000000000010/<save>/tree.json                         everything but the tensors
+    step-000000000010/<save>/tensors-00000.safetensors, ...    the tensors that changed, in several files
+                             tensors-00003-00000.safetensors   written by rank 3 of a sharded save
 
-``<save>`` is unique to one call of ``save``, so that two writers, or a crash and the run after it, never mix.
-The manifest also names objects of earlier steps: tensors that have not changed since.
+``<save>`` is unique to one call of ``save``, so concurrent writers, or a crashed run and its successor, never mix
+their objects. The manifest also refers to objects of earlier steps, for tensors that have not changed since.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ def manifest_key(step: int) -> str:
 
 
 def committed_step(key: str) -> int | None:
-    """The step whose manifest lies at ``key``; None where that is any other object."""
+    """The step whose manifest has this key; None if ``key`` is not a manifest's."""
     match = _MANIFEST.fullmatch(key)
     return int(match[1]) if match else None
 
 
 def step_of(key: str) -> int | None:
-    """The step in whose folder ``key`` lies."""
+    """The step whose folder contains ``key``; None outside such a folder."""
     match = _STEP.match(key)
     return int(match[1]) if match else None
 
@@ -44,7 +44,7 @@ def tree_key(step: int, save: str) -> str:
 
 
 def tensors_key(step: int, save: str, part: int, rank: int | None = None) -> str:
-    """Of a save of many ranks, that of one of them."""
+    """``rank`` is the writer in a sharded save."""
     writer = "" if rank is None else f"{rank:05d}-"
     return f"{save_prefix(step, save)}tensors-{writer}{part:05d}.safetensors"
 
@@ -52,7 +52,7 @@ def tensors_key(step: int, save: str, part: int, rank: int | None = None) -> str
 def is_checkpoint_key(key: str) -> bool:
     """Whether ``key``, relative to the checkpoints' folder, belongs to a `Checkpointer`.
 
-    Whoever copies that folder must leave such keys alone: a copy in any order but data first, manifest
-    last, can be torn.
+    Tools that copy the folder must skip such keys: a copy that is not made data first, manifest last, may be
+    incomplete.
     """
     return _STEP.match(key) is not None

@@ -1,35 +1,54 @@
-"""How the tensors of a snapshot are grouped into objects, each a safetensors file."""
+"""Safetensors files: how the tensors of a snapshot are grouped into objects.
+
+Format (https://github.com/huggingface/safetensors#format): the length N of the header as 8 bytes, unsigned and
+little-endian; N bytes of JSON, ``name -> {dtype, shape, data_offsets}``, padded with spaces; the bytes of the tensors
+without gaps. A dtype that the format lacks is stored as raw bytes, with one more dimension.
+
+The safetensors library is not used: it is often missing from training containers, and it would need another copy of
+the tensors. Only the header is written here, and none is read, as the manifest records what is where. The tests read
+the files with the library.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from cloudtrain.checkpoint import _safetensors
-from cloudtrain.checkpoint._crew import WORKERS
-from cloudtrain.checkpoint._framework import TensorSpec
-from cloudtrain.checkpoint._manifest import Manifest, Piece
-from cloudtrain.checkpoint._snapshot import Snapshot, Span
+from cloudtrain.checkpoint.format.manifest import Manifest, Piece
+from cloudtrain.checkpoint.tensors.framework import TensorSpec
+from cloudtrain.checkpoint.tensors.snapshot import Snapshot, Span
+from cloudtrain.checkpoint.workers import WORKERS
 
 PART_SIZE = 32 * 2**20
-"""Bytes of tensors in one object, at the most. A multiple of any element's size."""
+"""Maximum bytes of tensors in one object. A multiple of every element size."""
 LEAST_PART = 8 * 2**20
-"""What smaller objects would gain, their requests cost."""
+"""Smaller objects would lose as much to requests as they gain."""
 
 SAMPLE = 4096
 STRIDE = 2**20
 
+_ALIGNMENT = 8
+_DTYPES = {
+    "bool": "BOOL",
+    "int8": "I8", "int16": "I16", "int32": "I32", "int64": "I64",
+    "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64",
+    "float16": "F16", "float32": "F32", "float64": "F64", "bfloat16": "BF16",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+    "complex64": "C64",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class TensorFile:
-    """A safetensors file, not yet put together: its pieces lie in the snapshot."""
+    """A safetensors file that is not assembled yet: its bytes are still in the snapshot."""
 
     pieces: tuple[Piece, ...]
     data: tuple[memoryview, ...]
-    """The header, and the bytes of the pieces, together where they are neighbours in the snapshot."""
+    """The header, then the bytes of the pieces; pieces that are adjacent in the snapshot are joined."""
 
     @cached_property
     def sha256(self) -> bytes:
@@ -43,21 +62,21 @@ class TensorFile:
         return sum(part.nbytes for part in self.data)
 
 
-class Grouping:
-    """Groups tensors in the same way at every save, and those that change apart from those that do not.
+class FileGrouping:
+    """Groups tensors into files the same way at every save, with changing and unchanging tensors apart.
 
-    So the file of tensors that are never trained has the same bytes in every save, and is stored once.
+    A file of tensors that are never trained therefore has the same bytes in every save and is stored once.
     """
 
     def __init__(self) -> None:
         self._changing: set[str] = set()
         self._samples: dict[str, int] = {}
 
-    def adopt(self, manifest: Manifest) -> None:
-        """Go on with the grouping of an earlier run."""
-        own = [entry for entry in manifest.tensors if entry.key.startswith(manifest.own_prefix)]
+    def resume_from(self, manifest: Manifest) -> None:
+        """Continue with the grouping of an earlier run."""
+        own = [stored for stored in manifest.tensors if stored.key.startswith(manifest.own_prefix)]
         if len(own) < len(manifest.tensors):
-            self._changing |= {piece.tensor for entry in own for piece in entry.pieces}
+            self._changing |= {piece.tensor for stored in own for piece in stored.pieces}
 
     def files(self, snapshot: Snapshot) -> list[TensorFile]:
         """The files of all tensors in ``snapshot``."""
@@ -66,18 +85,38 @@ class Grouping:
             name for name, sample in samples.items() if self._samples.get(name, sample) != sample
         }
         self._samples = samples
-        resting = [name for name in snapshot.specs if name not in self._changing]
+        unchanging = [name for name in snapshot.specs if name not in self._changing]
         changing = [name for name in snapshot.specs if name in self._changing]
         part_size = _part_size(snapshot.memory.nbytes)
         return [
             _file(pieces, snapshot)
-            for names in (resting, changing)
+            for names in (unchanging, changing)
             for pieces in _plan(names, snapshot.spans, part_size)
         ]
 
 
+def header(tensors: Iterable[tuple[str, TensorSpec]]) -> bytes:
+    """The bytes before those of ``tensors``, which follow in this order."""
+    records = {}
+    offset = 0
+    for name, spec in tensors:
+        dtype = _DTYPES.get(spec.dtype)
+        records[name] = {
+            "dtype": dtype or "U8",
+            "shape": spec.shape if dtype else (*spec.shape, spec.itemsize),
+            "data_offsets": (offset, offset + spec.nbytes),
+        }
+        offset += spec.nbytes
+    text = json.dumps(records, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _ALIGNMENT)
+    return len(text).to_bytes(8, "little") + text
+
+
 def _sample(data: memoryview) -> int:
-    """Differs for most tensors that differ. Only the grouping hangs on it: what is stored is compared whole."""
+    """A checksum of samples, different for most data that differ.
+
+    It decides the grouping only. Whether a file must be stored is decided by its full hash.
+    """
     checksum = zlib.crc32(data[-SAMPLE:])
     if data.nbytes <= SAMPLE:
         return checksum
@@ -87,13 +126,13 @@ def _sample(data: memoryview) -> int:
 
 
 def _part_size(total: int) -> int:
-    """Of a state of ``total`` bytes: a small one too is work for all threads."""
+    """For a state of ``total`` bytes; a small state is still divided among all workers."""
     share = -(-total // (WORKERS * STRIDE)) * STRIDE
     return min(PART_SIZE, max(LEAST_PART, share))
 
 
 def _plan(names: Iterable[str], spans: Mapping[str, Span], part_size: int) -> Iterator[list[Piece]]:
-    """The pieces of each file. A tensor that is larger than a file has several of its own."""
+    """The pieces of each file. A tensor larger than a file gets several files to itself."""
     group: list[Piece] = []
     size = 0
     for name in names:
@@ -113,12 +152,12 @@ def _plan(names: Iterable[str], spans: Mapping[str, Span], part_size: int) -> It
 
 
 def _file(pieces: Sequence[Piece], snapshot: Snapshot) -> TensorFile:
-    header = _safetensors.header(_entry(piece, snapshot.specs[piece.tensor]) for piece in pieces)
-    return TensorFile(tuple(pieces), (memoryview(header), *_runs(pieces, snapshot)))
+    start = header(_named_spec(piece, snapshot.specs[piece.tensor]) for piece in pieces)
+    return TensorFile(tuple(pieces), (memoryview(start), *_runs(pieces, snapshot)))
 
 
 def _runs(pieces: Sequence[Piece], snapshot: Snapshot) -> Iterator[memoryview]:
-    """The bytes of all pieces, those that are neighbours together."""
+    """The bytes of all pieces, with adjacent pieces joined."""
     begin = end = snapshot.spans[pieces[0].tensor][0] + pieces[0].begin
     for piece in pieces:
         offset, _ = snapshot.spans[piece.tensor]
@@ -129,8 +168,8 @@ def _runs(pieces: Sequence[Piece], snapshot: Snapshot) -> Iterator[memoryview]:
     yield snapshot.memory[begin:end]
 
 
-def _entry(piece: Piece, spec: TensorSpec) -> tuple[str, TensorSpec]:
-    """The name and shape in the file: a part of a tensor is flat."""
+def _named_spec(piece: Piece, spec: TensorSpec) -> tuple[str, TensorSpec]:
+    """The name and spec in the file; a partial tensor is flattened."""
     if piece.end - piece.begin == spec.nbytes:
         return piece.tensor, spec
     begin, end = piece.begin // spec.itemsize, piece.end // spec.itemsize

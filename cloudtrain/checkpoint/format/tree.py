@@ -1,13 +1,18 @@
-"""A state as one JSON document, and the tensors apart.
+"""A state as a JSON document, with its tensors stored separately.
 
-JSON stands for itself: text, numbers, booleans, null, lists, and dicts whose keys are all text. What JSON
-cannot say is an object with one key that begins with ``$``:
+JSON values represent themselves: strings, numbers, booleans, null, lists, and dicts whose keys are all strings.
+Anything else is an object with a single key that begins with ``$``:
 
     {"$tensor": NAME}        {"$tuple": [...]}          {"$dict": [[KEY, VALUE], ...]}
     {"$bytes": BASE64}       {"$float": "nan"}          {"$complex": [REAL, IMAGINARY]}
 
-The document is ``{"tree": ..., "tensors": {NAME: {framework, dtype, itemsize, shape}}}``. Nothing in it can
-run.
+The document is ``{"tree": ..., "tensors": {NAME: {framework, dtype, itemsize, shape}}}``. A sharded tensor also lists
+its chunks, each with the name under which it is stored:
+
+    "layer/weight": {"framework": ..., "dtype": ..., "itemsize": ..., "shape": [1024, 64],
+                     "shards": [[[[0, 0], [512, 64]], "layer/weight[0:512,0:64]"], ...]}
+
+Nothing in the document is executable.
 """
 
 from __future__ import annotations
@@ -16,39 +21,38 @@ import base64
 import math
 import sys
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from cloudtrain.checkpoint._errors import Damaged, Unsupported
-from cloudtrain.checkpoint._framework import Framework, TensorSpec, framework_of
-from cloudtrain.checkpoint._held import Held, held_shards
-from cloudtrain.checkpoint._safetensors import METADATA
+from cloudtrain.checkpoint.errors import Damaged, Unsupported
+from cloudtrain.checkpoint.tensors.chunks import Chunk, coverage_problem
+from cloudtrain.checkpoint.tensors.framework import Framework, Leaf, LocalShards, TensorSpec, framework_of
+from cloudtrain.checkpoint.tensors.shards import sharded_tensor
 from cloudtrain.errors import CheckpointError
 
 MAX_DEPTH = 100
-"""Levels of a tree. More is a tree that contains itself."""
+"""Levels of nesting. A deeper tree is assumed to contain itself."""
+RESERVED_NAME = "__metadata__"
+"""The one name that a safetensors file does not allow for a tensor."""
 
 Path = tuple[Any, ...]
 """The keys and indices that lead to a value."""
 
 
-class Leaf(NamedTuple):
-    """A tensor of the state, not yet bytes."""
+class StoredChunk(NamedTuple):
+    """A chunk of a tensor, and the name under which it is stored."""
 
-    spec: TensorSpec
-    framework: Framework
-    value: Any
-    address: int | None
-    """See `Framework.address`."""
+    chunk: Chunk
+    name: str
 
 
 def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, Leaf]]:
-    """The document of ``state``, and its tensors by name; ``root`` is what errors call the state.
+    """The document of ``state``, and its tensors by name. Error messages call the state ``root``.
 
-    A tensor that stands in several places is there once.
+    A tensor that appears in several places is stored once.
 
     Raises:
-        CheckpointError: a value that cannot be saved, with its place in the tree.
+        CheckpointError: a value that cannot be saved; the message says where it is.
     """
     document, leaves, sharded = encode_sharded(state, root)
     if sharded:
@@ -61,26 +65,26 @@ def encode(state: Any, root: str = "state") -> tuple[dict[str, Any], dict[str, L
 
 def encode_sharded(
     state: Any, root: str = "state"
-) -> tuple[dict[str, Any], dict[str, Leaf], dict[str, Held]]:
-    """As `encode`; last the sharded tensors by name, which the document does not describe yet.
+) -> tuple[dict[str, Any], dict[str, Leaf], dict[str, LocalShards]]:
+    """Like `encode`; also returns the sharded tensors by name, which the document does not describe yet.
 
-    The names are the same on all ranks whose states have the same keys: memory that sharded tensors have in
-    common, which may be so on some ranks only, changes nothing.
+    Names depend only on the keys of the state, so that all ranks agree on them. Memory shared between sharded
+    tensors is ignored, as it may be shared on some ranks only.
     """
     encoder = _Encoder(root)
     tree = encoder.encode(state, ())
-    # Many tensors have one spec.
-    entries = {id(leaf.spec): leaf.spec for leaf in encoder.leaves.values()}
-    described = {number: spec._asdict() for number, spec in entries.items()}
+    # Many tensors share one spec.
+    specs = {id(leaf.spec): leaf.spec for leaf in encoder.leaves.values()}
+    described = {number: spec._asdict() for number, spec in specs.items()}
     tensors = {name: described[id(leaf.spec)] for name, leaf in encoder.leaves.items()}
     return {"tree": tree, "tensors": tensors}, encoder.leaves, encoder.sharded
 
 
 def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """What every tensor of the document is.
+    """The spec of every tensor of the document.
 
     Raises:
-        Damaged: this is no document of `encode`.
+        Damaged: this is not a document made by `encode`.
     """
     try:
         return {
@@ -91,11 +95,39 @@ def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
         raise Damaged(f"its tree is not readable: {error!r}") from error
 
 
-def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
-    """The state again, with ``tensors`` in their places.
+def decode_chunks(
+    document: Mapping[str, Any], specs: Mapping[str, TensorSpec]
+) -> dict[str, list[StoredChunk]]:
+    """The stored chunks of every tensor of the document; a plain tensor is a single chunk.
 
     Raises:
-        Damaged: this is no document of `encode`, or a tensor is missing.
+        Damaged: the chunks of a tensor do not cover it.
+    """
+    found = {}
+    for name, spec in specs.items():
+        records = document["tensors"][name].get("shards")
+        if records is None:
+            found[name] = [StoredChunk(Chunk.whole(spec.shape), name)]
+            continue
+        try:
+            found[name] = chunks_from_json(records)
+            problem = coverage_problem([stored.chunk for stored in found[name]], spec.shape)
+        except (TypeError, ValueError) as error:
+            raise Damaged(f"its tree is not readable: {error!r}") from error
+        if problem:
+            raise Damaged(f"tensor {name!r} {problem}")
+    return found
+
+
+def chunks_from_json(records: Iterable[Any]) -> list[StoredChunk]:
+    return [StoredChunk(Chunk(tuple(offsets), tuple(shape)), name) for (offsets, shape), name in records]
+
+
+def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
+    """The state, with ``tensors`` in their places.
+
+    Raises:
+        Damaged: this is not a document made by `encode`, or a tensor is missing.
     """
     try:
         return _decode(document["tree"], tensors)
@@ -104,7 +136,7 @@ def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
 
 
 def children(node: Any) -> dict[Any, Any]:
-    """The nodes right below a node of the document's tree, by their keys or indices."""
+    """The direct children of a node of the document's tree, by key or index."""
     if isinstance(node, list):
         return dict(enumerate(node))
     if not isinstance(node, dict):
@@ -124,7 +156,7 @@ _DICTS = frozenset({dict, OrderedDict, defaultdict})
 class _Encoder:
     def __init__(self, root: str) -> None:
         self.leaves: dict[str, Leaf] = {}
-        self.sharded: dict[str, Held] = {}
+        self.sharded: dict[str, LocalShards] = {}
         self._root = root
         self._names: dict[object, str] = {}
 
@@ -176,7 +208,7 @@ class _Encoder:
         identity = framework.identity(value) if address is None else address or None
         if identity is not None:
             known = self._names.setdefault(identity, name)
-            if known is not name and self.leaves[known].spec != spec:  # one that begins at the same address
+            if known is not name and self.leaves[known].spec != spec:  # different tensors at the same address
                 known = self._names.setdefault((identity, spec), name)
             if known is not name:
                 return known
@@ -184,9 +216,9 @@ class _Encoder:
         return name
 
     def _sharded(self, value: Any, path: Path, what: str) -> str:
-        """Anything but a sharded tensor is refused as ``what`` it is."""
+        """Raises CheckpointError, which calls the value ``what``, unless it is a sharded tensor."""
         try:
-            tensor = held_shards(value)
+            tensor = sharded_tensor(value)
         except Unsupported as error:
             raise self._error(path, str(error)) from error
         if tensor is None:
@@ -197,7 +229,7 @@ class _Encoder:
 
     def _free_name(self, wanted: str) -> str:
         name, count = wanted, 1
-        while name in self.leaves or name in self.sharded or name == METADATA:
+        while name in self.leaves or name in self.sharded or name == RESERVED_NAME:
             count += 1
             name = f"{wanted}#{count}"
         return name
@@ -206,13 +238,13 @@ class _Encoder:
         place = self._root + "".join(f"[{key!r}]" for key in path)
         return CheckpointError(
             f"{place} cannot be saved: it is {what}",
-            hint="A state is made of dicts, lists and tuples of torch tensors, NumPy arrays, variables of Keras "
-            "and TensorFlow, MXNet arrays, numbers, strings, bytes, booleans and None.",
+            hint="A state consists of dicts, lists and tuples of torch tensors, NumPy arrays, Keras and TensorFlow "
+            "variables, MXNet arrays, numbers, strings, bytes, booleans and None.",
         )
 
 
 def _number(value: Any) -> Any:
-    """A NumPy scalar as the Python number it stands for; anything else as it is."""
+    """A NumPy scalar as a Python number; any other value unchanged."""
     numpy = sys.modules.get("numpy")
     return value.item() if numpy is not None and isinstance(value, numpy.generic) else value
 

@@ -1,7 +1,7 @@
-"""How the ranks of a sharded checkpoint speak with each other: over groups of their own, made of Gloo.
+"""Communication between the ranks of a sharded checkpoint, over Gloo process groups made for it.
 
-One group serves the threads that save, so that they never meet a collective of the training; it goes on
-when the script has destroyed its process groups. The other one serves the training thread.
+One group serves the threads that save, so that saving never interferes with a collective of the training; it also
+keeps working after the script has destroyed its process groups. The other group serves the training thread.
 """
 
 from __future__ import annotations
@@ -17,107 +17,110 @@ from typing import Any
 from cloudtrain import environment
 from cloudtrain.errors import CheckpointError
 
-PATIENCE = 600.0
-"""Seconds without a word from a rank until it counts as lost. One that has ended is missed at once."""
+TIMEOUT = 600.0
+"""Seconds of silence after which a rank counts as lost. A rank whose process has ended is noticed immediately."""
 
 Flags = Sequence[bool]
 
 
-class Ranks:
-    """This process among those that save together. A process alone is one of one.
+class RankGroup:
+    """This process among those that save together. A single process is a group of one.
 
     Raises:
-        CheckpointError: there are several ranks, and no process group of torch.distributed; or a rank has not
-            come. All methods raise it when a rank is gone.
+        CheckpointError: there are several ranks but no process group of torch.distributed, or a rank did not
+            join. All methods raise it when a rank is gone.
     """
 
     def __init__(self) -> None:
-        self.rank, self.size = _world()
+        self.rank, self.size = _rank_and_size()
         self._vote: Any = None
-        self._told: list[tuple[Any, Any]] = []
-        """What is on its way: the work, and the tensor that must live as long."""
+        self._sending: list[tuple[Any, Any]] = []
+        """Sends in flight: the work, and the tensor that must stay alive until it completes."""
         if self.size > 1:
             import torch
             import torch.distributed as dist
 
             self._torch = torch
-            # While rank 0 waits for the last one, the others wait for rank 0.
-            timeout = timedelta(seconds=2 * PATIENCE)
-            with _speaking("a rank has not come to save or restore"):
+            # While rank 0 waits for the last rank, the others wait for rank 0.
+            timeout = timedelta(seconds=2 * TIMEOUT)
+            with _connection_errors("a rank did not join to save or restore"):
                 self._training = dist.new_group(backend="gloo", timeout=timeout)
                 self._saving = dist.new_group(backend="gloo", timeout=timeout)
 
-    def gather(self, document: Any) -> list[Any]:
-        """The documents of all ranks, JSON of any length. For the training thread, on all ranks."""
+    def all_gather(self, document: Any) -> list[Any]:
+        """The JSON documents of all ranks, of any length. Called by the training thread, on all ranks."""
         if self.size == 1:
             return [document]
-        mine = self._bytes(document)
+        data = self._to_tensor(document)
         lengths = self._torch.zeros(self.size, dtype=self._torch.int64)
-        lengths[self.rank] = mine.numel()
-        with _speaking("a rank is gone"):
+        lengths[self.rank] = data.numel()
+        with _connection_errors("a rank is gone"):
             self._training.allreduce([lengths]).wait()
             longest = int(lengths.max())
             table = [self._torch.zeros(longest, dtype=self._torch.uint8) for _ in range(self.size)]
             padded = self._torch.zeros(longest, dtype=self._torch.uint8)
-            padded[: mine.numel()] = mine
+            padded[: data.numel()] = data
             self._training.allgather([table], [padded]).wait()
-        return [_document(row[: int(length)]) for row, length in zip(table, lengths)]
+        return [_from_tensor(row[: int(length)]) for row, length in zip(table, lengths)]
 
-    def vote(self, flags: Flags) -> None:
-        """Tell all ranks; `verdict` has the answer. For the training thread, on all ranks; never waits."""
+    def start_vote(self, flags: Flags) -> None:
+        """Send this rank's flags; `vote_result` returns the outcome.
+
+        Called by the training thread, on all ranks; does not block.
+        """
         if self.size == 1:
             self._vote = None, list(flags)
             return
         votes = self._torch.tensor(flags, dtype=self._torch.int64)
-        with _speaking("a rank is gone"):
+        with _connection_errors("a rank is gone"):
             self._vote = self._training.allreduce([votes]), votes
 
-    def verdict(self, none: Flags) -> list[bool]:
-        """Each flag of the last vote that any rank has set; ``none`` where none was held."""
+    def vote_result(self, default: Flags) -> list[bool]:
+        """For each flag of the last vote, whether any rank set it; ``default`` if there was no vote."""
         if self._vote is None:
-            return list(none)
+            return list(default)
         (work, votes), self._vote = self._vote, None
         if work is not None:
-            with _speaking("a rank is gone"):
+            with _connection_errors("a rank is gone"):
                 work.wait()
         return [bool(vote) for vote in votes]
 
-    def tell(self, document: Any) -> None:
-        """To all others, which receive it; from rank 0. For the thread that saves.
+    def send_to_all(self, document: Any) -> None:
+        """From rank 0 to every other rank. Called by the saving thread.
 
-        Does not wait, and does not fail: a rank that is not there is missed when it should answer.
+        Neither blocks nor fails: a missing rank is noticed when it should answer.
         """
         for rank in range(1, self.size):
             with contextlib.suppress(RuntimeError):
                 self._send(rank, document)
 
     def flush(self) -> None:
-        """Until what was told has come, wherever there is still somebody."""
-        told, self._told = self._told, []
-        for work, _ in told:
+        """Block until every message has arrived at the ranks that are still there."""
+        sending, self._sending = self._sending, []
+        for work, _ in sending:
             with contextlib.suppress(RuntimeError):
                 work.wait()
 
-    def report(self, document: Any) -> None:
-        """To rank 0, which receives it. For the thread that saves."""
-        with _speaking("rank 0 is gone, or waits no longer"):
+    def send_to_rank_0(self, document: Any) -> None:
+        """Called by the saving thread."""
+        with _connection_errors("rank 0 is gone or no longer waiting"):
             self._send(0, document)
-            told, self._told = self._told, []
-            for work, _ in told:
+            sending, self._sending = self._sending, []
+            for work, _ in sending:
                 work.wait()
 
     def receive(self) -> Any:
-        """What rank 0 tells. For the thread that saves."""
-        with _speaking("rank 0 is gone, or waits no longer"):
+        """The next message from rank 0. Called by the saving thread."""
+        with _connection_errors("rank 0 is gone or no longer waiting"):
             length = self._torch.zeros(1, dtype=self._torch.int64)
             self._saving.recv([length], 0, 0).wait()
-            return self._payload(0, int(length))
+            return self._receive_payload(0, int(length))
 
-    def receive_all(self) -> list[Any]:
-        """On rank 0: what every other rank sends, in their order. For the thread that saves.
+    def receive_from_all(self) -> list[Any]:
+        """On rank 0: one message from every other rank, in rank order. Called by the saving thread.
 
         Raises:
-            CheckpointError: names the ranks of which nothing has come.
+            CheckpointError: names the ranks that sent nothing.
         """
         waiting, documents, missing, late = [], [], [], False
         for rank in range(1, self.size):
@@ -126,62 +129,59 @@ class Ranks:
                 waiting.append((rank, length, self._saving.recv([length], rank, 0)))
             except RuntimeError:
                 missing.append(rank)
-        deadline = time.monotonic() + PATIENCE
-        # All of them, even if one is missing: none of those that are there may be left talking to nobody.
+        deadline = time.monotonic() + TIMEOUT
+        # Even if a rank is missing, receive from all others, so that none is left blocked in a send.
         for rank, length, work in waiting:
             try:
                 work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
-                if not late:  # all connections are closed then
-                    documents.append(self._payload(rank, int(length)))
+                if not late:  # a timeout closes all connections
+                    documents.append(self._receive_payload(rank, int(length)))
             except RuntimeError:
                 missing.append(rank)
                 late |= time.monotonic() >= deadline
         if missing:
             names = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, sorted(missing)))}"
-            what = (
-                f"did not save within {PATIENCE:.0f} seconds" if late else "ended before its part was saved"
-            )
+            what = f"did not save within {TIMEOUT:.0f} seconds" if late else "ended before its part was saved"
             raise CheckpointError(
-                f"{names} {what}", hint="Every rank calls save, maybe_save and restore at the same steps."
+                f"{names} {what}", hint="Every rank must call save, maybe_save and restore at the same steps."
             )
         return documents
 
     def _send(self, rank: int, document: Any) -> None:
-        payload = self._bytes(document)
+        payload = self._to_tensor(document)
         for tensor in (self._torch.tensor([payload.numel()]), payload):
-            self._told.append((self._saving.send([tensor], rank, 0), tensor))
+            self._sending.append((self._saving.send([tensor], rank, 0), tensor))
 
-    def _payload(self, rank: int, length: int) -> Any:
+    def _receive_payload(self, rank: int, length: int) -> Any:
         payload = self._torch.zeros(length, dtype=self._torch.uint8)
         self._saving.recv([payload], rank, 0).wait()
-        return _document(payload)
+        return _from_tensor(payload)
 
-    def _bytes(self, document: Any) -> Any:
+    def _to_tensor(self, document: Any) -> Any:
         return self._torch.frombuffer(bytearray(json.dumps(document).encode()), dtype=self._torch.uint8)
 
 
-def _document(payload: Any) -> Any:
+def _from_tensor(payload: Any) -> Any:
     return json.loads(payload.numpy().tobytes())
 
 
-def _world() -> tuple[int, int]:
-    """This rank, and how many there are."""
+def _rank_and_size() -> tuple[int, int]:
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         return dist.get_rank(), dist.get_world_size()
     if environment.world_size() > 1:
         raise CheckpointError(
-            f"this is one of {environment.world_size()} ranks, and they have not met",
+            f"this is one of {environment.world_size()} ranks, but torch.distributed is not initialized",
             hint="A sharded checkpoint needs torch.distributed: call init_process_group first.",
         )
     return 0, 1
 
 
 @contextlib.contextmanager
-def _speaking(what: str) -> Iterator[None]:
-    """Torch raises RuntimeError for what happens to a connection."""
+def _connection_errors(what: str) -> Iterator[None]:
+    """Turns the RuntimeError that torch raises for a broken connection into a CheckpointError."""
     try:
         yield
     except RuntimeError as error:
         reason = str(error).partition("\n")[0][:300]
-        raise CheckpointError(f"{what}: {reason}", hint="See what its own output says.") from error
+        raise CheckpointError(f"{what}: {reason}", hint="See the output of that rank.") from error

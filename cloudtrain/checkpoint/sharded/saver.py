@@ -1,170 +1,183 @@
-"""Checkpoints that all ranks save and restore together: each its shards, one manifest by rank 0.
+"""Sharded checkpoints: every rank saves its shards, and rank 0 commits them with one manifest.
 
-A save needs no barrier of the training: the threads that save speak with each other. Rank 0 tells the others
-under which name to write, each writes its objects and tells rank 0 what they are, rank 0 writes the manifest and
-tells how it went. What fails on one rank fails on all.
+A save needs no barrier in the training; the saving threads communicate among themselves. Rank 0 tells the others which
+save to write, each rank writes its objects and reports them to rank 0, and rank 0 writes the manifest and reports the
+result. A failure on one rank fails the save on all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from cloudtrain.checkpoint._crew import Crew
-from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._manifest import StoredObject
-from cloudtrain.checkpoint._place import Draft, Place, Save
-from cloudtrain.checkpoint._ranks import Ranks
-from cloudtrain.checkpoint._shards import RankShards, merged
+from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.format.manifest import StoredObject
+from cloudtrain.checkpoint.sharded.group import RankGroup
+from cloudtrain.checkpoint.sharded.shards import RankShards, merged
+from cloudtrain.checkpoint.store.store import CheckpointStore, PendingSave, PreparedSave
+from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, CloudtrainError
 
-Prepare = Callable[[], "tuple[Save, RankShards]"]
-"""Makes what this rank saves. It may fail, which all ranks are told."""
-
-Written = tuple[Save, tuple[StoredObject, ...], RankShards]
-"""What a rank has saved: as a whole, its objects, and its shards."""
+Prepare = Callable[[], "tuple[PreparedSave, RankShards]"]
+"""Prepares this rank's part of a save. It may raise, which fails the save on all ranks."""
 
 Answer = TypeVar("Answer")
 
 
-class Together:
-    """The ranks that save at ``place``."""
+class _Written(NamedTuple):
+    """The result of one rank's save: its prepared save, the objects of its tensors, and its shards."""
 
-    def __init__(self, place: Place, ranks: Ranks) -> None:
-        self.ranks = ranks
-        self._place = place
-        self._written: tuple[str, Sequence[StoredObject]] | None = None
-        """The last save that this rank, not being the first, has had a part in, and that part."""
+    prepared: PreparedSave
+    objects: tuple[StoredObject, ...]
+    shards: RankShards
 
-    def ask_first(self, ask: Callable[[], Answer]) -> Answer:
-        """What rank 0 answers, as JSON carries it; where it raises, all do."""
-        answer, failure = _tried(ask) if self.ranks.rank == 0 else (None, None)
-        word = self.ranks.gather(_failed(failure) if failure else {"answer": answer})[0]
+
+class ShardedSaver:
+    """Saves to ``store`` and restores from it together with the other ranks of ``group``."""
+
+    def __init__(self, store: CheckpointStore, group: RankGroup) -> None:
+        self.group = group
+        self._store = store
+        self._last: tuple[str, Sequence[StoredObject]] | None = None
+        """On ranks other than 0: the last committed save, and this rank's objects of it."""
+
+    def ask_rank_0(self, ask: Callable[[], Answer]) -> Answer:
+        """The result of ``ask`` on rank 0, as JSON. If it raises there, all ranks raise."""
+        answer, failure = _attempt(ask) if self.group.rank == 0 else (None, None)
+        message = self.group.all_gather(_failure(failure) if failure else {"answer": answer})[0]
         if failure is not None:
             raise failure
-        _raise_failed(word)
-        told: Answer = word["answer"]
-        return told
+        _raise_failure(message)
+        result: Answer = message["answer"]
+        return result
 
-    def load(self, step: int, into: Any, crew: Crew) -> Any:
-        """As `Place.load`. Raises Damaged on every rank if one has found damage, so that all go back alike."""
-        state, failure = _tried(lambda: self._place.load(step, into, crew))
-        words = self.ranks.gather(_failed(failure) if failure else {})
+    def load(self, step: int, into: Any, pool: WorkerPool) -> Any:
+        """Like `CheckpointStore.load`.
+
+        Raises Damaged on every rank if any rank finds damage, so that all fall back to the same checkpoint.
+        """
+        state, failure = _attempt(lambda: self._store.load(step, into, pool))
+        messages = self.group.all_gather(_failure(failure) if failure else {})
         if failure is not None and not isinstance(failure, Damaged):
             raise failure
-        for rank, word in enumerate(words):
-            if not word.get("damaged"):
-                _raise_failed(word, f"rank {rank}: ")
-        damage = next((word for word in words if "failure" in word), None)
+        for rank, message in enumerate(messages):
+            if not message.get("damaged"):
+                _raise_failure(message, f"rank {rank}: ")
+        damage = next((message for message in messages if "failure" in message), None)
         if damage is not None:
-            self._place.distrust(step)
+            self._store.mark_damaged(step)
             raise Damaged(damage["failure"]) from failure
         return state
 
-    def commit(self, step: int, prepare: Prepare, crew: Crew) -> None:
-        """As `Place.commit`, on all ranks at the same time.
+    def commit(self, step: int, prepare: Prepare, pool: WorkerPool) -> None:
+        """Like `CheckpointStore.commit`, on all ranks at the same time.
 
         Raises:
-            CheckpointError: some rank has failed, or is gone.
+            CheckpointError: a rank failed or is gone.
         """
-        if self.ranks.rank == 0:
-            self._lead(step, prepare, crew)
+        if self.group.rank == 0:
+            self._commit_on_rank_0(step, prepare, pool)
         else:
-            self._follow(step, prepare, crew)
+            self._commit_on_other_rank(step, prepare, pool)
 
-    def _lead(self, step: int, prepare: Prepare, crew: Crew) -> None:
-        place = self._place
+    def _commit_on_rank_0(self, step: int, prepare: Prepare, pool: WorkerPool) -> None:
+        store = self._store
         try:
-            draft = place.begin(step)
-            base = place.base.save if place.base else None
-            self.ranks.tell({"step": step, "name": draft and draft.name, "base": base})
-            if draft is None:
+            pending = store.begin(step)
+            base = store.base.save if store.base else None
+            self.group.send_to_all({"step": step, "save": pending and pending.save, "base": base})
+            if pending is None:
                 return
-            with place.discarding(draft):
-                save, tensors, shards = self._gather(draft, prepare, crew)
-                manifest = place.complete(draft, merged(save.document, shards), tensors, save.about)
-            place.create(manifest, draft)
-            self.ranks.tell({})
+            with store.discard_on_error(pending):
+                prepared, objects, shards = self._write_and_gather(pending, prepare, pool)
+                document = merged(prepared.document, shards)
+                manifest = store.write_tree(pending, document, objects, prepared.metadata)
+            store.commit_manifest(manifest, pending)
+            self.group.send_to_all({})
         except BaseException as error:
-            self.ranks.tell(_failed(error))
+            self.group.send_to_all(_failure(error))
             raise
         finally:
-            self.ranks.flush()
-        place.tidy(draft)
+            self.group.flush()
+        store.delete_expired(pending)
 
-    def _gather(
-        self, draft: Draft, prepare: Prepare, crew: Crew
-    ) -> tuple[Save, tuple[StoredObject, ...], list[RankShards]]:
-        """Write this rank's objects, and wait for those of the others, even if it has failed: they still write."""
-        written, failure = _tried(lambda: self._write(draft.step, draft.name, prepare, crew))
-        words = self.ranks.receive_all()
+    def _write_and_gather(
+        self, pending: PendingSave, prepare: Prepare, pool: WorkerPool
+    ) -> tuple[PreparedSave, tuple[StoredObject, ...], list[RankShards]]:
+        """Write this rank's objects and collect those of the others.
+
+        Waits for the others even if this rank has failed, as they are still writing.
+        """
+        written, failure = _attempt(lambda: self._write(pending.step, pending.save, prepare, pool))
+        messages = self.group.receive_from_all()
         if failure is not None:
             raise failure
-        for rank, word in enumerate(words, 1):
-            _raise_failed(word, f"rank {rank}: ")
+        for rank, message in enumerate(messages, 1):
+            _raise_failure(message, f"rank {rank}: ")
         assert written is not None
-        save, tensors, own = written
-        others = (StoredObject.from_json(entry) for word in words for entry in word["tensors"])
-        shards = [own, *(RankShards.from_json(word["shards"]) for word in words)]
-        return save, (*tensors, *others), shards
+        others = (StoredObject.from_json(record) for message in messages for record in message["objects"])
+        shards = [written.shards, *(RankShards.from_json(message["shards"]) for message in messages)]
+        return written.prepared, (*written.objects, *others), shards
 
-    def _follow(self, step: int, prepare: Prepare, crew: Crew) -> None:
-        word = self.ranks.receive()
-        _raise_failed(word)
-        name, base = word["name"], word["base"]
+    def _commit_on_other_rank(self, step: int, prepare: Prepare, pool: WorkerPool) -> None:
+        request = self.group.receive()
+        _raise_failure(request)
+        save, base = request["save"], request["base"]
 
-        def write() -> Written:
-            if word["step"] != step:  # what they saved together would be of two steps
+        def write() -> _Written:
+            if request["step"] != step:  # one checkpoint would mix two steps
                 raise CheckpointError(
-                    f"rank {self.ranks.rank} saves step {step}, and rank 0 step {word['step']}",
-                    hint="Every rank calls save, maybe_save and restore at the same steps.",
+                    f"rank {self.group.rank} saves step {step}, and rank 0 step {request['step']}",
+                    hint="Every rank must call save, maybe_save and restore at the same steps.",
                 )
-            return self._write(step, name, prepare, crew, base)
+            return self._write(step, save, prepare, pool, base)
 
-        if name is None:
+        if save is None:
             return
-        written, failure = _tried(write)
+        written, failure = _attempt(write)
         if written is None:
-            self.ranks.report(_failed(failure))
+            self.group.send_to_rank_0(_failure(failure))
         else:
-            _, tensors, shards = written
-            entries = [entry.to_json() for entry in tensors]
-            self.ranks.report({"tensors": entries, "shards": shards.to_json()})
-        answer = self.ranks.receive()
+            records = [stored.to_json() for stored in written.objects]
+            self.group.send_to_rank_0({"objects": records, "shards": written.shards.to_json()})
+        result = self.group.receive()
         if failure is not None:
             raise failure
-        _raise_failed(answer)
+        _raise_failure(result)
         assert written is not None
-        self._written = name, written[1]
+        self._last = save, written.objects
 
-    def _write(self, step: int, name: str, prepare: Prepare, crew: Crew, base: str | None = None) -> Written:
-        save, shards = prepare()
-        rank = self.ranks.rank
-        reusable = self._place.reusable if rank == 0 else self._reusable(base)
-        return save, self._place.write(step, name, save.files, reusable, crew, rank), shards
+    def _write(
+        self, step: int, save: str, prepare: Prepare, pool: WorkerPool, base: str | None = None
+    ) -> _Written:
+        prepared, shards = prepare()
+        rank = self.group.rank
+        reusable = self._store.reusable if rank == 0 else self._reusable(base)
+        objects = self._store.write_files(step, save, prepared.files, reusable, pool, rank)
+        return _Written(prepared, objects, shards)
 
     def _reusable(self, base: str | None) -> Sequence[StoredObject]:
-        """What need not be written again: only of the save that rank 0 knows to be whole."""
-        if self._written is not None and self._written[0] == base:
-            return self._written[1]
-        here = self._place.base
-        return here.tensors if here is not None and here.save == base else ()
+        """The objects that need not be written again: only those of the save that rank 0 knows to be intact."""
+        if self._last is not None and self._last[0] == base:
+            return self._last[1]
+        own = self._store.base
+        return own.tensors if own is not None and own.save == base else ()
 
 
-def _tried(function: Callable[[], Answer]) -> tuple[Answer | None, Exception | None]:
-    """What it returns, or what it raises."""
+def _attempt(function: Callable[[], Answer]) -> tuple[Answer | None, Exception | None]:
+    """The function's result, or the exception that it raised."""
     try:
         return function(), None
     except Exception as error:
         return None, error
 
 
-def _failed(error: BaseException | None) -> dict[str, Any]:
-    """An error, as ranks tell it each other."""
+def _failure(error: BaseException | None) -> dict[str, Any]:
+    """An error as a message to other ranks."""
     message, hint = (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
     return {"failure": message, "hint": hint, "damaged": isinstance(error, Damaged)}
 
 
-def _raise_failed(word: Mapping[str, Any], who: str = "") -> None:
-    if "failure" in word:
-        raise CheckpointError(who + word["failure"], hint=word["hint"])
+def _raise_failure(message: Mapping[str, Any], prefix: str = "") -> None:
+    if "failure" in message:
+        raise CheckpointError(prefix + message["failure"], hint=message["hint"])

@@ -1,103 +1,219 @@
-"""A state from its objects: verified while they stream, straight into the tensors' own memory."""
+"""Reads a state: objects are verified while they stream directly into the memory of its tensors."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import threading
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, BinaryIO, NamedTuple
 
-from cloudtrain.checkpoint import _tree
-from cloudtrain.checkpoint._crew import Crew
-from cloudtrain.checkpoint._errors import Damaged
-from cloudtrain.checkpoint._filling import Filling, plan
-from cloudtrain.checkpoint._framework import TensorSpec
-from cloudtrain.checkpoint._into import targets_in
-from cloudtrain.checkpoint._manifest import Manifest, StoredObject
-from cloudtrain.checkpoint._shards import stored_shards
+from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.format import tree
+from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
+from cloudtrain.checkpoint.format.tree import StoredChunk
+from cloudtrain.checkpoint.store.targets import find_targets
+from cloudtrain.checkpoint.tensors.chunks import Chunk
+from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named, framework_of
+from cloudtrain.checkpoint.tensors.shards import local_shards
+from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import NotFound
 from cloudtrain.observe import beat
 from cloudtrain.storage.base import Store
 
-CHUNK = 1 << 20
-"""Bytes that are read and hashed at a time, while they are in the processor's cache."""
+BLOCK = 1 << 20
+"""Bytes that are read and then hashed while they are still in the processor's cache."""
 
 
-def read(store: Store, manifest: Manifest, into: Any, crew: Crew) -> Any:
-    """The state that the manifest names, verified; tensors of ``into`` are filled in place.
+def read_state(store: Store, manifest: Manifest, into: Any, pool: WorkerPool) -> Any:
+    """The verified state of a checkpoint; the tensors of ``into`` are filled in place.
 
-    Every object is read, but those that hold nothing but shards of other ranks.
+    Reads every object, except those that hold only shards of other ranks.
 
     Raises:
-        Damaged: an object is missing, or is not what was saved. ``into`` may hold some of it.
+        Damaged: an object is missing or differs from what was saved. ``into`` may be partly filled.
         CheckpointError: a tensor of ``into`` does not fit. Nothing was changed.
     """
     document = json.loads(_read_object(store, manifest.tree))
-    specs = _tree.decode_specs(document)
-    stored = stored_shards(document, specs)
-    values, fillings = plan(specs, stored, targets_in(document, specs, into))
-    _check_pieces(manifest, {name: filling.spec for name, filling in fillings.items()})
-    wanted = [
-        entry for entry in manifest.tensors if any(fillings[piece.tensor].is_wanted for piece in entry.pieces)
+    specs = tree.decode_specs(document)
+    stored = tree.decode_chunks(document, specs)
+    values, readers = _plan(specs, stored, find_targets(document, specs, into))
+    _check_pieces(manifest, {name: reader.spec for name, reader in readers.items()})
+    needed = [
+        stored
+        for stored in manifest.tensors
+        if any(readers[piece.tensor].is_needed for piece in stored.pieces)
     ]
-    crew.map(lambda entry: _fill(store, entry, fillings), wanted)
-    return _tree.decode(document, values)
+    pool.map(lambda stored: _read_tensors(store, stored, readers), needed)
+    return tree.decode(document, values)
 
 
-def _fill(store: Store, entry: StoredObject, fillings: Mapping[str, Filling]) -> None:
+class TensorReader:
+    """Receives the bytes of one stored tensor and distributes them to the tensors that need them."""
+
+    def __init__(self, spec: TensorSpec) -> None:
+        self.spec = spec
+        self._missing = spec.nbytes
+        self._lock = threading.Lock()
+        self._targets: list[_Target] = []
+        self._memory: memoryview | None = None
+        self._filled_directly: _Target | None = None
+        """The target whose own memory receives the bytes."""
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self._targets) or not self.spec.nbytes
+
+    def add_target(self, chunk: Chunk, held: Chunk, tensor: Any) -> None:
+        """Fill ``tensor``, which holds the elements in ``held``; the stored elements are those in ``chunk``."""
+        if chunk.overlap(held):
+            self._targets.append(_Target(chunk, held, tensor))
+
+    def memory(self, begin: int, end: int) -> memoryview | None:
+        """Where to read these bytes to: a target's own memory or a buffer. None if they are not needed."""
+        if not self.is_needed:
+            return None
+        with self._lock:
+            if self._memory is None:
+                self._memory = self._target_memory() or memoryview(bytearray(self.spec.nbytes))
+            return self._memory[begin:end]
+
+    def received(self, nbytes: int) -> None:
+        """Record ``nbytes`` more as read and verified. The last ones complete all targets."""
+        with self._lock:
+            self._missing -= nbytes
+            if self._missing or self._memory is None:
+                return
+            memory, self._memory = self._memory, None
+        for target in self._targets:
+            if target is not self._filled_directly:
+                target.copy(self.spec, memory)
+
+    def _target_memory(self) -> memoryview | None:
+        for target in self._targets:
+            memory = target.memory(self.spec)
+            if memory is not None:
+                self._filled_directly = target
+                return memory
+        return None
+
+
+class _Target(NamedTuple):
+    chunk: Chunk
+    """The stored elements."""
+    held: Chunk
+    """The elements that the tensor holds."""
+    tensor: Any
+
+    def memory(self, spec: TensorSpec) -> memoryview | None:
+        """The memory of the stored elements in this tensor, if they are contiguous there."""
+        begin = self.chunk.begin_in(self.held)
+        framework = framework_of(self.tensor)
+        assert framework is not None
+        memory = framework.memory(self.tensor) if begin is not None else None
+        if memory is None or begin is None:
+            return None
+        return memory[begin * spec.itemsize :][: spec.nbytes]
+
+    def copy(self, spec: TensorSpec, memory: memoryview) -> None:
+        both = self.chunk.overlap(self.held)
+        framework = framework_of(self.tensor)
+        assert both is not None and framework is not None
+        source = framework.within(spec, memory)
+        framework.put(source[both.index_in(self.chunk)], self.tensor, both.index_in(self.held))
+
+
+def _plan(
+    specs: Mapping[str, TensorSpec],
+    stored: Mapping[str, Sequence[StoredChunk]],
+    targets: Mapping[str, Sequence[LocalShards]],
+) -> tuple[dict[str, Any], dict[str, TensorReader]]:
+    """The tensors of the state by name, and a reader for each stored tensor, by the name in the files.
+
+    Args:
+        targets: the existing tensors to fill; if there is none, a new one is made.
+
+    Raises:
+        Damaged: two tensors share a stored one but differ in its shape or dtype.
+    """
+    values: dict[str, Any] = {}
+    readers: dict[str, TensorReader] = {}
+    for name, spec in specs.items():
+        tensors = targets[name] or [_new(spec)]
+        values[name] = tensors[0].value
+        for chunk, key in stored[name]:
+            reader = readers.setdefault(key, TensorReader(spec._replace(shape=chunk.shape)))
+            if reader.spec != spec._replace(shape=chunk.shape):
+                raise Damaged(f"tensor {key!r} is stored once but described in two ways")
+            for held, tensor in _chunks(tensors):
+                reader.add_target(chunk, held, tensor)
+    return values, readers
+
+
+def _new(spec: TensorSpec) -> LocalShards:
+    made = local_shards(framework_named(spec.framework).empty(spec))
+    assert made is not None
+    return made
+
+
+def _chunks(tensors: Iterable[LocalShards]) -> Iterable[tuple[Chunk, Any]]:
+    return (chunk for tensor in tensors for chunk in tensor.chunks)
+
+
+def _read_tensors(store: Store, stored: StoredObject, readers: Mapping[str, TensorReader]) -> None:
     digest = hashlib.sha256()
-    with _open(store, entry) as stream:
-        header = entry.size - sum(end - begin for _, begin, end in entry.pieces)
-        _read_into(stream, None, header, entry, digest)
-        for name, begin, end in entry.pieces:
-            _read_into(stream, fillings[name].memory(begin, end), end - begin, entry, digest)
-        longer = len(stream.read(1))
-    entry.verify_digest(entry.size + longer, digest.hexdigest())
-    for name, begin, end in entry.pieces:
-        fillings[name].filled(end - begin)
+    with _open(store, stored) as stream:
+        header = stored.size - sum(end - begin for _, begin, end in stored.pieces)
+        _read_into(stream, None, header, stored, digest)
+        for name, begin, end in stored.pieces:
+            _read_into(stream, readers[name].memory(begin, end), end - begin, stored, digest)
+        excess = len(stream.read(1))
+    stored.verify_digest(stored.size + excess, digest.hexdigest())
+    for name, begin, end in stored.pieces:
+        readers[name].received(end - begin)
     beat()
 
 
 def _read_into(
-    stream: BinaryIO, target: memoryview | None, nbytes: int, entry: StoredObject, digest: Any
+    stream: BinaryIO, target: memoryview | None, nbytes: int, stored: StoredObject, digest: Any
 ) -> None:
-    """Read ``nbytes`` and hash them; without a target they are not kept."""
-    scratch = memoryview(bytearray(min(CHUNK, nbytes) if target is None else 0))
+    """Read and hash ``nbytes`` into ``target``; None discards them."""
+    scratch = memoryview(bytearray(min(BLOCK, nbytes) if target is None else 0))
     position = 0
     while position < nbytes:
-        end = min(position + CHUNK, nbytes)
-        chunk = scratch[: end - position] if target is None else target[position:end]
-        count = stream.readinto(chunk)  # type: ignore[attr-defined]
+        end = min(position + BLOCK, nbytes)
+        block = scratch[: end - position] if target is None else target[position:end]
+        count = stream.readinto(block)  # type: ignore[attr-defined]
         if not count:
-            raise Damaged(f"{entry.key} ends before its {entry.size} bytes")
-        digest.update(chunk[:count])
+            raise Damaged(f"{stored.key} is shorter than its {stored.size} bytes")
+        digest.update(block[:count])
         position += count
 
 
-def _read_object(store: Store, entry: StoredObject) -> bytes:
-    with _open(store, entry) as stream:
+def _read_object(store: Store, stored: StoredObject) -> bytes:
+    with _open(store, stored) as stream:
         data = stream.read()
-    entry.verify(data)
+    stored.verify(data)
     return data
 
 
-def _open(store: Store, entry: StoredObject) -> BinaryIO:
+def _open(store: Store, stored: StoredObject) -> BinaryIO:
     try:
-        return store.open(entry.key)
+        return store.open(stored.key)
     except NotFound as error:
-        raise Damaged(f"{entry.key} is missing") from error
+        raise Damaged(f"{stored.key} is missing") from error
 
 
 def _check_pieces(manifest: Manifest, specs: Mapping[str, TensorSpec]) -> None:
-    """Raises Damaged unless the pieces of each stored tensor are all of it."""
+    """Raises Damaged unless the pieces of each stored tensor make up all of it."""
     covered: Counter[str] = Counter()
-    for entry in manifest.tensors:
-        for name, begin, end in entry.pieces:
+    for stored in manifest.tensors:
+        for name, begin, end in stored.pieces:
             spec = specs.get(name)
             if spec is None or not 0 <= begin <= end <= spec.nbytes:
-                raise Damaged(f"tensor {name!r} is not the one that its tree names")
+                raise Damaged(f"tensor {name!r} does not match the tree")
             covered[name] += end - begin
     for name, spec in specs.items():
         if covered[name] != spec.nbytes:
-            raise Damaged(f"tensor {name!r} is not stored whole")
+            raise Damaged(f"tensor {name!r} is incomplete")

@@ -1,7 +1,7 @@
-"""How a framework's tensors become bytes and tensors again.
+"""The interface between checkpoints and the frameworks that make tensors.
 
-`cloudtrain.checkpoint._torch`, ``._numpy`` and ``._variables`` are such frameworks, each a module. They are imported
-only when their framework already is, or when a checkpoint needs it: a job without torch never asks for it.
+The modules `cloudtrain.checkpoint.tensors.torch`, ``.numpy`` and ``.variables`` implement `Framework`. Each is
+imported only once its framework has been, or when a checkpoint needs it: a job without torch never imports torch.
 """
 
 from __future__ import annotations
@@ -13,27 +13,56 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, cast
 
+from cloudtrain.checkpoint.tensors.chunks import Chunk
 from cloudtrain.errors import CheckpointError
 
 FRAMEWORKS = ("torch", "numpy")
-"""Those whose names stand in checkpoints."""
-HOLDERS = ("keras", "tensorflow", "mxnet")
-"""Those whose variables are saved as the arrays that they hold."""
+"""Frameworks whose names appear in checkpoints."""
+ARRAY_HOLDERS = ("keras", "tensorflow", "mxnet")
+"""Frameworks whose variables are saved as NumPy arrays."""
 
 
 class TensorSpec(NamedTuple):
-    """What a tensor is, apart from its bytes."""
+    """Everything about a tensor but its bytes."""
 
     framework: str
     dtype: str
-    """The framework's own name, such as ``bfloat16``."""
+    """The framework's name for it, such as ``bfloat16``."""
     itemsize: int
-    """Bytes of one element."""
+    """Bytes per element."""
     shape: tuple[int, ...]
 
     @property
     def nbytes(self) -> int:
         return self.itemsize * math.prod(self.shape)
+
+
+class Leaf(NamedTuple):
+    """A plain tensor in a state, to be copied into a snapshot."""
+
+    spec: TensorSpec
+    framework: Framework
+    value: Any
+    address: int | None
+    """See `Framework.address`."""
+
+
+class LocalShards(NamedTuple):
+    """The chunks of one tensor that this rank holds. A plain tensor is a single chunk."""
+
+    value: Any
+    """The object in the state: a tensor, a DTensor, a ShardedTensor or a `Shard`."""
+    spec: TensorSpec
+    """Of the whole tensor."""
+    framework: Framework
+    chunks: tuple[tuple[Chunk, Any], ...]
+    """Non-empty chunks of the whole tensor, each with the plain tensor that holds it."""
+    owned: bool = True
+    """False if another rank holds the same chunks and saves them."""
+
+    @property
+    def is_sharded(self) -> bool:
+        return not (len(self.chunks) == 1 and self.chunks[0][1] is self.value)
 
 
 class Framework(Protocol):
@@ -42,67 +71,74 @@ class Framework(Protocol):
         ...
 
     def spec(self, value: Any) -> TensorSpec:
-        """Raises Unsupported for a tensor that has no plain bytes, such as a sparse one."""
+        """Raises Unsupported for a tensor without plain bytes, such as a sparse one."""
         ...
 
     def identity(self, value: Any) -> object:
-        """Equal for two tensors that are the same elements of the same memory; None for an empty one."""
+        """Equal for two tensors that are the same elements in the same memory; None for an empty one."""
         ...
 
     def address(self, value: Any) -> int | None:
-        """Where its elements lie in the host's memory, if they do in row-major order, little-endian.
+        """The host address of its elements if they are row-major and little-endian, else None.
 
-        0 for an empty one.
+        0 for an empty tensor.
         """
         ...
 
     def on_device(self, value: Any) -> bool:
-        """Whether it lies in the memory of an accelerator, so that `pinned` memory makes copies of it faster."""
+        """Whether it is in accelerator memory, from which copies to `pinned` memory are faster."""
         ...
 
     def pinned(self, nbytes: int) -> memoryview:
-        """Host memory that accelerators copy to by themselves."""
+        """Page-locked host memory, to which accelerators copy by DMA."""
         ...
 
     def empty(self, spec: TensorSpec) -> Any:
-        """A new tensor in the host's memory. Raises CheckpointError for a dtype that the framework lacks."""
+        """A new tensor in host memory. Raises CheckpointError for a dtype that the framework lacks."""
         ...
 
     def within(self, spec: TensorSpec, memory: memoryview) -> Any:
-        """A tensor that lies in ``memory``: its elements in row-major order, little-endian."""
+        """A tensor that uses ``memory``: its elements in row-major order, little-endian."""
         ...
 
     def memory(self, value: Any) -> memoryview | None:
-        """The tensor's own memory, if its elements lie there in row-major order, little-endian."""
+        """The tensor's own memory if its elements are row-major and little-endian, else None."""
         ...
 
     def copy(self, sources: Sequence[Any], targets: Sequence[Any]) -> Callable[[], None]:
-        """Copy each tensor into one of its dtype and shape. Later work on the sources waits for it.
+        """Start copying each tensor into one of its dtype and shape. Later work on the sources waits for the copy.
 
-        The targets are complete after the function that this returns, which any thread may call.
+        The returned function blocks until the targets are complete; any thread may call it.
         """
         ...
 
     def put(self, source: Any, target: Any, index: tuple[Any, ...]) -> None:
-        """Copy a tensor that `within` gave into the part of ``target`` that ``index`` selects."""
+        """Copy a tensor made by `within` into ``target[index]``."""
+        ...
+
+    def sharded(self, value: Any) -> LocalShards | None:
+        """The chunks that this rank holds of a sharded tensor; None for any other value.
+
+        Raises Unsupported if some of its elements are not available.
+        """
         ...
 
 
 def framework_of(value: Any) -> Framework | None:
-    """The framework whose tensor ``value`` is; None where it is none."""
+    """The framework whose tensor ``value`` is; None if it is not a tensor."""
     for name in FRAMEWORKS:
         if sys.modules.get(name) is not None:
             framework = _module(name)
             if framework.owns(value):
                 return framework
-    if any(name in sys.modules for name in HOLDERS):
+    if any(name in sys.modules for name in ARRAY_HOLDERS):
         framework = _module("variables")
         return framework if framework.owns(value) else None
     return None
 
 
 def framework_named(name: str) -> Framework:
-    """Raises CheckpointError where it cannot be imported."""
+    """Raises CheckpointError if it cannot be imported."""
     if name not in FRAMEWORKS:
         raise CheckpointError(f"the checkpoint holds tensors of the unknown framework {name!r}")
     try:
@@ -116,10 +152,10 @@ def framework_named(name: str) -> Framework:
 
 def versions() -> dict[str, str]:
     """The versions of the frameworks that this process has imported."""
-    modules = {name: sys.modules.get(name) for name in (*FRAMEWORKS, *HOLDERS)}
+    modules = {name: sys.modules.get(name) for name in (*FRAMEWORKS, *ARRAY_HOLDERS)}
     return {name: str(module.__version__) for name, module in modules.items() if module is not None}
 
 
-@functools.cache  # states have tens of thousands of tensors
+@functools.cache  # a state may have tens of thousands of tensors
 def _module(name: str) -> Framework:
-    return cast(Framework, importlib.import_module(f"cloudtrain.checkpoint._{name}"))
+    return cast(Framework, importlib.import_module(f"cloudtrain.checkpoint.tensors.{name}"))

@@ -1,4 +1,4 @@
-"""NumPy arrays as bytes. See `cloudtrain.checkpoint._framework.Framework`."""
+"""NumPy arrays as bytes, an implementation of `cloudtrain.checkpoint.tensors.framework.Framework`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.checkpoint._errors import Unsupported
-from cloudtrain.checkpoint._framework import TensorSpec
+from cloudtrain.checkpoint.errors import Unsupported
+from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec
 from cloudtrain.errors import CheckpointError
 
-# Those that mean the same on every machine.
+# The dtypes that mean the same on every machine.
 _DTYPES = {
     "bool",
     "int8", "int16", "int32", "int64",
@@ -45,7 +45,7 @@ def on_device(value: np.ndarray[Any, Any]) -> bool:
 
 
 def pinned(nbytes: int) -> memoryview:
-    raise NotImplementedError("NumPy knows no accelerator")
+    raise NotImplementedError("NumPy arrays are never on an accelerator")
 
 
 def empty(spec: TensorSpec) -> np.ndarray[Any, Any]:
@@ -75,7 +75,11 @@ def put(source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], index: tuple
     np.copyto(target[index], source)
 
 
-@functools.lru_cache(maxsize=4096)  # states have thousands of arrays of a few shapes
+def sharded(value: Any) -> LocalShards | None:
+    return None
+
+
+@functools.lru_cache(maxsize=4096)  # a state has thousands of arrays of a few shapes
 def _spec(dtype: np.dtype[Any], shape: tuple[int, ...]) -> TensorSpec:
     if dtype.name not in _DTYPES:
         raise Unsupported(f"an array of dtype {dtype}")
@@ -94,5 +98,5 @@ def _pointer(value: np.ndarray[Any, Any]) -> int:
 
 def _little_endian(spec: TensorSpec) -> np.dtype[Any]:
     if spec.dtype not in _DTYPES:
-        raise CheckpointError(f"the checkpoint holds an array of dtype {spec.dtype}, unknown here")
+        raise CheckpointError(f"the checkpoint holds an array of the unknown dtype {spec.dtype}")
     return np.dtype(spec.dtype).newbyteorder("<")

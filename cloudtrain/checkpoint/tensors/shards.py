@@ -1,4 +1,4 @@
-"""What this rank holds of a tensor: all of it, or the shards of one that several ranks hold together."""
+"""The part of a tensor that this rank holds: all of it, or some of its shards."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import operator
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from cloudtrain.checkpoint._boxes import Box
-from cloudtrain.checkpoint._errors import Unsupported
-from cloudtrain.checkpoint._framework import Framework, TensorSpec, framework_of
+from cloudtrain.checkpoint.errors import Unsupported
+from cloudtrain.checkpoint.tensors.chunks import Chunk
+from cloudtrain.checkpoint.tensors.framework import LocalShards, framework_named, framework_of
 from cloudtrain.errors import CheckpointError
 
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """This rank's part of an array that several ranks hold, for ``Checkpointer(sharded=True)``.
+    """This rank's part of an array that is spread over several ranks, for ``Checkpointer(sharded=True)``.
 
-    In a state it stands for the whole array, at the same place on every rank. The parts of all ranks are the
-    whole, and do not overlap; a part may be empty.
+    Put it in the state at the same place on every rank; it represents the whole array. The parts of all ranks
+    must cover the array without overlap; a part may be empty.
 
     Args:
         array: a NumPy array or a plain torch tensor.
-        shape: of the whole.
-        offsets: where the part begins in it, in each dimension.
+        shape: the shape of the whole array.
+        offsets: where this part begins in the whole array, per dimension.
 
     Raises:
-        CheckpointError: the part does not lie in the whole.
+        CheckpointError: the part does not fit into the whole array.
     """
 
     array: Any
@@ -35,66 +35,50 @@ class Shard:
     offsets: Sequence[int]
 
     def __post_init__(self) -> None:
-        parts = tuple(self.array.shape)
-        fits = len(parts) == len(self.shape) == len(self.offsets) and all(
-            0 <= begin <= limit - length for begin, length, limit in zip(self.offsets, parts, self.shape)
+        part = tuple(self.array.shape)
+        fits = len(part) == len(self.shape) == len(self.offsets) and all(
+            0 <= begin <= limit - length for begin, length, limit in zip(self.offsets, part, self.shape)
         )
         if not fits:
             raise CheckpointError(
-                f"an array of shape {list(parts)} at {list(self.offsets)} is no part of one of shape "
+                f"an array of shape {list(part)} at {list(self.offsets)} does not fit into one of shape "
                 f"{list(self.shape)}",
-                hint="Give the shape of the whole array, and where this rank's part begins in it.",
+                hint="Pass the shape of the whole array and the offsets of this rank's part.",
             )
 
 
-class Held(NamedTuple):
-    """A tensor of a state. ``value`` is what stands for it there."""
+def local_shards(value: Any) -> LocalShards | None:
+    """The local part of a plain or sharded tensor; None if ``value`` is neither.
 
-    value: Any
-    spec: TensorSpec
-    """Of the whole."""
-    framework: Framework
-    parts: tuple[tuple[Box, Any], ...]
-    """What is here of it, none of them empty: a box of the whole, and the plain tensor that it is."""
-    owned: bool = True
-    """False where another rank holds the same parts, and is the one to save them."""
-
-    @property
-    def is_sharded(self) -> bool:
-        return not (len(self.parts) == 1 and self.parts[0][1] is self.value)
-
-
-def held(value: Any) -> Held | None:
-    """None where ``value`` is no tensor. Raises Unsupported for one that cannot be saved."""
-    shards = held_shards(value)
+    Raises:
+        Unsupported: the tensor cannot be saved.
+    """
+    shards = sharded_tensor(value)
     framework = framework_of(value)
     if shards is not None or framework is None:
         return shards
     spec = framework.spec(value)
-    return Held(value, spec, framework, ((Box.whole(spec.shape), value),))
+    return LocalShards(value, spec, framework, ((Chunk.whole(spec.shape), value),))
 
 
-def held_shards(value: Any) -> Held | None:
-    """None where ``value`` is not sharded. Raises Unsupported for what cannot be saved."""
+def sharded_tensor(value: Any) -> LocalShards | None:
+    """The local part of a sharded tensor; None if ``value`` is not sharded.
+
+    Raises:
+        Unsupported: the tensor cannot be saved.
+    """
     if isinstance(value, Shard):
-        return _held_shard(value)
-    torch = sys.modules.get("torch")
-    if (
-        torch is None
-        or type(value) in (torch.Tensor, torch.nn.Parameter)
-        or not isinstance(value, torch.Tensor)
-    ):
+        return _from_shard(value)
+    if sys.modules.get("torch") is None:
         return None
-    from cloudtrain.checkpoint import _torch_shards
-
-    return _torch_shards.held(value)
+    return framework_named("torch").sharded(value)
 
 
-def _held_shard(shard: Shard) -> Held:
+def _from_shard(shard: Shard) -> LocalShards:
     framework = framework_of(shard.array)
     if framework is None:
         raise Unsupported(f"a Shard of a {type(shard.array).__qualname__}")
     spec = framework.spec(shard.array)
-    box = Box(tuple(map(operator.index, shard.offsets)), spec.shape)
+    chunk = Chunk(tuple(map(operator.index, shard.offsets)), spec.shape)
     whole = spec._replace(shape=tuple(map(operator.index, shard.shape)))
-    return Held(shard, whole, framework, ((box, shard.array),) if box.size else ())
+    return LocalShards(shard, whole, framework, ((chunk, shard.array),) if chunk.size else ())

@@ -1,16 +1,20 @@
-"""Torch tensors as bytes. See `cloudtrain.checkpoint._framework.Framework`."""
+"""Torch tensors as bytes, an implementation of `cloudtrain.checkpoint.tensors.framework.Framework`.
+
+Sharded tensors are DTensor (FSDP2, tensor parallelism) and ShardedTensor (FSDP1).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
-from cloudtrain.checkpoint._errors import Unsupported
-from cloudtrain.checkpoint._framework import TensorSpec
+from cloudtrain.checkpoint.errors import Unsupported
+from cloudtrain.checkpoint.tensors.chunks import Chunk
+from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named
 from cloudtrain.errors import CheckpointError
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -39,7 +43,7 @@ def identity(value: torch.Tensor) -> object:
 
 def address(value: torch.Tensor) -> int | None:
     plain = value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
-    return value.data_ptr() if plain else None  # of an empty one 0
+    return value.data_ptr() if plain else None  # 0 for an empty tensor
 
 
 def on_device(value: torch.Tensor) -> bool:
@@ -64,7 +68,7 @@ def memory(value: torch.Tensor) -> memoryview | None:
     value = value.detach()
     if value.device.type != "cpu" or not value.is_contiguous() or value.is_conj() or value.is_neg():
         return None
-    # Not reshape: it leaves the stride of a single element, which view refuses.
+    # Not reshape: it keeps the stride of a single element, which view rejects.
     return value.as_strided((value.numel(),), (1,)).view(torch.uint8).numpy().data
 
 
@@ -93,13 +97,61 @@ def put(source: torch.Tensor, target: torch.Tensor, index: tuple[Any, ...]) -> N
     copy([source], [target[index]])()
 
 
+def sharded(value: Any) -> LocalShards | None:
+    if type(value) in _PLAIN or not isinstance(value, torch.Tensor):
+        return None
+    if hasattr(value, "__create_chunk_list__") and hasattr(value, "device_mesh"):
+        return _from_dtensor(value)
+    if hasattr(value, "local_shards"):
+        return _from_sharded_tensor(value)
+    return None
+
+
+def _from_dtensor(value: Any) -> LocalShards:
+    if any(placement.is_partial() for placement in value.placements):
+        raise Unsupported("a DTensor with a pending sum over the ranks")
+    whole = _spec(value.dtype, value.shape)
+    coordinate = value.device_mesh.get_coordinate()
+    if coordinate is None:  # this rank is not in the mesh
+        return LocalShards(value, whole, framework_named("torch"), (), owned=False)
+    with torch.no_grad():
+        local = value.to_local()
+    # The protocol of torch.distributed.checkpoint handles uneven and strided sharding.
+    chunks = value.__create_chunk_list__()
+    first = all(place == 0 for place, how in zip(coordinate, value.placements) if how.is_replicate())
+    # Each mesh holds the whole tensor; a mesh without rank 0 holds a replica.
+    owned = first and 0 in value.device_mesh.mesh.flatten().tolist()
+    return _local_shards(value, whole, [(chunk.offsets, chunk.sizes, local) for chunk in chunks], owned)
+
+
+def _from_sharded_tensor(value: Any) -> LocalShards:
+    metadata = value.metadata()  # the tensor's own attributes raise a deprecation warning
+    parts = [
+        (shard.metadata.shard_offsets, shard.metadata.shard_sizes, shard.tensor)
+        for shard in value.local_shards()
+    ]
+    owned = 0 in torch.distributed.get_process_group_ranks(value._process_group)
+    return _local_shards(value, _spec(metadata.tensor_properties.dtype, metadata.size), parts, owned)
+
+
+def _local_shards(
+    value: Any, whole: TensorSpec, parts: list[tuple[Iterable[int], Iterable[int], Any]], owned: bool
+) -> LocalShards:
+    chunks = [(Chunk(tuple(offsets), tuple(shape)), local) for offsets, shape, local in parts]
+    for chunk, local in chunks:
+        if spec(local).shape != chunk.shape:  # for example while FSDP has it gathered
+            raise Unsupported(f"a {type(value).__name__} whose local part has the shape {list(local.shape)}")
+    present = tuple((chunk, local) for chunk, local in chunks if chunk.size)
+    return LocalShards(value, whole, framework_named("torch"), present, owned)
+
+
 @functools.cache
 def _side_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
-@functools.lru_cache(maxsize=4096)  # states have thousands of tensors of a few shapes
-def _spec(dtype: torch.dtype, shape: torch.Size) -> TensorSpec:
+@functools.lru_cache(maxsize=4096)  # a state has thousands of tensors of a few shapes
+def _spec(dtype: torch.dtype, shape: Iterable[int]) -> TensorSpec:
     return TensorSpec("torch", str(dtype).replace("torch.", ""), dtype.itemsize, tuple(shape))
 
 

@@ -1,7 +1,7 @@
-"""Variables of Keras and TensorFlow and arrays of MXNet as bytes: they are saved as the NumPy arrays that they hold.
+"""Keras and TensorFlow variables and MXNet arrays as bytes: they are saved as NumPy arrays.
 
-So restoring them needs none of these packages: a new one is a NumPy array, and one that is there is filled. See
-`cloudtrain.checkpoint._framework.Framework`.
+Restoring them therefore needs none of these packages: it gives NumPy arrays, or fills existing variables. An
+implementation of `cloudtrain.checkpoint.tensors.framework.Framework`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.checkpoint import _numpy
-from cloudtrain.checkpoint._framework import TensorSpec
+from cloudtrain.checkpoint.tensors import numpy as arrays
+from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec
 from cloudtrain.errors import CheckpointError
 
-within = _numpy.within
+within = arrays.within
 
 
 def owns(value: Any) -> bool:
@@ -24,7 +24,7 @@ def owns(value: Any) -> bool:
 
 
 def spec(value: Any) -> TensorSpec:
-    return _numpy.spec(_array(value))
+    return arrays.spec(_array(value))
 
 
 def identity(value: Any) -> object:
@@ -40,11 +40,11 @@ def on_device(value: Any) -> bool:
 
 
 def pinned(nbytes: int) -> memoryview:
-    raise NotImplementedError("variables are copied by their frameworks")
+    raise NotImplementedError("frameworks copy their variables themselves")
 
 
 def empty(spec: TensorSpec) -> np.ndarray[Any, Any]:
-    return _numpy.empty(spec)
+    return arrays.empty(spec)
 
 
 def memory(value: Any) -> memoryview | None:
@@ -52,11 +52,11 @@ def memory(value: Any) -> memoryview | None:
 
 
 def copy(sources: Sequence[Any], targets: Sequence[np.ndarray[Any, Any]]) -> Callable[[], None]:
-    return _numpy.copy([_array(source) for source in sources], targets)
+    return arrays.copy([_array(source) for source in sources], targets)
 
 
 def put(source: np.ndarray[Any, Any], target: Any, index: tuple[Any, ...]) -> None:
-    """Raises CheckpointError for a tensor that is no variable."""
+    """Raises CheckpointError for a tensor that cannot be assigned, such as a ``tf.Tensor``."""
     array = np.array(_array(target))
     array[index] = source
     if hasattr(target, "asnumpy"):
@@ -65,12 +65,16 @@ def put(source: np.ndarray[Any, Any], target: Any, index: tuple[Any, ...]) -> No
         target.assign(array)
     else:
         raise CheckpointError(
-            f"a {type(target).__name__} cannot be filled", hint="Give the Variable itself in into."
+            f"a {type(target).__name__} cannot be filled", hint="Pass the Variable itself in into."
         )
 
 
+def sharded(value: Any) -> LocalShards | None:
+    return None
+
+
 def _kinds() -> tuple[type, ...]:
-    """Of the packages that are imported. None where another module has such a name."""
+    """The types of the imported packages; another module of the same name is ignored."""
     names = (("keras", "Variable"), ("tensorflow", "Variable"), ("tensorflow", "Tensor"))
     found = [getattr(sys.modules.get(module), name, None) for module, name in names]
     found.append(getattr(getattr(sys.modules.get("mxnet"), "nd", None), "NDArray", None))
@@ -78,7 +82,7 @@ def _kinds() -> tuple[type, ...]:
 
 
 def _array(value: Any) -> np.ndarray[Any, Any]:
-    """A view or a copy; bfloat16, which NumPy lacks, as float32, which holds all of its values."""
+    """A view or a copy. bfloat16, which NumPy lacks, becomes float32, which represents it exactly."""
     array = np.asarray(value.asnumpy() if hasattr(value, "asnumpy") else _on_host(value))
     return array.astype(np.float32) if array.dtype.name == "bfloat16" else array
 

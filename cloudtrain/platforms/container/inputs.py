@@ -15,7 +15,7 @@ from cloudtrain.platforms.starting import SOURCE_CHANNEL
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.inputs import locate, shard
 from cloudtrain.runtime.phases import Phase, Phases
-from cloudtrain.storage import Entry, open_store, split_uri, state_home, uri_scheme, uri_to_path
+from cloudtrain.storage import ObjectInfo, open_store, split_uri, state_home, uri_scheme, uri_to_path
 
 INSIDE = Paths(Path(DEFAULT_BASE))
 """The paths in a container."""
@@ -125,7 +125,7 @@ class Inputs:
         bind = Bind(str(path), str(target if path.is_dir() else target / path.name), read_only=True)
         self._binds.append(bind)
 
-    def _mount_parts(self, name: str, folder: Path, entries: Sequence[Entry]) -> None:
+    def _mount_parts(self, name: str, folder: Path, entries: Sequence[ObjectInfo]) -> None:
         """The folder apart, and in each host's channel links to its own files."""
         whole = APART / name
         self._binds.append(Bind(str(folder), str(whole), read_only=True))
@@ -137,7 +137,7 @@ class Inputs:
                 link.symlink_to(whole / entry.key)
 
 
-def _download(base: str, entries: Sequence[Entry], folder: Path, phase: Phase, check: Check) -> None:
+def _download(base: str, entries: Sequence[ObjectInfo], folder: Path, phase: Phase, check: Check) -> None:
     from cloudtrain.storage.transfer import download_entries
 
     def progress(count: int) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.checkpoint import Checkpointer, _objects
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.format import tensor_files
 
 ARRAYS = 24
 
@@ -36,7 +37,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def main() -> None:
-    _objects.PART_SIZE = 4000  # every array in objects of its own: many instants to be killed at
+    tensor_files.PART_SIZE = 4000  # every array in objects of its own: many instants to be killed at
     checkpointer = Checkpointer(sys.argv[1], asynchronous=False)
     checkpoint = checkpointer.restore()
     step = checkpoint.step if checkpoint else 0

@@ -44,7 +44,7 @@ def check(folder: Path, steps: set[int]) -> int | None:
 
 @pytest.mark.parametrize("order", range(ORDERS))
 def test_a_copy_cut_off_anywhere(tmp_path: Path, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.checkpoint._objects.PART_SIZE", 64_000)
+    monkeypatch.setattr("cloudtrain.checkpoint.format.tensor_files.PART_SIZE", 64_000)
     source, target = tmp_path / "source", tmp_path / "target"
     chance = random.Random(order)
     with Checkpointer(source, keep=2) as checkpointer:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pure_state import same, state_of
 
 from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.checkpoint.layout import manifest_key
+from cloudtrain.checkpoint.format.layout import manifest_key
 from cloudtrain.storage import open_store
 
 KILLS = 12

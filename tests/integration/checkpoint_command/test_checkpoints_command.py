@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.format.layout import manifest_key
 from cloudtrain.checkpoint.inspect import list_checkpoints
-from cloudtrain.checkpoint.layout import manifest_key
 from cloudtrain.cli import cli
 from cloudtrain.errors import CheckpointError, CloudtrainError, NotFound
 from cloudtrain.storage import Store, open_store
@@ -116,11 +116,11 @@ def test_verify_finds_what_is_damaged(place: str) -> None:
         (found["step"], found["key"], found["problem"]) for found in json.loads(result.stdout)["damage"]
     ] == [
         (2, lost, "is missing"),
-        (3, flipped, "has not the bytes that were saved"),
+        (3, flipped, "differs from what was saved"),
         (4, manifest_key(4), "its manifest is not readable: KeyError('sha256')"),
     ]
     text = run("verify", place, "--step", "3")
-    assert (text.exit_code, text.stdout) == (1, f"step 3: {flipped} has not the bytes that were saved\n")
+    assert (text.exit_code, text.stdout) == (1, f"step 3: {flipped} differs from what was saved\n")
     listed = {info.step: info.problem for info in list_checkpoints(store)}
     assert (listed[1], listed[2], listed[3]) == ("", f"{lost} is missing", "")
     assert f"2  damaged: {lost} is missing" in run("list", place).stdout
@@ -243,13 +243,13 @@ def test_prune_leaves_no_empty_folder_of_what_it_deletes(tmp_path: Path) -> None
 
 
 def test_a_later_format_is_left_alone(place: str) -> None:
-    from cloudtrain.checkpoint import _manifest
+    from cloudtrain.checkpoint.format import manifest
 
     store = open_store(place)
     document = json.loads(store.read(manifest_key(4)))
     document.pop("sha256")
     document["version"] = 99
-    store.write(manifest_key(4), json.dumps({**document, "sha256": _manifest._digest(document)}).encode())
+    store.write(manifest_key(4), json.dumps({**document, "sha256": manifest._digest(document)}).encode())
     with pytest.raises(CheckpointError, match="cannot be pruned here: step 4 was saved in format 99"):
         _raise(run("prune", place, "--keep", "1", "--yes"))
     assert "saved in format 99" in run("list", place).stdout

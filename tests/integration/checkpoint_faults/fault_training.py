@@ -19,7 +19,8 @@ from typing import Any
 
 import fault_state
 
-from cloudtrain.checkpoint import Checkpointer, _objects
+from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.format import tensor_files
 from cloudtrain.errors import CloudtrainError
 
 KEEP = 3
@@ -102,7 +103,7 @@ def train(training: Training, rank: int, peer: socket.socket) -> None:
     """One rank: steps in lockstep with the other, until that, or the supervisor, is gone."""
     faulthandler.dump_traceback_later(TIME_LIMIT, exit=True)
     os.environ.update(RANK=str(rank), WORLD_SIZE="2")
-    _objects.PART_SIZE = 1 << 20  # several objects a save: many instants to be killed at
+    tensor_files.PART_SIZE = 1 << 20  # several objects a save: many instants to be killed at
     supervisor = os.getppid()
     journal = Journal(training.journal if rank == 0 else os.devnull)
     tensors = fault_state.allocate()

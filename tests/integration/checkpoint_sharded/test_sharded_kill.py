@@ -12,9 +12,9 @@ from pure_shards import same, whole_state
 from shard_ranks import started
 
 from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.checkpoint._listing import Listing
-from cloudtrain.checkpoint._manifest import Manifest
-from cloudtrain.checkpoint.layout import manifest_key
+from cloudtrain.checkpoint.format.layout import manifest_key
+from cloudtrain.checkpoint.format.manifest import Manifest
+from cloudtrain.checkpoint.store.catalog import Listing
 from cloudtrain.storage import open_store
 from cloudtrain.storage.base import Store
 
@@ -48,7 +48,7 @@ def unnamed(store: Store) -> set[str]:
     """Objects that no manifest names."""
     there = Listing.of(store)
     manifests = [Manifest.from_bytes(store.read(manifest_key(step)), step) for step in there.committed]
-    return set(there.objects) - {entry.key for manifest in manifests for entry in manifest.objects}
+    return there.keys - {entry.key for manifest in manifests for entry in manifest.objects}
 
 
 @pytest.mark.timeout(900)  # at the most a hundred ranks

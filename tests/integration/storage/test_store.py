@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import NotFound
-from cloudtrain.storage import Entry, Store, open_store
+from cloudtrain.storage import ObjectInfo, Store, open_store
 from cloudtrain.storage._client import PART
 
 KEYS = [
@@ -42,8 +42,8 @@ def test_read_what_was_written(store: Store, key: str) -> None:
     store.write(key, b"old, and longer")
     store.write(key, key.encode())
     assert store.read(key) == key.encode()
-    assert store.stat(key) == Entry(key, len(key.encode()))
-    assert list(store.list()) == [Entry(key, len(key.encode()))]
+    assert store.stat(key) == ObjectInfo(key, len(key.encode()))
+    assert list(store.list()) == [ObjectInfo(key, len(key.encode()))]
 
 
 def test_list_is_sorted_by_key(store: Store) -> None:
@@ -96,7 +96,7 @@ def test_files_up_and_down(store: Store, size: int, tmp_path: Path) -> None:
     store.download("key", tmp_path / "down", moved.append)
     assert (tmp_path / "down").read_bytes() == data
     assert sum(moved) == 2 * size
-    assert store.stat("key") == Entry("key", size)
+    assert store.stat("key") == ObjectInfo("key", size)
     assert {path.name for path in tmp_path.iterdir()} <= {"up", "down", "store"}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from checkpoint_trees import same, saver
 
-from cloudtrain.checkpoint import _manifest
+from cloudtrain.checkpoint.format import manifest
 from cloudtrain.errors import CheckpointError
 
 
@@ -129,7 +129,7 @@ def test_a_later_format_asks_for_an_upgrade(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as later:
-        later.setattr(_manifest, "VERSION", _manifest.VERSION + 1)
+        later.setattr(manifest, "VERSION", manifest.VERSION + 1)
         writer = saver(folder)
         writer.restore()
         writer.save(4, state_of(4))

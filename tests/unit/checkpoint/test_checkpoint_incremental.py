@@ -10,8 +10,8 @@ import pytest
 from checkpoint_trees import same, saver
 
 from cloudtrain.checkpoint import Checkpointer
+from cloudtrain.checkpoint.format.layout import step_of
 from cloudtrain.checkpoint.inspect import find
-from cloudtrain.checkpoint.layout import step_of
 from cloudtrain.errors import CheckpointError
 from cloudtrain.storage import FileStore
 
@@ -22,7 +22,7 @@ SIZE = 4096
 
 @pytest.fixture(autouse=True)
 def _small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.checkpoint._objects.PART_SIZE", 2 * SIZE)
+    monkeypatch.setattr("cloudtrain.checkpoint.format.tensor_files.PART_SIZE", 2 * SIZE)
 
 
 def state_of(step: int) -> dict[str, Any]:

@@ -66,7 +66,9 @@ def test_a_time_to_come_is_not_due(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [0, -1, True, "10", "m", "10 minutes", "0s", timedelta(0), 1.5])
 def test_other_times_are_refused(tmp_path: Path, every: Any) -> None:
-    with pytest.raises(CheckpointError, match=r"is no number of steps and no time\n  Give steps as 500"):
+    with pytest.raises(
+        CheckpointError, match=r"is neither a number of steps nor a time\n  Give steps as 500"
+    ):
         saver(tmp_path, every=every)
 
 

@@ -13,7 +13,7 @@ from checkpoint_trees import same
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.checkpoint import _tree
+from cloudtrain.checkpoint.format import tree
 from cloudtrain.errors import CheckpointError
 
 KEYS = st.one_of(st.text(), st.integers(), st.floats(allow_nan=False), st.booleans(), st.none())
@@ -30,9 +30,9 @@ TREES = st.recursive(
 
 
 def through_json(state: Any) -> Any:
-    document, leaves = _tree.encode(state)
+    document, leaves = tree.encode(state)
     tensors = {name: leaf.value for name, leaf in leaves.items()}
-    return _tree.decode(json.loads(json.dumps(document)), tensors)
+    return tree.decode(json.loads(json.dumps(document)), tensors)
 
 
 @given(TREES)
@@ -92,7 +92,7 @@ def contains_itself() -> list[Any]:
 )
 def test_what_cannot_be_saved_names_its_place(state: Any, message: str) -> None:
     with pytest.raises(CheckpointError) as caught:
-        _tree.encode(state)
+        tree.encode(state)
     assert caught.value.message.startswith(message)
     assert "dicts, lists and tuples" in caught.value.hint
 
@@ -100,7 +100,7 @@ def test_what_cannot_be_saved_names_its_place(state: Any, message: str) -> None:
 def test_names_of_tensors_are_their_paths_and_never_collide() -> None:
     one, two, three = torch.tensor(1), torch.tensor(2), torch.tensor(3)
     state = {"a/b": one, "a": {"b": two}, "__metadata__": three}
-    _, leaves = _tree.encode(state)
+    _, leaves = tree.encode(state)
     assert list(leaves) == ["a/b", "a/b#2", "__metadata__#2"]
     assert same(through_json(state), state)
 
@@ -108,7 +108,7 @@ def test_names_of_tensors_are_their_paths_and_never_collide() -> None:
 def test_shared_tensors_are_there_once() -> None:
     weight = torch.arange(6.0).reshape(2, 3)
     state = {"embedding": weight, "head": weight, "transposed": weight.T, "again": weight.view(2, 3)}
-    _, leaves = _tree.encode(state)
+    _, leaves = tree.encode(state)
     assert list(leaves) == ["embedding", "transposed"]
     assert same(through_json(state), state)
 
@@ -119,4 +119,4 @@ def test_shared_tensors_are_there_once() -> None:
 )
 def test_a_strange_document_is_reported_as_damaged(document: Any) -> None:
     with pytest.raises(CheckpointError, match="its tree is not readable"):
-        _tree.decode(document, {})
+        tree.decode(document, {})

@@ -50,7 +50,7 @@ def test_save_and_restore(folder: Path) -> None:
 
 
 def test_large_states_are_stored_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cloudtrain.checkpoint._objects.PART_SIZE", 1024)
+    monkeypatch.setattr("cloudtrain.checkpoint.format.tensor_files.PART_SIZE", 1024)
     state = {str(index): np.random.default_rng(index).bytes(index) for index in range(3)}
     state |= {f"t{index}": np.full(index * 50, index, dtype=np.float64) for index in range(10)}
     saver(folder).save(1, state)
@@ -149,9 +149,9 @@ def test_the_default_place_is_the_jobs(folder: Path, monkeypatch: pytest.MonkeyP
         (1.5, {}, {}, "step 1.5 is no whole number"),
         ("latest", {}, {}, "step 'latest' is no whole number"),
         (1, {"x": object()}, {}, "state['x'] cannot be saved"),
-        (1, {}, {"loss": "low"}, "metrics['loss'] is no number: 'low'"),
-        (1, {}, 0.5, "metrics=0.5 is no mapping"),
-        (1, {}, {"loss": torch.ones(2)}, "metrics['loss'] is no number"),
+        (1, {}, {"loss": "low"}, "metrics['loss'] is not a number: 'low'"),
+        (1, {}, 0.5, "metrics=0.5 is not a mapping"),
+        (1, {}, {"loss": torch.ones(2)}, "metrics['loss'] is not a number"),
     ],
 )
 def test_bad_saves_leave_nothing_behind(
@@ -174,9 +174,9 @@ def test_a_step_that_is_not_there(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"keep": 0}, "keep=0 is no number of checkpoints"),
-        ({"keep": "3"}, "keep='3' is no number of checkpoints"),
-        ({"keep": 2.5}, "keep=2.5 is no number of checkpoints"),
+        ({"keep": 0}, "keep=0 is not a number of checkpoints"),
+        ({"keep": "3"}, "keep='3' is not a number of checkpoints"),
+        ({"keep": 2.5}, "keep=2.5 is not a number of checkpoints"),
         ({"best": ("loss", "least")}, "best=('loss', 'least') is no metric"),
         ({"best": ("loss",)}, "best=('loss',) is no metric"),
         ({"best": 3}, "best=3 is no metric"),

@@ -10,7 +10,9 @@ import safetensors.torch
 import torch
 from checkpoint_trees import same
 
-from cloudtrain.checkpoint import _numpy, _safetensors, _torch
+from cloudtrain.checkpoint.format import tensor_files
+from cloudtrain.checkpoint.tensors import numpy as numpy_arrays
+from cloudtrain.checkpoint.tensors import torch as torch_tensors
 from cloudtrain.errors import CheckpointError
 
 BITS = torch.arange(48, dtype=torch.uint8)
@@ -37,8 +39,8 @@ def bytes_of(framework: Any, value: Any) -> memoryview:
 
 
 def file_of(tensors: dict[str, torch.Tensor]) -> bytes:
-    header = _safetensors.header((name, _torch.spec(tensor)) for name, tensor in tensors.items())
-    return b"".join([header, *(bytes_of(_torch, tensor) for tensor in tensors.values())])
+    header = tensor_files.header((name, torch_tensors.spec(tensor)) for name, tensor in tensors.items())
+    return b"".join([header, *(bytes_of(torch_tensors, tensor) for tensor in tensors.values())])
 
 
 def through_bytes(framework: Any, value: Any) -> Any:
@@ -62,13 +64,13 @@ def test_the_library_reads_what_we_write() -> None:
 @pytest.mark.parametrize("dtype", TORCH_DTYPES + RAW_DTYPES, ids=str)
 def test_torch_round_trip(dtype: torch.dtype) -> None:
     tensor = tensor_of(dtype)
-    assert same(through_bytes(_torch, tensor), tensor)
+    assert same(through_bytes(torch_tensors, tensor), tensor)
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
 def test_numpy_round_trip(dtype: str) -> None:
     array = np.arange(48, dtype=np.uint8).view(dtype).copy() if dtype != "?" else np.array([True, False])
-    assert same(through_bytes(_numpy, array), array)
+    assert same(through_bytes(numpy_arrays, array), array)
 
 
 @pytest.mark.parametrize(
@@ -97,11 +99,11 @@ def test_numpy_round_trip(dtype: str) -> None:
     ],
 )
 def test_shapes_and_views_of_torch(tensor: torch.Tensor) -> None:
-    assert same(through_bytes(_torch, tensor), tensor)
+    assert same(through_bytes(torch_tensors, tensor), tensor)
 
 
 def test_a_parameter_comes_back_as_a_plain_tensor() -> None:
-    restored = through_bytes(_torch, torch.nn.Parameter(torch.ones(2)))
+    restored = through_bytes(torch_tensors, torch.nn.Parameter(torch.ones(2)))
     assert type(restored) is torch.Tensor
     assert not restored.requires_grad
 
@@ -119,15 +121,15 @@ def test_a_parameter_comes_back_as_a_plain_tensor() -> None:
     ids=["0-d", "empty", "transposed", "reversed", "single", "fortran"],
 )
 def test_shapes_and_views_of_numpy(array: np.ndarray[Any, Any]) -> None:
-    assert same(through_bytes(_numpy, array), array)
+    assert same(through_bytes(numpy_arrays, array), array)
 
 
 def test_big_endian_arrays_come_back_native() -> None:
-    assert same(through_bytes(_numpy, np.arange(5, dtype=">i4")), np.arange(5, dtype="<i4"))
+    assert same(through_bytes(numpy_arrays, np.arange(5, dtype=">i4")), np.arange(5, dtype="<i4"))
 
 
 def test_a_dtype_that_torch_lacks() -> None:
-    spec = _torch.spec(torch.ones(1))
+    spec = torch_tensors.spec(torch.ones(1))
     later = type(spec)(spec.framework, "float7_later", 4, (1,))
     with pytest.raises(CheckpointError, match="float7_later, which torch"):
-        _torch.empty(later)
+        torch_tensors.empty(later)

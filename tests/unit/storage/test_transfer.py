@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import NotFound, StorageError
-from cloudtrain.storage import Entry, FileStore, Progress, download_tree, list_tree, upload_tree
+from cloudtrain.storage import FileStore, ObjectInfo, Progress, download_tree, list_tree, upload_tree
 from cloudtrain.storage.transfer import MAX_WORKERS, download_entries
 
 FILES = {"a": b"1", "a-b": b"22", "a.d/x": b"", "deep/er/ü é%": b"333", "deep/z": b"4444"}
@@ -33,8 +33,8 @@ class Reordered(FileStore):
         super().__init__(folder)
         self.keys = keys
 
-    def list(self, prefix: str = "") -> Iterator[Entry]:
-        return (Entry(key, 0) for key in self.keys)
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        return (ObjectInfo(key, 0) for key in self.keys)
 
 
 @pytest.mark.parametrize("prefix", ["", "run/1", "/run/1/"])
@@ -53,7 +53,7 @@ def test_a_prefix_is_a_folder_and_not_the_begin_of_a_name(tmp_path: Path) -> Non
     store = FileStore(tmp_path)
     store.write("train/x", b"")
     store.write("train2/x", b"")
-    assert list_tree(store, "train") == [Entry("x", 0)]
+    assert list_tree(store, "train") == [ObjectInfo("x", 0)]
 
 
 def test_select(tmp_path: Path) -> None:
@@ -64,11 +64,11 @@ def test_select(tmp_path: Path) -> None:
 
 def test_entries_that_are_known_are_not_listed_again(tmp_path: Path) -> None:
     class Unlisted(FileStore):
-        def list(self, prefix: str = "") -> Iterator[Entry]:
+        def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             raise AssertionError("listed")
 
     fill(tmp_path / "store")
-    download_entries(Unlisted(tmp_path / "store"), [Entry("z", 0)], tmp_path / "target", "deep")
+    download_entries(Unlisted(tmp_path / "store"), [ObjectInfo("z", 0)], tmp_path / "target", "deep")
     assert contents(tmp_path / "target") == {"z": FILES["deep/z"]}
 
 

@@ -20,7 +20,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from pure_shards import ARRAYS, whole_state
 
 from cloudtrain import environment
-from cloudtrain.checkpoint import Checkpointer, Shard, _objects, _ranks
+from cloudtrain.checkpoint import Checkpointer, Shard
+from cloudtrain.checkpoint.format import tensor_files
+from cloudtrain.checkpoint.sharded import group
 from cloudtrain.errors import CheckpointError
 
 
@@ -82,7 +84,7 @@ def apart(uri: str) -> None:
 
 def absent(uri: str) -> None:
     """Rank 1 does not save the second step."""
-    _ranks.PATIENCE = 5.0
+    group.TIMEOUT = 5.0
     checkpointer = Checkpointer(uri, sharded=True)
     save_or_tell(checkpointer, 1, state_of(1))
     if dist.get_rank() == 1:
@@ -119,7 +121,7 @@ def meet() -> None:
 
 
 if __name__ == "__main__":
-    _objects.PART_SIZE = 4000  # many objects: many instants to be killed at
+    tensor_files.PART_SIZE = 4000  # many objects: many instants to be killed at
     dist.init_process_group("gloo")
     globals()[sys.argv[1]](*sys.argv[2:])
     dist.destroy_process_group()

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from cloudtrain.checkpoint import _objects, _tree
-from cloudtrain.checkpoint._objects import Grouping, TensorFile
-from cloudtrain.checkpoint._snapshot import Buffer, Snapshot
+from cloudtrain.checkpoint.format import tensor_files, tree
+from cloudtrain.checkpoint.format.tensor_files import FileGrouping, TensorFile
+from cloudtrain.checkpoint.tensors.snapshot import Buffer, Snapshot
 
 MIB = 1 << 20
 
 
 def taken(buffer: Buffer, state: Any) -> Snapshot:
-    snapshot = buffer.snapshot(_tree.encode(state)[1])
+    snapshot = buffer.snapshot(tree.encode(state)[1])
     snapshot.wait()
     return snapshot
 
@@ -66,7 +66,7 @@ def test_memory_is_used_again_until_the_tensors_are_others() -> None:
 def test_a_state_without_tensors() -> None:
     snapshot = taken(Buffer(), {"step": 3})
     assert snapshot.memory.nbytes == 0
-    assert Grouping().files(snapshot) == []
+    assert FileGrouping().files(snapshot) == []
 
 
 def contents(file: TensorFile) -> bytes:
@@ -74,9 +74,9 @@ def contents(file: TensorFile) -> bytes:
 
 
 def test_neighbours_are_one_run_of_bytes_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_objects, "PART_SIZE", 1024)
+    monkeypatch.setattr(tensor_files, "PART_SIZE", 1024)
     state = {str(index): np.full(8, index, dtype=np.float64) for index in range(6)}
-    buffer, grouping = Buffer(), Grouping()
+    buffer, grouping = Buffer(), FileGrouping()
     [file] = grouping.files(taken(buffer, state))
     assert len(file.data) == 2  # with the header
     for index in (1, 2, 4):
@@ -95,10 +95,10 @@ def test_neighbours_are_one_run_of_bytes_and_others_are_not(monkeypatch: pytest.
 def test_files_are_enough_for_all_workers_and_neither_small_nor_large(
     monkeypatch: pytest.MonkeyPatch, mebibytes: int, files: int
 ) -> None:
-    monkeypatch.setattr(_objects, "WORKERS", 8)
-    specs = {"a": _tree.encode({"a": torch.empty(mebibytes * MIB, dtype=torch.uint8)})[1]["a"].spec}
+    monkeypatch.setattr(tensor_files, "WORKERS", 8)
+    specs = {"a": tree.encode({"a": torch.empty(mebibytes * MIB, dtype=torch.uint8)})[1]["a"].spec}
     snapshot = Snapshot(specs, memoryview(bytes(mebibytes * MIB)), {"a": (0, mebibytes * MIB)}, lambda: None)
-    sizes = [sum(piece.end - piece.begin for piece in file.pieces) for file in Grouping().files(snapshot)]
+    sizes = [sum(piece.end - piece.begin for piece in file.pieces) for file in FileGrouping().files(snapshot)]
     assert len(sizes) == files
     assert sum(sizes) == mebibytes * MIB
     assert max(sizes) <= 32 * MIB

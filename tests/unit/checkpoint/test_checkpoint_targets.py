@@ -69,12 +69,12 @@ def test_tensors_that_were_one_fill_two(tmp_path: Path) -> None:
     [
         (
             {"a": [torch.zeros(2, 3)]},
-            r"state['a'][0] is float32 [3, 2] in the checkpoint, and float32 [2, 3]",
+            r"state['a'][0] is float32 [3, 2] in the checkpoint, but float32 [2, 3]",
         ),
-        ({"a": [torch.zeros(3, 2).half()]}, "state['a'][0] is float32 [3, 2] in the checkpoint, and float16"),
-        ({"a": [torch.zeros(3, 2)] * 2}, "state['a'][1] is a tensor in into, and none in the checkpoint"),
-        ({"b": torch.zeros(3)}, "state['b'] is a tensor in into, and none in the checkpoint"),
-        ({"n": torch.zeros(3)}, "state['n'] is a tensor in into, and none in the checkpoint"),
+        ({"a": [torch.zeros(3, 2).half()]}, "state['a'][0] is float32 [3, 2] in the checkpoint, but float16"),
+        ({"a": [torch.zeros(3, 2)] * 2}, "state['a'][1] is a tensor in into but not in the checkpoint"),
+        ({"b": torch.zeros(3)}, "state['b'] is a tensor in into but not in the checkpoint"),
+        ({"n": torch.zeros(3)}, "state['n'] is a tensor in into but not in the checkpoint"),
     ],
 )
 def test_what_does_not_fit_is_named_and_nothing_is_changed(tmp_path: Path, into: Any, message: str) -> None:

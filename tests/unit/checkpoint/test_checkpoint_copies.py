@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cloudtrain.checkpoint._copying import PART, SMALL, THREADS, copy
+from cloudtrain.checkpoint.tensors.snapshot import BLOCK, SMALL, THREADS, copy_memory
 
 
 def address(array: np.ndarray) -> int:
@@ -18,8 +18,8 @@ def address(array: np.ndarray) -> int:
         [],
         [0, 1, 7],
         [SMALL, SMALL + 1],
-        [PART - 1, PART, PART + 1],
-        [3 * THREADS * PART + 5, 11, 2 * PART],
+        [BLOCK - 1, BLOCK, BLOCK + 1],
+        [3 * THREADS * BLOCK + 5, 11, 2 * BLOCK],
     ],
 )
 def test_every_byte_arrives_and_no_other_is_touched(sizes: list[int]) -> None:
@@ -31,7 +31,7 @@ def test_every_byte_arrives_and_no_other_is_touched(sizes: list[int]) -> None:
     for source in sources:
         moves.append((address(target) + begin, address(source), source.size))
         begin += source.size + gap
-    copy(moves)
+    copy_memory(moves)
     untouched = np.zeros(gap, dtype=np.uint8)
     assert np.array_equal(
         target, np.concatenate([untouched, *(part for one in sources for part in (one, untouched))])

@@ -10,7 +10,7 @@ import pytest
 from checkpoint_trees import same, saver
 
 from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.checkpoint.layout import manifest_key
+from cloudtrain.checkpoint.format.layout import manifest_key
 from cloudtrain.errors import CheckpointError, Unreachable
 from cloudtrain.storage.file import FileStore
 
