@@ -114,7 +114,7 @@ def _parts(model: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
 def _check(part: str, own: Sequence[Any], saved: Mapping[str, Any]) -> None:
     if len(own) != len(saved["values"]):
         raise CheckpointError(
-            f"the checkpoint does not fit: its {part} has {len(saved['values'])} variables, this one has {len(own)}"
+            f"the checkpoint does not fit the {part}: it has {len(saved['values'])} variables, expected {len(own)}"
         )
     for variable, name, value in zip(own, saved["names"], saved["values"]):
         here, there = _what(_value(variable)), _what(value)

@@ -231,7 +231,7 @@ class CheckpointStore:
         later = [other for other in committed if other >= step and other not in self._damaged]
         if later:
             raise CheckpointError(
-                f"step {step} cannot be saved in {self.uri}: it already has step {later[-1]}",
+                f"step {step} cannot be saved in {self.uri}, which already has step {later[-1]}",
                 hint="Call restore() first to continue from that step. A run that starts over, continues from "
                 "an earlier step, or runs at the same time as another needs a different uri.",
             )

@@ -50,6 +50,6 @@ def test_one_of_two_wins_and_the_other_is_told(uri: str) -> None:
 def test_a_second_run_that_does_not_resume_is_told_before_it_writes(uri: str) -> None:
     Checkpointer(uri, asynchronous=False).save(5, state_of(5))
     before = list(open_store(uri).list())
-    with pytest.raises(CheckpointError, match="it already has step 5"):
+    with pytest.raises(CheckpointError, match="which already has step 5"):
         Checkpointer(uri, asynchronous=False).save(4, state_of(4))
     assert list(open_store(uri).list()) == before

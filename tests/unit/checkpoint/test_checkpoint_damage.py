@@ -136,7 +136,7 @@ def test_a_later_format_asks_for_an_upgrade(
     with pytest.raises(CheckpointError, match=r"step 4 was saved in format 2.*\n  Upgrade cloudtrain"):
         saver(folder).restore()
     saver(folder, keep=1).save(5, state_of(5))
-    assert "cannot be removed: step 4 was saved in format 2" in caplog.text
+    assert "cannot be removed and are kept: step 4 was saved in format 2" in caplog.text
     assert saver(folder).steps() == [2, 3, 4, 5]
 
 

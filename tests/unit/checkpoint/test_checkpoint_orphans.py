@@ -69,7 +69,7 @@ def test_a_writer_that_was_given_up_is_told(tmp_path: Path, monkeypatch: pytest.
         return create(store, key, data)
 
     monkeypatch.setattr(FileStore, "create", overtaken)
-    with pytest.raises(CheckpointError, match="another run has taken step 5"):
+    with pytest.raises(CheckpointError, match="another run has saved step 5"):
         slow.save(5, state_of(5))
     checkpointer = Checkpointer(tmp_path)
     assert checkpointer.steps() == [6]

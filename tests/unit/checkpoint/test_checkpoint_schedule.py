@@ -133,7 +133,7 @@ def test_best_needs_a_metric(tmp_path: Path) -> None:
     checkpointer.save(1, {}, {"loss": 1})
     with pytest.raises(CheckpointError, match="has the metric 'accuracy'"):
         checkpointer.restore("best")
-    with pytest.raises(CheckpointError, match="no metric to go by"):
+    with pytest.raises(CheckpointError, match="needs a metric to compare"):
         saver(tmp_path).restore("best")
 
 

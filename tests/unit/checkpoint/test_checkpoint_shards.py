@@ -121,7 +121,9 @@ def test_ranks_that_have_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         checkpointer.restore,
         lambda: checkpointer.maybe_save(1, {}),
     ):
-        with pytest.raises(CheckpointError, match=r"one of 2 ranks, but torch\.distributed is not initialized"):
+        with pytest.raises(
+            CheckpointError, match=r"one of 2 ranks, but torch\.distributed is not initialized"
+        ):
             call()
 
 

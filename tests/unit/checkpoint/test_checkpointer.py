@@ -106,7 +106,7 @@ def test_a_run_that_does_not_resume_cannot_mix_with_the_one_before(folder: Path)
     saver(folder).save(10, state_of(10))
     before = keys(folder)
     for step in (1, 10):
-        with pytest.raises(CheckpointError, match=rf"step {step} cannot be saved .* step 10 is there"):
+        with pytest.raises(CheckpointError, match=rf"step {step} cannot be saved .* already has step 10"):
             saver(folder).save(step, state_of(step))
     assert keys(folder) == before
 
@@ -146,8 +146,8 @@ def test_the_default_place_is_the_jobs(folder: Path, monkeypatch: pytest.MonkeyP
     [
         (-1, {}, {}, "step -1 is out of range"),
         (10**12, {}, {}, "step 1000000000000 is out of range"),
-        (1.5, {}, {}, "step 1.5 is no whole number"),
-        ("latest", {}, {}, "step 'latest' is no whole number"),
+        (1.5, {}, {}, "step 1.5 is not a whole number"),
+        ("latest", {}, {}, "step 'latest' is not a whole number"),
         (1, {"x": object()}, {}, "state['x'] cannot be saved"),
         (1, {}, {"loss": "low"}, "metrics['loss'] is not a number: 'low'"),
         (1, {}, 0.5, "metrics=0.5 is not a mapping"),
@@ -177,11 +177,11 @@ def test_a_step_that_is_not_there(folder: Path) -> None:
         ({"keep": 0}, "keep=0 is not a number of checkpoints"),
         ({"keep": "3"}, "keep='3' is not a number of checkpoints"),
         ({"keep": 2.5}, "keep=2.5 is not a number of checkpoints"),
-        ({"best": ("loss", "least")}, "best=('loss', 'least') is no metric"),
-        ({"best": ("loss",)}, "best=('loss',) is no metric"),
-        ({"best": 3}, "best=3 is no metric"),
-        ({"uri": 3}, "3 is no URI and no path"),
-        ({"uri": b"/folder"}, "b'/folder' is no URI and no path"),
+        ({"best": ("loss", "least")}, "best=('loss', 'least') is not a metric"),
+        ({"best": ("loss",)}, "best=('loss',) is not a metric"),
+        ({"best": 3}, "best=3 is not a metric"),
+        ({"uri": 3}, "3 is neither a URI nor a path"),
+        ({"uri": b"/folder"}, "b'/folder' is neither a URI nor a path"),
         ({"uri": "/same", "local": "file:///same"}, "local and uri are both file:///same"),
     ],
 )

@@ -127,6 +127,6 @@ def test_what_does_not_fit_is_named_and_changes_nothing() -> None:
     before = values(wide)
     with pytest.raises(CheckpointError, match=r"kernel is float32 \[4, 8\], .*kernel is float32 \[4, 9\]"):
         apply(state, wide)
-    with pytest.raises(CheckpointError, match=r"the variables has 0 variables there, 1 here"):
+    with pytest.raises(CheckpointError, match=r"does not fit the variables: it has 0 variables, expected 1"):
         apply(state, make_model(), [keras.Variable(1.0)])
     assert all(np.array_equal(one, other) for one, other in zip(before, values(wide), strict=True))

@@ -144,7 +144,7 @@ def test_ranks_have_to_meet_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    with pytest.raises(CheckpointError, match=r"not met\n  Call hvd.init\(\)"):
+    with pytest.raises(CheckpointError, match=r"not initialized\n  Call init\(\)"):
         restore_or_broadcast(Checkpointer(tmp_path))
 
 
