@@ -5,6 +5,7 @@ https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/common.h and ``do
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 
@@ -50,3 +51,81 @@ def _number(environ: Mapping[str, str], variable: str, default: float) -> float:
     if not 0 <= number < float("inf"):
         raise InvalidArgument(f"{variable}={text!r} is not a number that is not negative")
     return number
+
+
+START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
+COLLECTIVE_TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
+STALL_WARNING = "CLOUDTRAIN_STALL_WARNING"
+HOROVOD_STALL_WARNING = "HOROVOD_STALL_CHECK_TIME_SECONDS"
+HOROVOD_STALL_SHUTDOWN = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+HOROVOD_STALL_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
+
+
+def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds that ``init`` waits for the other ranks; 300 if not set."""
+    return _seconds(environ, START_TIMEOUT, 300.0)
+
+
+def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds that one collective may take; 1800 if not set, as in ``torch.distributed``.
+
+    Horovod's `HOROVOD_STALL_SHUTDOWN` sets it too, unless it is 0, or stalls are not looked for.
+    """
+    shutdown = environ.get(HOROVOD_STALL_SHUTDOWN, "0")
+    if COLLECTIVE_TIMEOUT in environ or shutdown == "0" or flag(environ, HOROVOD_STALL_DISABLE):
+        return _seconds(environ, COLLECTIVE_TIMEOUT, 1800.0)
+    return _seconds(environ, HOROVOD_STALL_SHUTDOWN, 1800.0)
+
+
+def warn_after(environ: Mapping[str, str] = os.environ) -> float:
+    """Seconds after which a line tells of a collective that waits for ranks; 60 if not set, as in Horovod.
+
+    Infinite where stalls are not looked for.
+    """
+    if STALL_WARNING in environ:
+        return _seconds(environ, STALL_WARNING, 60.0)
+    if flag(environ, HOROVOD_STALL_DISABLE):
+        return float("inf")
+    return _seconds(environ, HOROVOD_STALL_WARNING, 60.0)
+
+
+def _seconds(environ: Mapping[str, str], variable: str, default: float) -> float:
+    text = environ.get(variable)
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise InvalidArgument(f"{variable}={text!r} is not a number of seconds")
+    return seconds
+
+
+LOG_LEVEL = "HOROVOD_LOG_LEVEL"
+LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+
+logger = logging.getLogger("cloudtrain.distributed")
+
+
+def set_up_logging(environ: Mapping[str, str] = os.environ) -> None:
+    """Say what is at least as urgent as Horovod's `LOG_LEVEL`: warnings, where it is not set.
+
+    Does nothing where the script has given the logger a handler. Raises InvalidArgument.
+    """
+    level = environ.get(LOG_LEVEL) or "warning"
+    if level.lower() not in LEVELS:
+        raise InvalidArgument(f"{LOG_LEVEL}={level!r} is not known", hint=f"Known: {', '.join(LEVELS)}.")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("[cloudtrain] %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+        logger.setLevel(LEVELS[level.lower()])

@@ -9,7 +9,6 @@ import threading
 from typing import Any, Callable
 
 from cloudtrain.distributed.negotiation.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, TIME, WHERE
-from cloudtrain.distributed.negotiation.forks import close_in_children
 from cloudtrain.distributed.negotiation.messages import (
     Request,
     Unpacker,
@@ -18,7 +17,7 @@ from cloudtrain.distributed.negotiation.messages import (
     pack_request,
     unpack_verdict,
 )
-from cloudtrain.distributed.negotiation.reader import Pump
+from cloudtrain.distributed.negotiation.reader import Pump, close_in_children
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 

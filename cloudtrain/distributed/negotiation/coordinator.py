@@ -11,8 +11,6 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from cloudtrain.distributed._log import logger
-from cloudtrain.distributed.negotiation.forks import close_in_children
 from cloudtrain.distributed.negotiation.matcher import Answer, Combine, Matcher
 from cloudtrain.distributed.negotiation.messages import (
     Request,
@@ -22,7 +20,8 @@ from cloudtrain.distributed.negotiation.messages import (
     pack_verdict,
     unpack_request,
 )
-from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Pump
+from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Pump, close_in_children
+from cloudtrain.distributed.options import logger
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 ASK_SECONDS = 2.0

@@ -5,9 +5,11 @@ A message that has to be handed from thread to thread takes longer than the mess
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from typing import Callable
+import weakref
+from typing import Callable, Protocol
 
 TICK_SECONDS = 0.5
 """How long a turn lasts at most."""
@@ -63,3 +65,23 @@ class Pump:
             with self._turning:
                 if self._going:
                     self._going = self._turn(TICK_SECONDS)
+
+
+class Forsaken(Protocol):
+    def forsake(self) -> None: ...
+
+
+_open: weakref.WeakSet[Forsaken] = weakref.WeakSet()
+
+
+def close_in_children(connection: Forsaken) -> None:
+    """Have `forsake` called in every child that is forked from now on."""
+    _open.add(connection)
+
+
+def _forsake() -> None:
+    for connection in list(_open):
+        connection.forsake()
+
+
+os.register_at_fork(after_in_child=_forsake)

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import socket
+import stat
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed.errors import CollectiveError
@@ -12,6 +20,7 @@ from cloudtrain.distributed.negotiation.client import Engine
 from cloudtrain.distributed.negotiation.connection import Link
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
+from cloudtrain.distributed.world import World
 
 KEY = "cloudtrain/control"
 
@@ -75,3 +84,56 @@ def _listen(address: str, size: int) -> socket.socket:
         return socket.create_server((address, 0), backlog=size)
     except OSError:
         return socket.create_server(("", 0), backlog=size)
+
+
+def located(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:
+    """``world`` with an address and a port; rank 0 chooses the port if need be, and all others wait for it.
+
+    Raises:
+        CollectiveError: rank 0 said nothing within ``timeout`` seconds, or somebody else has the file.
+    """
+    if world.size == 1 or (world.master_addr and world.master_port):
+        return world
+    address = world.master_addr or "127.0.0.1"
+    path = _file(environ)
+    if world.rank == 0:
+        port = _free_port(address)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}")
+        temporary.write_text(f"{port}")
+        temporary.replace(path)
+        atexit.register(_remove, path)
+        return replace(world, master_addr=address, master_port=port)
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        with contextlib.suppress(FileNotFoundError):
+            return replace(world, master_addr=address, master_port=int(path.read_text()))
+        time.sleep(0.01)
+    raise CollectiveError(
+        f"rank {world.rank} of {world.size}: rank 0 did not say where it listens within {timeout:g} s",
+        hint="Set MASTER_ADDR and MASTER_PORT for all ranks (mpirun: -x MASTER_ADDR -x MASTER_PORT).",
+    )
+
+
+def _file(environ: Mapping[str, str]) -> Path:
+    """In mpirun's own folder, where there is one; else in one that is named for the ranks' common parent."""
+    session = environ.get("PMIX_SERVER_TMPDIR")
+    if session and os.path.isdir(session):
+        return Path(session, "cloudtrain-master")
+    folder = Path(tempfile.gettempdir(), f"cloudtrain-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise CollectiveError(f"{folder} belongs to somebody else", hint="Set MASTER_ADDR and MASTER_PORT.")
+    return folder / f"master-{os.getppid()}"
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((address, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        path.unlink()

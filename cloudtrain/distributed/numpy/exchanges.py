@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.distributed._rows import check_splits, even_splits
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import (
     Array,
@@ -21,6 +20,7 @@ from cloudtrain.distributed.numpy._arrays import (
 from cloudtrain.distributed.numpy._handle import Handle, only
 from cloudtrain.distributed.numpy._session import among, global_process_set
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.sharding import check_splits, even_splits
 
 
 def allgather_async(

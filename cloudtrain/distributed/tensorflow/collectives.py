@@ -17,10 +17,10 @@ from typing import Any, Callable
 
 import tensorflow as tf
 
-from cloudtrain.distributed._rows import even_splits
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, known_op
+from cloudtrain.distributed.sharding import even_splits
 from cloudtrain.distributed.tensorflow._crossing import operation, operation_name
 from cloudtrain.distributed.tensorflow._devices import checked_device, placed
 from cloudtrain.distributed.tensorflow._differentiable import (

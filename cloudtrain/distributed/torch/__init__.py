@@ -21,6 +21,7 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.torch import elastic
 from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._operation import same_order
 from cloudtrain.distributed.torch._state import (
     cross_rank,
     cross_size,
@@ -52,6 +53,7 @@ from cloudtrain.distributed.torch.collectives import (
     join,
     poll,
     reducescatter_async,
+    sparse_allreduce_async,
     synchronize,
 )
 from cloudtrain.distributed.torch.compression import Compression, Compressor
@@ -67,14 +69,13 @@ from cloudtrain.distributed.torch.differentiable import (
 )
 from cloudtrain.distributed.torch.functions import (
     allgather_object,
+    average_metrics,
     broadcast_object,
     broadcast_object_fn,
     broadcast_optimizer_state,
     broadcast_parameters,
 )
-from cloudtrain.distributed.torch.metrics import average_metrics
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
-from cloudtrain.distributed.torch.order import same_order
 from cloudtrain.distributed.torch.process_sets import add_process_set, process_set_by_id, remove_process_set
 from cloudtrain.distributed.torch.queries import (
     ccl_built,
@@ -88,7 +89,6 @@ from cloudtrain.distributed.torch.queries import (
     nccl_built,
     rocm_built,
 )
-from cloudtrain.distributed.torch.sparse import sparse_allreduce_async
 from cloudtrain.distributed.torch.sync_batch_norm import SyncBatchNorm
 
 HorovodInternalError = CollectiveError

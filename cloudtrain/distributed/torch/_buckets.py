@@ -19,11 +19,10 @@ import torch
 from torch import Tensor
 
 from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch._all_reduce import all_reduce
-from cloudtrain.distributed.torch._handle import Handle, reported
+from cloudtrain.distributed.torch._handle import Handle, follow, reported
 from cloudtrain.distributed.torch._join import launching
+from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import scale_
-from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch.compression import Compressor
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation

@@ -16,7 +16,7 @@ from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_th
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._bucket_size import tuning_of
+from cloudtrain.distributed.torch._autotune import tuning_of
 from cloudtrain.distributed.torch._buckets import (
     FIRST_BYTES,
     Bucket,
@@ -26,9 +26,8 @@ from cloudtrain.distributed.torch._buckets import (
 )
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
-from cloudtrain.distributed.torch.collectives import allreduce_
+from cloudtrain.distributed.torch.collectives import allreduce_, sparse_allreduce_async
 from cloudtrain.distributed.torch.compression import Compressor
-from cloudtrain.distributed.torch.sparse import sparse_allreduce_async
 
 
 @dataclass(frozen=True)

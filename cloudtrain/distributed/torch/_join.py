@@ -13,7 +13,7 @@ from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._all_reduce import all_reduce
+from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import dtype_name, wire_type
 
 

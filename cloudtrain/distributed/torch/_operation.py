@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Request, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._ops import combine_payloads, dtype_name
-from cloudtrain.distributed.torch._recording import follow
+from cloudtrain.distributed.torch._handle import Handle, follow
+from cloudtrain.distributed.torch._ops import backend_op, combine_payloads, dtype_name
 from cloudtrain.observe.timeline import recorder
 
 Launch = Callable[[Any, Verdict], Any]
@@ -149,3 +150,40 @@ def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
     session = _state.current()
     group: dist.ProcessGroup = session.groups[session.set_id(process_set)].ordered
     return group
+
+
+def all_reduce(tensor: Tensor, op: ReduceOp, group: Any, *, async_op: bool = True) -> Any:
+    """As ``torch.distributed.all_reduce``, but through memory between ranks of one machine."""
+    memory = _state.current().memory.get(group)
+    if memory is not None and memory.takes(tensor):
+        return memory.all_reduce(tensor, op, async_op=async_op)
+    return dist.all_reduce(tensor, backend_op(op), group, async_op=async_op)
+
+
+_promised = contextvars.ContextVar("same_order", default=False)
+
+
+class same_order:
+    """In this block all ranks call the same allreduces and broadcasts, of the same tensors in the same order.
+
+    They run without asking the other ranks first, as those of `DistributedOptimizer` do: at the speed of bare
+    ``torch.distributed``, and with its consequences where the promise is broken: wrong sums, an abort, or an
+    error after the timeout. Other collectives ask in this block too. Beyond Horovod.
+
+        with hvd.same_order():
+            for tensor in tensors:
+                hvd.allreduce_(tensor)
+    """
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> None:
+        self._token = _promised.set(True)
+
+    def __exit__(self, *_: object) -> None:
+        _promised.reset(self._token)
+
+
+def promised() -> bool:
+    """Whether this thread is in a block of `same_order`."""
+    return _promised.get()

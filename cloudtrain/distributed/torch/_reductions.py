@@ -8,27 +8,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
+from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._all_reduce import all_reduce
-from cloudtrain.distributed.torch._handle import Handle, Works, explained, reported
+from cloudtrain.distributed.torch._handle import Handle, Works, explained, follow, reported
 from cloudtrain.distributed.torch._join import launching
 from cloudtrain.distributed.torch._operation import (
+    all_reduce,
     alone,
     from_payload,
     group_of,
+    promised,
     submit,
     to_payload,
     type_name,
 )
 from cloudtrain.distributed.torch._ops import scale_, to_wire
-from cloudtrain.distributed.torch._recording import follow
-from cloudtrain.distributed.torch.order import promised
 from cloudtrain.observe.timeline import recorder
 
 

@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from cloudtrain.contract.failure import first_line
-from cloudtrain.distributed._timeouts import START_TIMEOUT
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.options import START_TIMEOUT
 from cloudtrain.distributed.world import World
 
 LOOK_SECONDS = 0.02

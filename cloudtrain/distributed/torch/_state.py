@@ -16,14 +16,12 @@ import torch
 import torch.distributed as dist
 
 from cloudtrain.contract.launcher_env import LauncherEnv
-from cloudtrain.distributed import _log, _timeline, _timeouts
-from cloudtrain.distributed._log import logger
-from cloudtrain.distributed._master import located
+from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.negotiation.client import Engine
 from cloudtrain.distributed.negotiation.messages import GLOBAL
-from cloudtrain.distributed.negotiation.rendezvous import connect
-from cloudtrain.distributed.options import cycle_seconds
+from cloudtrain.distributed.negotiation.rendezvous import connect, located
+from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.torch._shared_memory import SharedMemory, open_shared_memory
@@ -148,7 +146,7 @@ def init(
     global _session, _init_arguments
     if _session is not None:
         return
-    _log.set_up()
+    options.set_up_logging()
     _init_arguments = {"process_sets": process_sets, "backend": backend, "timeout": timeout}
     owns_group = not dist.is_initialized()
     world = World.from_environ() if owns_group else _world_of_group()
@@ -158,8 +156,8 @@ def init(
             f"comm={comm!r}: a job of {world.size} ranks is joined by all of them",
             hint="Use init(process_sets=[ProcessSet([...])]) for some of the ranks.",
         )
-    start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
-    timeout = _timeouts.collective_timeout() if timeout is None else timeout
+    start_timeout = options.start_timeout() if start_timeout is None else start_timeout
+    timeout = options.collective_timeout() if timeout is None else timeout
     device = torch.device("cpu")
     if backend != "gloo" and torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
         torch.cuda.set_device(world.local_rank)
@@ -218,7 +216,7 @@ def _join_control(session: Session, start_timeout: float) -> None:
             combine,
             start_timeout=start_timeout,
             timeout=session.timeout,
-            warn_after=_timeouts.warn_after(),
+            warn_after=options.warn_after(),
         )
         ranks = list(range(world.size))
         negotiated = dist.new_group(ranks, timeout=timedelta(seconds=session.timeout))

@@ -19,11 +19,10 @@ from torch import Tensor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import Verdict
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, chosen_op
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._exchange import exchange
-from cloudtrain.distributed.torch._exchanges import gather_tensors
-from cloudtrain.distributed.torch._handle import Handle, reported
+from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
+from cloudtrain.distributed.torch._handle import Handle, follow, reported
 from cloudtrain.distributed.torch._join import take_part
 from cloudtrain.distributed.torch._operation import (
     alone,
@@ -31,14 +30,13 @@ from cloudtrain.distributed.torch._operation import (
     eager,
     from_payload,
     group_of,
+    promised,
     submit,
     to_payload,
     type_name,
 )
-from cloudtrain.distributed.torch._recording import follow
 from cloudtrain.distributed.torch._reductions import plain, reduce_now_, reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._state import global_process_set
-from cloudtrain.distributed.torch.order import promised
 from cloudtrain.observe.timeline import recorder
 
 
@@ -350,3 +348,35 @@ def listed(tensors: Any) -> list[Tensor]:
 def first(handle: Handle) -> Handle:
     """``handle``, whose result is the only one of its list."""
     return handle.then(lambda results: results[0])
+
+
+def sparse_allreduce_async(
+    tensor: Tensor,
+    name: str | None = None,
+    op: ReduceOp = Average,
+    process_set: ProcessSet = global_process_set,
+) -> Handle:
+    """Start to reduce a sparse COO tensor over the ranks: their indices and values are gathered, and added up.
+
+    Args:
+        tensor: of the same shape and type on all ranks, each with as many values as it has.
+        op: Average or Sum.
+
+    Raises:
+        InvalidArgument: a tensor that is not sparse, or another ``op``.
+    """
+    if not tensor.is_sparse:
+        raise InvalidArgument("sparse_allreduce_async needs a sparse COO tensor", hint="Use allreduce.")
+    if op not in (Average, Sum):
+        raise InvalidArgument(f"op={op!r} is not supported for sparse tensors", hint="Average or Sum.")
+    size = process_set.size()
+    compact = tensor.detach().coalesce()
+    handle, _ = gather_tensors([compact.indices().t(), compact.values()], name, process_set)
+
+    def add_up(gathered: list[Tensor]) -> Tensor:
+        indices, values = gathered
+        if op == Average:
+            values = values / size
+        return torch.sparse_coo_tensor(indices.t(), values, tensor.shape, check_invariants=False).coalesce()
+
+    return handle.then(add_up)

@@ -15,8 +15,7 @@ from torch.autograd.function import once_differentiable
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
-from cloudtrain.distributed.torch._exchange import exchange
-from cloudtrain.distributed.torch._exchanges import gather_tensors
+from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
 from cloudtrain.distributed.torch._reductions import reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import broadcast_async, listed

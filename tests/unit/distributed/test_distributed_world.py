@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cloudtrain.contract import RankSlot
-from cloudtrain.distributed import InvalidArgument, World, _timeouts
+from cloudtrain.distributed import InvalidArgument, World, options
 
 MASTER = {"MASTER_ADDR": "algo-1", "MASTER_PORT": "7777"}
 
@@ -124,12 +124,12 @@ def test_contradictions(environ: dict[str, str], words: str) -> None:
 
 
 def test_timeouts() -> None:
-    assert _timeouts.start_timeout({}) == 300
-    assert _timeouts.collective_timeout({}) == 1800
-    assert _timeouts.start_timeout({"CLOUDTRAIN_START_TIMEOUT": "2.5"}) == 2.5
+    assert options.start_timeout({}) == 300
+    assert options.collective_timeout({}) == 1800
+    assert options.start_timeout({"CLOUDTRAIN_START_TIMEOUT": "2.5"}) == 2.5
     for text in ("soon", "0", "-1", "inf", "nan", ""):
         with pytest.raises(InvalidArgument, match="CLOUDTRAIN_COLLECTIVE_TIMEOUT"):
-            _timeouts.collective_timeout({"CLOUDTRAIN_COLLECTIVE_TIMEOUT": text})
+            options.collective_timeout({"CLOUDTRAIN_COLLECTIVE_TIMEOUT": text})
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_timeouts() -> None:
     ],
 )
 def test_stall_warning(environ: dict[str, str], seconds: float) -> None:
-    assert _timeouts.warn_after(environ) == seconds
+    assert options.warn_after(environ) == seconds
 
 
 def test_the_world_needs_no_framework() -> None:

@@ -14,7 +14,7 @@ from torch import nn
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed import CollectiveError
 from cloudtrain.distributed.torch import elastic
-from cloudtrain.distributed.torch.elastic._commits import commit_file
+from cloudtrain.distributed.torch.elastic._state import commit_file
 from cloudtrain.errors import StorageError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.distributed import InvalidArgument, _log, _timeouts, options
+from cloudtrain.distributed import InvalidArgument, options
 from cloudtrain.distributed.torch._autotune import SIZES, STEPS, WARM_UP_STEPS, Autotuner
 
 READ: dict[str, tuple[Callable[[dict[str, str]], Any], dict[str, str], Any]] = {
@@ -21,21 +21,21 @@ READ: dict[str, tuple[Callable[[dict[str, str]], Any], dict[str, str], Any]] = {
     "autotune": (options.autotunes, {"HOROVOD_AUTOTUNE": "1"}, True),
     "no-autotune": (options.autotunes, {"HOROVOD_AUTOTUNE": "0"}, False),
     "fixed": (options.autotunes, {"HOROVOD_AUTOTUNE": "1", "HOROVOD_FUSION_THRESHOLD": "1"}, False),
-    "shutdown": (_timeouts.collective_timeout, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9"}, 9),
-    "no-shutdown": (_timeouts.collective_timeout, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}, 1800),
+    "shutdown": (options.collective_timeout, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9"}, 9),
+    "no-shutdown": (options.collective_timeout, {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "0"}, 1800),
     "own-first": (
-        _timeouts.collective_timeout,
+        options.collective_timeout,
         {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9", "CLOUDTRAIN_COLLECTIVE_TIMEOUT": "4"},
         4,
     ),
     "no-check-no-shutdown": (
-        _timeouts.collective_timeout,
+        options.collective_timeout,
         {"HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "9", "HOROVOD_STALL_CHECK_DISABLE": "1"},
         1800,
     ),
-    "no-warning": (_timeouts.warn_after, {"HOROVOD_STALL_CHECK_DISABLE": "1"}, float("inf")),
+    "no-warning": (options.warn_after, {"HOROVOD_STALL_CHECK_DISABLE": "1"}, float("inf")),
     "own-warning": (
-        _timeouts.warn_after,
+        options.warn_after,
         {"HOROVOD_STALL_CHECK_DISABLE": "1", "CLOUDTRAIN_STALL_WARNING": "3"},
         3,
     ),
@@ -54,17 +54,17 @@ def test_what_is_no_number(text: str) -> None:
 
 
 def test_the_log_says_what_is_urgent_enough(capfd: pytest.CaptureFixture[str]) -> None:
-    _log.logger.handlers.clear()
+    options.logger.handlers.clear()
     try:
-        _log.set_up({"HOROVOD_LOG_LEVEL": "ERROR"})
-        _log.logger.warning("quiet")
-        _log.logger.error("loud")
+        options.set_up_logging({"HOROVOD_LOG_LEVEL": "ERROR"})
+        options.logger.warning("quiet")
+        options.logger.error("loud")
         assert capfd.readouterr().err == "[cloudtrain] loud\n"
         with pytest.raises(InvalidArgument, match="HOROVOD_LOG_LEVEL='shout' is not known"):
-            _log.set_up({"HOROVOD_LOG_LEVEL": "shout"})
+            options.set_up_logging({"HOROVOD_LOG_LEVEL": "shout"})
     finally:
-        _log.logger.handlers.clear()
-        _log.logger.setLevel(logging.NOTSET)
+        options.logger.handlers.clear()
+        options.logger.setLevel(logging.NOTSET)
 
 
 def test_every_size_is_tried_and_the_fastest_wins() -> None:

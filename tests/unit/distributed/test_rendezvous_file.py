@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.distributed import CollectiveError, World
-from cloudtrain.distributed._master import located
+from cloudtrain.distributed.negotiation.rendezvous import located
 
 TWO = World(rank=0, size=2, local_size=2)
 OTHER = World(rank=1, size=2, local_rank=1, local_size=2)
@@ -87,7 +87,7 @@ def test_the_file_is_gone_when_rank_0_has_ended(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from cloudtrain.distributed import World\n"
-        "from cloudtrain.distributed._master import located\n"
+        "from cloudtrain.distributed.negotiation.rendezvous import located\n"
         "located(World(size=2, local_size=2), 1.0, {'PMIX_SERVER_TMPDIR': sys.argv[1]})\n"
         "import os; print(*os.listdir(sys.argv[1]))"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.distributed.negotiation.launches import Launches
+from cloudtrain.distributed.negotiation.client import Launches
 
 
 def test_a_place_tells_what_is_under_way() -> None:

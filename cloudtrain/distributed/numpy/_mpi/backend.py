@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
 from cloudtrain.distributed.numpy._arrays import Array
@@ -18,6 +17,7 @@ from cloudtrain.distributed.numpy._mpi.session import MPI_OPS, Session
 from cloudtrain.distributed.numpy._reduction import scale, working_type
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
+from cloudtrain.distributed.sharding import share
 
 
 class Mpi:

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from cloudtrain.contract.launcher_env import LauncherEnv
-from cloudtrain.distributed import _timeouts
+from cloudtrain.distributed import options
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.client import Engine
 from cloudtrain.distributed.negotiation.matcher import Combine
@@ -60,7 +60,7 @@ class Meeting:
             combine,
             start_timeout=self._timeout,
             timeout=timeout,
-            warn_after=_timeouts.warn_after(),
+            warn_after=options.warn_after(),
         )
 
     def set(self, key: str, value: str) -> None:
@@ -89,7 +89,7 @@ class Meeting:
             if time.monotonic() > deadline:
                 raise CollectiveError(
                     f"{self._where}: not all ranks came to init within {self._timeout:g} s",
-                    hint=f"Look at their logs, or raise {_timeouts.START_TIMEOUT}.",
+                    hint=f"Look at their logs, or raise {options.START_TIMEOUT}.",
                 )
             time.sleep(POLL_SECONDS)
 

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from mpi4py import MPI
 
-from cloudtrain.distributed import _log, _timeline, _timeouts
+from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import Engine, Pending
 from cloudtrain.distributed.negotiation.messages import (
@@ -47,9 +47,9 @@ class Session:
     """
 
     def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
-        _log.set_up()
-        start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
-        self._timeout = _timeouts.collective_timeout() if timeout is None else timeout
+        options.set_up_logging()
+        start_timeout = options.start_timeout() if start_timeout is None else start_timeout
+        self._timeout = options.collective_timeout() if timeout is None else timeout
         meeting = Meeting(comm, start_timeout)
         self.world = meeting.world
         self._comms = {GLOBAL: meeting.comm}
