@@ -21,18 +21,23 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.distributed.torch import elastic
 from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._init import (
+    add_process_set,
+    init,
+    process_set_by_id,
+    remove_process_set,
+    shutdown,
+)
 from cloudtrain.distributed.torch._operation import same_order
 from cloudtrain.distributed.torch._state import (
     cross_rank,
     cross_size,
     global_process_set,
-    init,
     is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
     rank,
-    shutdown,
     size,
 )
 from cloudtrain.distributed.torch.collectives import (
@@ -76,7 +81,6 @@ from cloudtrain.distributed.torch.functions import (
     broadcast_parameters,
 )
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
-from cloudtrain.distributed.torch.process_sets import add_process_set, process_set_by_id, remove_process_set
 from cloudtrain.distributed.torch.queries import (
     ccl_built,
     cuda_built,

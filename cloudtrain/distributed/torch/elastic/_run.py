@@ -9,7 +9,7 @@ from typing import Any, Callable, TypeVar
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt
-from cloudtrain.distributed.torch._state import rejoin
+from cloudtrain.distributed.torch._init import rejoin
 from cloudtrain.distributed.torch.elastic._state import CommitFile, ObjectState, State, commit_file
 
 T = TypeVar("T")
