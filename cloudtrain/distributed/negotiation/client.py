@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.negotiation.messages import GLOBAL, JOIN, Request, Verdict
+from cloudtrain.distributed.negotiation.messages import GLOBAL, JOIN, CollectiveRequest, CollectiveResponse
 from cloudtrain.distributed.negotiation.reader import REST_SECONDS
 from cloudtrain.distributed.options import CYCLE_SECONDS
 from cloudtrain.observe.timeline.clock import Exchange
@@ -24,30 +24,30 @@ JOIN_SECONDS = 0.005
 GRACE_SECONDS = 15.0
 """How much longer than the coordinator a rank waits, in case the coordinator itself hangs."""
 
-Start = Callable[[Verdict], Any]
-"""Starts the data's way, and gives what to wait for, or None. Called in the order of verdicts."""
+Start = Callable[[CollectiveResponse], Any]
+"""Starts the data's way, and gives what to wait for, or None. Called in the order of responses."""
 
 
 class Channel(Protocol):
-    """What takes requests to the coordinator: itself on rank 0, else a `Link`."""
+    """What takes requests to the coordinator: itself on rank 0, else a `CoordinatorConnection`."""
 
-    def announce(self, request: Request) -> None: ...
+    def announce(self, request: CollectiveRequest) -> None: ...
 
     def ask_time(self) -> Exchange | None: ...
 
     def drive(self, over: Callable[[], bool], deadline: float) -> bool: ...
 
-    def places(self) -> dict[int, Any]: ...
+    def positions(self) -> dict[int, Any]: ...
 
     def close(self) -> None: ...
 
 
-class Pending:
+class Negotiation:
     """An operation that was asked for."""
 
     __slots__ = ("_begun", "_cycle", "asked_at", "error", "request", "started", "work")
 
-    def __init__(self, request: Request, start: Start, cycle: float) -> None:
+    def __init__(self, request: CollectiveRequest, start: Start, cycle: float) -> None:
         self.request = request
         self._cycle = cycle
         self.asked_at = time.monotonic()
@@ -62,14 +62,14 @@ class Pending:
         """Whether all ranks have come, or the operation has failed."""
         return self.started is None and time.monotonic() - self.asked_at > self._cycle
 
-    def settle(self, verdict: Verdict) -> None:
-        """The verdict has come; called once."""
-        start, error = self.started, verdict.error
+    def settle(self, response: CollectiveResponse) -> None:
+        """The response has come; called once."""
+        start, error = self.started, response.error
         if error:
             self.error = CollectiveError(error, hint="Call the same operations on all ranks.")
         elif start is not None:
             try:
-                self.work = start(verdict)
+                self.work = start(response)
             except Exception as raised:
                 self.error = raised
         self.started = None
@@ -78,11 +78,11 @@ class Pending:
 
     @property
     def settled(self) -> bool:
-        """Whether the verdict has come."""
+        """Whether the response has come."""
         return self.started is None
 
     def over(self, timeout: float) -> bool:
-        """Whether the verdict has come, or comes within ``timeout`` seconds."""
+        """Whether the response has come, or comes within ``timeout`` seconds."""
         if self.started is not None and self._begun.acquire(timeout=timeout):
             self._begun.release()
         return self.started is None
@@ -94,7 +94,7 @@ class Pending:
         return self.work
 
 
-class Engine:
+class NegotiationClient:
     """All operations of this rank that wait for the others.
 
     Args:
@@ -107,14 +107,14 @@ class Engine:
     channel: Channel
 
     def __init__(
-        self, stand_in: Callable[[Verdict], None], timeout: float, cycle: float = CYCLE_SECONDS
+        self, stand_in: Callable[[CollectiveResponse], None], timeout: float, cycle: float = CYCLE_SECONDS
     ) -> None:
         self._stand_in = stand_in
         self._timeout = timeout + GRACE_SECONDS
         self._cycle = cycle
         self.joins = 0
         """How often all ranks have joined."""
-        self._pending: dict[tuple[int, str], Pending] = {}
+        self._pending: dict[tuple[int, str], Negotiation] = {}
         self._done: dict[tuple[int, str], float] = {}
         """When those were asked for that are done, but that nobody has waited for."""
         self._unnamed: dict[int, int] = {}
@@ -122,7 +122,7 @@ class Engine:
         """Ranks that have died, and how; and rank 0 where it has ended."""
         self.left: dict[int, str] = {}
         """All ranks that have ended before this one, and how; the first to go is the first."""
-        self.launches = Launches()
+        self.sequence_numbers = SequenceNumbers()
         """The operations that need no agreement."""
 
     def key(self, set_id: int, kind: str, name: str | None) -> str:
@@ -139,24 +139,24 @@ class Engine:
         Args:
             take_part: called now and then meanwhile.
         """
-        verdicts: list[Verdict] = []
-        request = Request(JOIN, JOIN, own=list(self._unnamed.items()))
-        pending = self.submit(request, verdicts.append)
+        responses: list[CollectiveResponse] = []
+        request = CollectiveRequest(JOIN, JOIN, per_rank=list(self._unnamed.items()))
+        pending = self.submit(request, responses.append)
         while not pending.over(JOIN_SECONDS):
             take_part()
         pending.result()
         self.joins += 1
-        last, counts = verdicts[0].own
+        last, counts = responses[0].per_rank
         # What went on without this rank had numbers for names: go on where that ended.
         for set_id, number in counts:
             self._unnamed[set_id] = max(number, self._unnamed.get(set_id, 0))
         return int(last)
 
-    def submit(self, request: Request, start: Start) -> Pending:
+    def submit(self, request: CollectiveRequest, start: Start) -> Negotiation:
         """Raises InvalidArgument where an operation of this name is under way."""
         if 0 in self.lost:
             raise CollectiveError(f"{request.label}: {self._gone()}", hint="Look at its log.")
-        pending = Pending(request, start, self._cycle)
+        pending = Negotiation(request, start, self._cycle)
         key = (request.set_id, request.key)
         held = self._done.pop(key, 0.0) + HELD_SECONDS > pending.asked_at
         if held or self._pending.setdefault(key, pending) is not pending:
@@ -173,7 +173,7 @@ class Engine:
             self.lose(0, self.lost[0])
         return pending
 
-    def wait(self, pending: Pending) -> Any:
+    def wait(self, pending: Negotiation) -> Any:
         """What the start of the operation gave, once all ranks have come. Raises what went wrong before or in it."""
         deadline = time.monotonic() + self._timeout
         while not pending.settled and time.monotonic() < deadline:
@@ -181,31 +181,31 @@ class Engine:
                 pending.over(REST_SECONDS)
         if not pending.settled:
             error = f"{pending.request.label}: no answer from rank 0 within {self._timeout:g} s"
-            self.deliver(Verdict(pending.request.set_id, pending.request.key, error))
+            self.deliver(CollectiveResponse(pending.request.set_id, pending.request.key, error))
         self.release(pending)
         return pending.result()
 
-    def release(self, pending: Pending) -> None:
+    def release(self, pending: Negotiation) -> None:
         """The script knows that the operation is over: its name may be used again."""
         self._done.pop((pending.request.set_id, pending.request.key), None)
 
-    def deliver(self, verdict: Verdict) -> None:
-        pending = self._pending.pop((verdict.set_id, verdict.key), None)
+    def deliver(self, response: CollectiveResponse) -> None:
+        pending = self._pending.pop((response.set_id, response.key), None)
         if pending is not None:
             if pending.request.named:
-                self._hold(verdict, pending.asked_at)
-            pending.settle(verdict)
-        elif verdict.request is not None and not verdict.error:
+                self._hold(response, pending.asked_at)
+            pending.settle(response)
+        elif response.request is not None and not response.error:
             try:
-                self._stand_in(verdict)
+                self._stand_in(response)
             except Exception as error:  # nobody waits for it but the join
-                self.deliver(Verdict(GLOBAL, JOIN, f"join: {verdict.request.label}: {error}"))
+                self.deliver(CollectiveResponse(GLOBAL, JOIN, f"join: {response.request.label}: {error}"))
 
-    def _hold(self, verdict: Verdict, asked_at: float) -> None:
+    def _hold(self, response: CollectiveResponse, asked_at: float) -> None:
         if len(self._done) > MOST_HELD:
             over = time.monotonic() - HELD_SECONDS
             self._done = {key: asked for key, asked in self._done.items() if asked > over}
-        self._done[verdict.set_id, verdict.key] = asked_at
+        self._done[response.set_id, response.key] = asked_at
 
     def lose(self, rank: int, why: str, died: bool = True) -> None:
         """A rank is gone. If it is rank 0, nothing can be agreed on any more."""
@@ -215,26 +215,26 @@ class Engine:
         if rank == 0:
             for pending in list(self._pending.values()):
                 error = f"{pending.request.label}: {self._gone()}"
-                self.deliver(Verdict(pending.request.set_id, pending.request.key, error))
+                self.deliver(CollectiveResponse(pending.request.set_id, pending.request.key, error))
 
     def _gone(self) -> str:
         """Rank 0 is; but where another went before it, that is why."""
         first, why = next(iter(self.left.items()))
         return f"rank {first} {why}" + ("" if first == 0 else f", and then rank 0 {self.left[0]}")
 
-    def places(self) -> dict[int, Any]:
+    def positions(self) -> dict[int, Any]:
         """Where every rank is that answers, by rank."""
-        return {} if 0 in self.lost else self.channel.places()
+        return {} if 0 in self.lost else self.channel.positions()
 
     def close(self) -> None:
         """Leave; the others are told. What is under way here fails."""
         self.channel.close()
         for pending in list(self._pending.values()):
             error = f"{pending.request.label}: this rank has shut down"
-            self.deliver(Verdict(pending.request.set_id, pending.request.key, error))
+            self.deliver(CollectiveResponse(pending.request.set_id, pending.request.key, error))
 
 
-class Launches:
+class SequenceNumbers:
     """Counts them, and remembers those that may be under way still.
 
     The others learn of it when they fail, to say which rank is behind, or after they have joined, to take part.
@@ -260,12 +260,12 @@ class Launches:
             first = self.count - len(self._under_way) + 1
             del self._under_way[: max(number - first + 1, 0)]
 
-    def place(self) -> dict[str, Any]:
+    def position(self) -> dict[str, Any]:
         """Where this rank is, for the others (JSON)."""
         with self._lock:
             return {"at": self._label, "launched": self.count, "under way": list(self._under_way)}
 
-    def missing(self, place: dict[str, Any]) -> Iterator[Any]:
+    def missing(self, position: dict[str, Any]) -> Iterator[Any]:
         """What another rank at ``place`` has launched and this one has not."""
-        first = place["launched"] - len(place["under way"]) + 1
-        yield from place["under way"][max(self.count - first + 1, 0) :]
+        first = position["launched"] - len(position["under way"]) + 1
+        yield from position["under way"][max(self.count - first + 1, 0) :]

@@ -10,18 +10,18 @@ from typing import Any, Callable
 
 from cloudtrain.distributed.negotiation.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, TIME, WHERE
 from cloudtrain.distributed.negotiation.messages import (
-    Request,
+    CollectiveRequest,
+    CollectiveResponse,
     Unpacker,
-    Verdict,
     pack,
     pack_request,
-    unpack_verdict,
+    unpack_response,
 )
-from cloudtrain.distributed.negotiation.reader import Pump, close_in_children
+from cloudtrain.distributed.negotiation.reader import Reader, close_on_fork
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 
-class Link:
+class CoordinatorConnection:
     """Announces to the coordinator, and takes what it says. Arguments as of `Coordinator`.
 
     Raises:
@@ -34,18 +34,18 @@ class Link:
         token: str,
         rank: int,
         *,
-        deliver: Callable[[Verdict], None],
+        deliver: Callable[[CollectiveResponse], None],
         lose: Callable[..., None],
-        place: Callable[[], Any],
+        position: Callable[[], Any],
         timeout: float,
     ) -> None:
-        self._deliver, self._lose, self._place = deliver, lose, place
+        self._deliver, self._lose, self._position = deliver, lose, position
         self._connection = socket.create_connection(address, timeout=timeout)
         self._connection.settimeout(None)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._lock = threading.Lock()
         self._closing = False
-        self._places: dict[int, Any] = {}
+        self._positions: dict[int, Any] = {}
         self._answered = threading.Event()
         self._exchange: Exchange | None = None
         self._told_time = threading.Event()
@@ -55,10 +55,10 @@ class Link:
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
         self._send(pack("hello", [rank, token]))
-        close_in_children(self)
-        self._pump = Pump(self._turn, "cloudtrain-link")
+        close_on_fork(self)
+        self._reader = Reader(self._turn, "cloudtrain-link")
 
-    def announce(self, request: Request) -> None:
+    def announce(self, request: CollectiveRequest) -> None:
         self._send(pack_request(request))
 
     def ask_time(self) -> Exchange | None:
@@ -70,21 +70,21 @@ class Link:
             self._told_time.wait(ASK_SECONDS)
         return self._exchange
 
-    def forsake(self) -> None:
+    def close_in_child(self) -> None:
         """Close the connection without a word: in a child that was forked, where it is not its own."""
         self._connection.close()
 
     def drive(self, over: Callable[[], bool], deadline: float) -> bool:
-        """See `Pump.drive`."""
-        return self._pump.drive(over, deadline)
+        """See `Reader.drive`."""
+        return self._reader.drive(over, deadline)
 
-    def places(self) -> dict[int, Any]:
+    def positions(self) -> dict[int, Any]:
         """Where every rank is that answers in time, by rank."""
         self._answered.clear()
-        self._places = {}
+        self._positions = {}
         self._send(pack(WHERE, None))
         self._answered.wait(2 * ASK_SECONDS)
-        return self._places
+        return self._positions
 
     def close(self) -> None:
         """Tell the coordinator that this rank is done, and stop."""
@@ -92,7 +92,7 @@ class Link:
         self._send(pack(BYE, None))
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._pump.stop()
+        self._reader.stop()
         self._connection.close()
 
     def _send(self, data: bytes) -> None:
@@ -110,14 +110,14 @@ class Link:
             data = self._connection.recv(1 << 18)
             heard = clock()
             for kind, content, payload in self._unpacker.feed(data):
-                if kind == "verdict":
-                    self._deliver(unpack_verdict(content, payload))
+                if kind == "response":
+                    self._deliver(unpack_response(content, payload))
                 elif kind == LOST:
                     self._lose(*content)
                 elif kind == WHERE:
-                    self._send(pack(HERE, self._place()))
+                    self._send(pack(HERE, self._position()))
                 elif kind == PLACES:
-                    self._places = dict(content)
+                    self._positions = dict(content)
                     self._answered.set()
                 elif kind == TIME:
                     self._exchange = (*content, heard)

@@ -13,14 +13,14 @@ from typing import Any, Callable
 
 from cloudtrain.distributed.negotiation.matcher import Answer, Combine, Matcher
 from cloudtrain.distributed.negotiation.messages import (
-    Request,
+    CollectiveRequest,
+    CollectiveResponse,
     Unpacker,
-    Verdict,
     pack,
-    pack_verdict,
+    pack_response,
     unpack_request,
 )
-from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Pump, close_in_children
+from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Reader, close_on_fork
 from cloudtrain.distributed.options import logger
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
@@ -28,11 +28,11 @@ ASK_SECONDS = 2.0
 """How long ranks may take to say where they are."""
 HELLO_BYTES = 1024
 """The most that anybody may send before it is known to be a rank."""
-BYE, LOST, WHERE, HERE, PLACES, TIME = "bye", "lost", "where", "here", "places", "time"
+BYE, LOST, WHERE, HERE, PLACES, TIME = "bye", "lost", "where", "here", "positions", "time"
 
 
 @dataclass
-class _Member:
+class _RankConnection:
     """One of the other ranks, as rank 0 sees it."""
 
     connection: socket.socket
@@ -53,9 +53,9 @@ class Coordinator:
         token: what a rank has to know to be heard.
         size: the number of ranks.
         combine: see `Matcher`.
-        deliver: takes the verdicts for rank 0 itself, in order.
-        lose: is told of a rank that has ended, why, and whether it died (see `Engine.lose`).
-        place: says where rank 0 is (see `Launches.place`).
+        deliver: takes the responses for rank 0 itself, in order.
+        lose: is told of a rank that has ended, why, and whether it died (see `NegotiationClient.lose`).
+        position: says where rank 0 is (see `SequenceNumbers.position`).
         timeout: seconds that an operation may wait for ranks.
         warn_after: seconds after which the log tells of one that waits.
     """
@@ -67,22 +67,22 @@ class Coordinator:
         size: int,
         combine: Combine,
         *,
-        deliver: Callable[[Verdict], None],
+        deliver: Callable[[CollectiveResponse], None],
         lose: Callable[..., None],
-        place: Callable[[], Any],
+        position: Callable[[], Any],
         timeout: float,
         warn_after: float,
     ) -> None:
         self._listener = listener
         self._token = token
         self._matcher = Matcher(size, combine)
-        self._deliver, self._lose, self._place = deliver, lose, place
+        self._deliver, self._lose, self._position = deliver, lose, position
         self._timeout, self._warn_after = timeout, warn_after
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, _RankConnection] = {}
         self._lock = threading.RLock()
-        self._places: dict[int, Any] = {}
+        self._positions: dict[int, Any] = {}
         self._asked_at = float("-inf")
-        """When all were asked for their places; long ago once all have told."""
+        """When all were asked for their positions; long ago once all have told."""
         self._askers: list[tuple[float, int]] = []
         self._answered = threading.Condition(self._lock)
         self._closing = False
@@ -91,12 +91,12 @@ class Coordinator:
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._last_tick = time.monotonic()
-        close_in_children(self)
-        self._pump = Pump(self._turn, "cloudtrain-coordinator")
+        close_on_fork(self)
+        self._reader = Reader(self._turn, "cloudtrain-coordinator")
 
     # -- rank 0's own calls
 
-    def announce(self, request: Request) -> None:
+    def announce(self, request: CollectiveRequest) -> None:
         with self._lock:
             self._answer(self._matcher.announce(0, request, time.monotonic()))
 
@@ -105,35 +105,35 @@ class Coordinator:
         now = clock()
         return now, now, now
 
-    def places(self) -> dict[int, Any]:
+    def positions(self) -> dict[int, Any]:
         """Where every rank is that answers in time, by rank."""
         with self._lock:
             self._ask()
             self._answered.wait_for(self._all_told, ASK_SECONDS)
-            return dict(self._places)
+            return dict(self._positions)
 
     def close(self) -> None:
         """Tell the others that rank 0 is done, and stop."""
         with self._lock:
             self._closing = True
-            self._tell_places(float("inf"))
+            self._tell_positions(float("inf"))
             for member in self._members.values():
                 member.send(pack(BYE, 0))
         self._wake_writer.send(b"x")
-        self._pump.stop()
+        self._reader.stop()
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
         self._wake_writer.close()
 
-    def forsake(self) -> None:
+    def close_in_child(self) -> None:
         """Close the connections without a word: in a child that was forked, where they are not its own."""
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
 
     def drive(self, over: Callable[[], bool], deadline: float) -> bool:
-        """See `Pump.drive`."""
-        return self._pump.drive(over, deadline)
+        """See `Reader.drive`."""
+        return self._reader.drive(over, deadline)
 
     # -- what comes in
 
@@ -143,7 +143,7 @@ class Coordinator:
                 with contextlib.suppress(OSError):
                     connection, _ = self._listener.accept()
                     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._selector.register(connection, selectors.EVENT_READ, _Member(connection))
+                    self._selector.register(connection, selectors.EVENT_READ, _RankConnection(connection))
             elif key.data is not None and not self._receive(key.data):
                 self._selector.unregister(key.fileobj)
                 key.data.connection.close()
@@ -153,7 +153,7 @@ class Coordinator:
             self._tick(now)
         return not self._closing
 
-    def _receive(self, member: _Member) -> bool:
+    def _receive(self, member: _RankConnection) -> bool:
         """Handle what a rank sent; False when there is no more to come."""
         try:
             data = member.connection.recv(1 << 18)
@@ -174,7 +174,7 @@ class Coordinator:
                 return False
         return True
 
-    def _handle(self, member: _Member, kind: str, content: Any, payload: bytes | None) -> bool:
+    def _handle(self, member: _RankConnection, kind: str, content: Any, payload: bytes | None) -> bool:
         if member.rank is None:
             rank, token = content
             if kind != "hello" or not hmac.compare_digest(token, self._token):
@@ -191,11 +191,11 @@ class Coordinator:
             self._askers.append((time.monotonic() + ASK_SECONDS, member.rank))
             self._ask()
         elif kind == HERE:
-            self._places[member.rank] = content
+            self._positions[member.rank] = content
             self._answered.notify_all()
             if self._all_told():
                 self._asked_at = float("-inf")
-                self._tell_places(time.monotonic() + ASK_SECONDS)
+                self._tell_positions(time.monotonic() + ASK_SECONDS)
         elif kind == BYE:
             self._lost(member.rank, "has shut down", died=False)
             return False
@@ -203,12 +203,12 @@ class Coordinator:
 
     def _answer(self, answers: list[Answer]) -> None:
         """Send first, start here after that: the others need not wait for this rank."""
-        for rank, verdict in answers:
+        for rank, response in answers:
             if rank in self._members:
-                self._members[rank].send(pack_verdict(verdict))
-        for rank, verdict in answers:
+                self._members[rank].send(pack_response(response))
+        for rank, response in answers:
             if rank == 0:
-                self._deliver(verdict)
+                self._deliver(response)
 
     def _lost(self, rank: int, why: str, died: bool = True) -> None:
         self._members.pop(rank, None)
@@ -218,28 +218,28 @@ class Coordinator:
         self._answer(self._matcher.leave(rank, why))
 
     def _all_told(self) -> bool:
-        return len(self._places) > len(self._members)
+        return len(self._positions) > len(self._members)
 
     def _ask(self) -> None:
         now = time.monotonic()
         if now - self._asked_at < ASK_SECONDS:
             return  # the answers are on their way
         self._asked_at = now
-        self._places = {0: self._place()}
+        self._positions = {0: self._position()}
         for member in self._members.values():
             member.send(pack(WHERE, None))
 
-    def _tell_places(self, by: float) -> None:
+    def _tell_positions(self, by: float) -> None:
         """Answer those who asked and have waited until ``by``."""
-        places = sorted(self._places.items())
+        positions = sorted(self._positions.items())
         for deadline, rank in self._askers:
             if deadline <= by and rank in self._members:
-                self._members[rank].send(pack(PLACES, places))
+                self._members[rank].send(pack(PLACES, positions))
         self._askers = [(deadline, rank) for deadline, rank in self._askers if deadline > by]
 
     def _tick(self, now: float) -> None:
         with self._lock:
-            self._tell_places(now)
+            self._tell_positions(now)
             for line in self._matcher.stalled(now - self._warn_after):
                 logger.warning("waiting for %g s: %s", self._warn_after, line)
             self._answer(self._matcher.overdue(now - self._timeout))

@@ -6,27 +6,34 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Optional
 
-from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, JOIN, REMOVE_SET, Request, Verdict
+from cloudtrain.distributed.negotiation.messages import (
+    ADD_SET,
+    GLOBAL,
+    JOIN,
+    REMOVE_SET,
+    CollectiveRequest,
+    CollectiveResponse,
+)
 
 STANDS_IN = ("allreduce", "barrier", ADD_SET, REMOVE_SET)
 """What goes on without a rank that has joined: it counts as giving zeros."""
 
-Answer = tuple[int, Verdict]
+Answer = tuple[int, CollectiveResponse]
 """A rank, and what it is told."""
-Combine = Callable[[Request, Sequence[Any], Sequence[Optional[bytes]]], bytes]
-"""Makes the result of small data sent along: the request, `Request.own` and `Request.payload` by rank."""
+Combine = Callable[[CollectiveRequest, Sequence[Any], Sequence[Optional[bytes]]], bytes]
+"""Computes the result of small data: the request, then `per_rank` and `payload` of every rank."""
 
 
 @dataclass
-class _Entry:
+class PendingCollective:
     """An operation that not all ranks have asked for yet."""
 
     since: float
-    requests: dict[int, Request] = field(default_factory=dict)
+    requests: dict[int, CollectiveRequest] = field(default_factory=dict)
     warned: bool = False
 
     @property
-    def some(self) -> Request:
+    def some(self) -> CollectiveRequest:
         return next(iter(self.requests.values()))
 
 
@@ -42,17 +49,17 @@ class Matcher:
         self._combine = combine
         self._sets: dict[int, list[int]] = {GLOBAL: list(range(size))}
         self._next_set = GLOBAL + 1
-        self._entries: dict[tuple[int, str], _Entry] = {}
+        self._entries: dict[tuple[int, str], PendingCollective] = {}
         self._joined: dict[int, None] = {}
         """In the order in which ranks joined."""
         self._gone: dict[int, str] = {}
         """Why a rank will never answer again."""
 
-    def announce(self, rank: int, request: Request, now: float) -> list[Answer]:
+    def announce(self, rank: int, request: CollectiveRequest, now: float) -> list[Answer]:
         """``rank`` asks for an operation; the answers that follow from it, in the order to send them."""
         if request.kind == JOIN:
             self._joined[rank] = None
-        entry = self._entries.setdefault((request.set_id, request.key), _Entry(now))
+        entry = self._entries.setdefault((request.set_id, request.key), PendingCollective(now))
         entry.requests[rank] = request
         if request.kind == JOIN:
             # What waited for this rank alone goes on without it; only then may the join itself be over.
@@ -109,31 +116,32 @@ class Matcher:
         return self._go(key, entry, members, standing_in)
 
     def _go(
-        self, key: tuple[int, str], entry: _Entry, members: list[int], standing_in: list[int]
+        self, key: tuple[int, str], entry: PendingCollective, members: list[int], standing_in: list[int]
     ) -> list[Answer]:
         del self._entries[key]
         request = entry.some
         ended: list[Answer] = []
-        own: list[Any] = [entry.requests[r].own if r in entry.requests else None for r in members]
+        own: list[Any] = [entry.requests[r].per_rank if r in entry.requests else None for r in members]
         if request.kind == JOIN:
             own = [list(self._joined)[-1], [count for counts in own for count in counts]]
             self._joined.clear()
         elif request.kind == ADD_SET:
-            own = [self._add(request.equal["ranks"])]
+            own = [self._add(request.must_match["ranks"])]
         elif request.kind == REMOVE_SET:
-            removed = request.equal["process set"]
+            removed = request.must_match["process set"]
             waiting = [key for key in self._entries if key[0] == removed]
             ended = [answer for key in waiting for answer in self._end(key, "its process set was removed")]
             self._sets.pop(removed, None)
         payloads = [entry.requests[r].payload if r in entry.requests else None for r in members]
-        verdict = Verdict(*key, own=own)
+        response = CollectiveResponse(*key, per_rank=own)
         if all(entry.requests[r].payload is not None for r in entry.requests):
             try:
-                verdict = replace(verdict, payload=self._combine(request, own, payloads))
+                response = replace(response, payload=self._combine(request, own, payloads))
             except Exception as error:  # whatever it is, no rank may wait for a result that will not come
-                verdict = replace(verdict, error=f"{request.label}: {error!r}")
+                response = replace(response, error=f"{request.label}: {error!r}")
         return ended + [
-            (rank, replace(verdict, request=request) if rank in standing_in else verdict) for rank in members
+            (rank, replace(response, request=request) if rank in standing_in else response)
+            for rank in members
         ]
 
     def _add(self, ranks: list[int]) -> int:
@@ -149,8 +157,8 @@ class Matcher:
         if entry.some.kind == JOIN:
             for rank in entry.requests:
                 self._joined.pop(rank, None)
-        verdict = Verdict(*key, error=f"{entry.some.label}: {error}")
-        return [(rank, verdict) for rank in entry.requests]
+        response = CollectiveResponse(*key, error=f"{entry.some.label}: {error}")
+        return [(rank, response) for rank in entry.requests]
 
     def _who(self, key: tuple[int, str]) -> str:
         requests = self._entries[key].requests
@@ -158,20 +166,25 @@ class Matcher:
         return f"ranks {sorted(requests)} have come to it, ranks {absent} have not"
 
 
-def _disagreement(requests: dict[int, Request]) -> str:
+def _disagreement(requests: dict[int, CollectiveRequest]) -> str:
     """In what the ranks differ; empty where they agree."""
     first = next(iter(requests.values()))
-    if all(request.kind == first.kind and request.equal == first.equal for request in requests.values()):
+    if all(
+        request.kind == first.kind and request.must_match == first.must_match for request in requests.values()
+    ):
         return ""
     if any(request.kind != first.kind for request in requests.values()):
         return "the ranks disagree in the operation: " + _listed(
             (rank, request.kind) for rank, request in requests.items()
         )
     names = [
-        name for name in first.equal if any(r.equal.get(name) != first.equal[name] for r in requests.values())
+        name
+        for name in first.must_match
+        if any(r.must_match.get(name) != first.must_match[name] for r in requests.values())
     ]
     parts = [
-        f"the ranks disagree in {name}: " + _listed((rank, r.equal.get(name)) for rank, r in requests.items())
+        f"the ranks disagree in {name}: "
+        + _listed((rank, r.must_match.get(name)) for rank, r in requests.items())
         for name in names
     ]
     return "; ".join(parts) or "the ranks disagree in what they ask for"

@@ -17,7 +17,7 @@ JOIN, ADD_SET, REMOVE_SET = "join", "add_process_set", "remove_process_set"
 
 
 @dataclass(frozen=True)
-class Request:
+class CollectiveRequest:
     """One rank's part in one operation."""
 
     kind: str
@@ -25,12 +25,12 @@ class Request:
     key: str
     """What ranks are matched by, within the process set."""
     set_id: int = GLOBAL
-    equal: dict[str, Any] = field(default_factory=dict)
+    must_match: dict[str, Any] = field(default_factory=dict)
     """What has to be the same on all ranks, by the names used in errors."""
-    own: Any = None
+    per_rank: Any = None
     """What may differ; every rank gets that of all."""
     payload: bytes | None = None
-    """The data itself, where it is small: then the verdict brings the result."""
+    """The data itself, where it is small: then the response brings the result."""
 
     @property
     def named(self) -> bool:
@@ -44,26 +44,26 @@ class Request:
         return self.kind if name == self.kind else f"{self.kind} of {name}"
 
 
-def add_set(ranks: list[int]) -> Request:
+def add_set(ranks: list[int]) -> CollectiveRequest:
     """What all ranks ask for to make a process set known."""
-    return Request(ADD_SET, f"{ADD_SET}:{'-'.join(map(str, ranks))}", equal={"ranks": ranks})
+    return CollectiveRequest(ADD_SET, f"{ADD_SET}:{'-'.join(map(str, ranks))}", must_match={"ranks": ranks})
 
 
-def remove_set(set_id: int) -> Request:
+def remove_set(set_id: int) -> CollectiveRequest:
     """What all ranks ask for to forget it."""
-    return Request(REMOVE_SET, f"{REMOVE_SET}:{set_id}", equal={"process set": set_id})
+    return CollectiveRequest(REMOVE_SET, f"{REMOVE_SET}:{set_id}", must_match={"process set": set_id})
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CollectiveResponse:
     """The coordinator's word on one operation: all ranks start it now, or none does."""
 
     set_id: int
     key: str
     error: str = ""
-    own: list[Any] = field(default_factory=list)
-    """`Request.own` of the members of the process set, in order of rank; None for one that has joined."""
-    request: Request | None = None
+    per_rank: list[Any] = field(default_factory=list)
+    """`CollectiveRequest.per_rank` of each member of the process set; None for a rank that has joined."""
+    request: CollectiveRequest | None = None
     """For a rank that has joined: what it has to take part in."""
     payload: bytes | None = None
     """The result, where every rank sent its data along."""
@@ -106,23 +106,23 @@ class Unpacker:
             yield kind, content, payload
 
 
-def pack_request(request: Request) -> bytes:
-    content = [request.kind, request.key, request.set_id, request.equal, request.own]
+def pack_request(request: CollectiveRequest) -> bytes:
+    content = [request.kind, request.key, request.set_id, request.must_match, request.per_rank]
     return pack("request", content, request.payload)
 
 
-def unpack_request(content: Sequence[Any], payload: bytes | None) -> Request:
-    kind, key, set_id, equal, own = content
-    return Request(kind, key, set_id, equal, own, payload)
+def unpack_request(content: Sequence[Any], payload: bytes | None) -> CollectiveRequest:
+    kind, key, set_id, must_match, per_rank = content
+    return CollectiveRequest(kind, key, set_id, must_match, per_rank, payload)
 
 
-def pack_verdict(verdict: Verdict) -> bytes:
-    asked = verdict.request and [verdict.request.kind, verdict.request.equal]
-    content = [verdict.set_id, verdict.key, verdict.error, verdict.own, asked]
-    return pack("verdict", content, verdict.payload)
+def pack_response(response: CollectiveResponse) -> bytes:
+    asked = response.request and [response.request.kind, response.request.must_match]
+    content = [response.set_id, response.key, response.error, response.per_rank, asked]
+    return pack("response", content, response.payload)
 
 
-def unpack_verdict(content: Sequence[Any], payload: bytes | None) -> Verdict:
-    set_id, key, error, own, asked = content
-    request = asked and Request(asked[0], key, set_id, asked[1])
-    return Verdict(set_id, key, error, own, request, payload)
+def unpack_response(content: Sequence[Any], payload: bytes | None) -> CollectiveResponse:
+    set_id, key, error, per_rank, asked = content
+    request = asked and CollectiveRequest(asked[0], key, set_id, asked[1])
+    return CollectiveResponse(set_id, key, error, per_rank, request, payload)

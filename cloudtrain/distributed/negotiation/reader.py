@@ -17,7 +17,7 @@ REST_SECONDS = 0.001
 """How long the background thread sleeps while others read, and how soon after them it reads again."""
 
 
-class Pump:
+class Reader:
     """Calls ``turn`` again and again, never by two threads at once, until `stop`.
 
     Args:
@@ -67,21 +67,21 @@ class Pump:
                     self._going = self._turn(TICK_SECONDS)
 
 
-class Forsaken(Protocol):
-    def forsake(self) -> None: ...
+class ClosedOnFork(Protocol):
+    def close_in_child(self) -> None: ...
 
 
-_open: weakref.WeakSet[Forsaken] = weakref.WeakSet()
+_open: weakref.WeakSet[ClosedOnFork] = weakref.WeakSet()
 
 
-def close_in_children(connection: Forsaken) -> None:
-    """Have `forsake` called in every child that is forked from now on."""
+def close_on_fork(connection: ClosedOnFork) -> None:
+    """Have `close_in_child` called in every child that is forked from now on."""
     _open.add(connection)
 
 
-def _forsake() -> None:
+def _close_all() -> None:
     for connection in list(_open):
-        connection.forsake()
+        connection.close_in_child()
 
 
-os.register_at_fork(after_in_child=_forsake)
+os.register_at_fork(after_in_child=_close_all)

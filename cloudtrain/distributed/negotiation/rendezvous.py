@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.negotiation.client import Engine
-from cloudtrain.distributed.negotiation.connection import Link
+from cloudtrain.distributed.negotiation.client import NegotiationClient
+from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.world import World
@@ -34,7 +34,7 @@ class Store(Protocol):
 
 
 def connect(
-    engine: Engine,
+    client: NegotiationClient,
     store: Store,
     rank: int,
     size: int,
@@ -45,7 +45,7 @@ def connect(
     timeout: float,
     warn_after: float,
 ) -> None:
-    """Give ``engine`` its channel. To be called by all ranks.
+    """Give ``client`` its channel. To be called by all ranks.
 
     Args:
         store: shared by all ranks.
@@ -56,21 +56,21 @@ def connect(
         CollectiveError: rank 0 cannot be reached.
     """
     ends: dict[str, Callable[..., Any]] = {
-        "deliver": engine.deliver,
-        "lose": engine.lose,
-        "place": engine.launches.place,
+        "deliver": client.deliver,
+        "lose": client.lose,
+        "position": client.sequence_numbers.position,
     }
     if rank == 0:
         listener = _listen(address, size)
         token = os.urandom(16).hex()
-        engine.channel = Coordinator(
+        client.channel = Coordinator(
             listener, token, size, combine, timeout=timeout, warn_after=warn_after, **ends
         )
         store.set(KEY, json.dumps([address, listener.getsockname()[1], token]))
         return
     host, port, token = json.loads(store.get(KEY))
     try:
-        engine.channel = Link((host, port), token, rank, timeout=start_timeout, **ends)
+        client.channel = CoordinatorConnection((host, port), token, rank, timeout=start_timeout, **ends)
     except OSError as error:
         raise CollectiveError(
             f"rank {rank} could not reach rank 0 at {host}:{port}: {error}",
@@ -86,7 +86,7 @@ def _listen(address: str, size: int) -> socket.socket:
         return socket.create_server(("", 0), backlog=size)
 
 
-def located(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:
+def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:
     """``world`` with an address and a port; rank 0 chooses the port if need be, and all others wait for it.
 
     Raises:

@@ -98,11 +98,11 @@ class Tuning:
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
         self._tuner = Autotuner()
-        self._joins = _state.current().engine.joins
+        self._joins = _state.current().client.joins
 
     def begin(self) -> int:
         """Before the first gradient of a step: bytes of its buckets."""
-        joins = _state.current().engine.joins
+        joins = _state.current().client.joins
         if joins != self._joins:
             self._joins = joins
             self._agree()

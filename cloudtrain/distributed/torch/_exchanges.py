@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import Verdict
+from cloudtrain.distributed.negotiation.messages import CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.sharding import check_splits, even_splits
 from cloudtrain.distributed.torch._handle import Handle, Works
@@ -45,16 +45,16 @@ def gather_tensors(
             part.total = part.own.clone()
         return Handle("allgather", None, finish), rows
 
-    def launch(group: Any, verdict: Verdict) -> Any:
-        return Works([part.launch(group, given) for part, given in zip(parts, zip(*verdict.own))])
+    def launch(group: Any, response: CollectiveResponse) -> Any:
+        return Works([part.launch(group, given) for part, given in zip(parts, zip(*response.per_rank))])
 
-    def arrived(verdict: Verdict) -> None:
-        parts[0].arrived([given[0] for given in verdict.own], verdict.payload)
+    def arrived(response: CollectiveResponse) -> None:
+        parts[0].arrived([given[0] for given in response.per_rank], response.payload)
 
     one = len(parts) == 1
     shapes = [["rows", *part.own.shape[1:]] for part in parts]
     types = [type_name(part.own) for part in parts]
-    equal = {
+    must_match = {
         "shape": shapes[0] if one else shapes,
         "type": types[0] if one else types,
         "device": parts[0].own.device.type,
@@ -63,10 +63,10 @@ def gather_tensors(
         "allgather",
         name,
         process_set,
-        equal,
+        must_match,
         launch,
         finish,
-        own=[part.own.shape[0] for part in parts],
+        per_rank=[part.own.shape[0] for part in parts],
         payload=to_payload(parts[0].own) if one and eager(parts[0].own) else None,
         arrived=arrived,
         device=parts[0].own.device,
@@ -140,8 +140,8 @@ def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_se
         output.append(own.clone())
         return Handle("alltoall", None, finish)
 
-    def launch(group: Any, verdict: Verdict) -> Any:
-        received.extend(splits[process_set.rank()] for splits in verdict.own)
+    def launch(group: Any, response: CollectiveResponse) -> Any:
+        received.extend(splits[process_set.rank()] for splits in response.per_rank)
         output.append(own.new_empty((sum(received), *own.shape[1:])))
         row_bytes = math.prod(own.shape[1:]) * own.element_size()
         return dist.all_to_all_single(
@@ -153,8 +153,10 @@ def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_se
             async_op=True,
         )
 
-    equal = {"shape": ["rows", *own.shape[1:]], "type": type_name(own), "device": own.device.type}
-    return submit("alltoall", name, process_set, equal, launch, finish, own=given, device=own.device)
+    must_match = {"shape": ["rows", *own.shape[1:]], "type": type_name(own), "device": own.device.type}
+    return submit(
+        "alltoall", name, process_set, must_match, launch, finish, per_rank=given, device=own.device
+    )
 
 
 def _splits(tensor: Tensor, splits: Tensor | None, size: int) -> list[int]:

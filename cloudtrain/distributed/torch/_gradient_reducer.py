@@ -86,7 +86,7 @@ class GradientReducer:
 
     def _begin(self) -> None:
         """Know of no places; later, the same again."""
-        self._session = weakref.ref(_state.current())
+        self._context = weakref.ref(_state.current())
         self._bucket_bytes = fusion_threshold()
         self._tuning = tuning_of(self._reduction.process_set)
         self._prescale, self._postscale = self._reduction.factors()
@@ -99,8 +99,8 @@ class GradientReducer:
             slot.bucket = slot.view = None
 
     def _begin_anew(self) -> None:
-        """Where ranks have met again after a failure, they may have failed at different places: agree again."""
-        if self._session() is not _state.current():
+        """Where ranks have met again after a failure, they may have failed at different positions: agree again."""
+        if self._context() is not _state.current():
             self._begin()
         elif self._tuning is not None:
             self._resize(self._tuning.begin())

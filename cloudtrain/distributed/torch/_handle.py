@@ -14,9 +14,9 @@ from torch.distributed import Work
 
 from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.negotiation.client import Pending
+from cloudtrain.distributed.negotiation.client import Negotiation
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._thread_work import Turn
+from cloudtrain.distributed.torch._thread_work import ThreadWork
 from cloudtrain.observe.heartbeat import beat
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
@@ -40,7 +40,7 @@ class Handle:
     def __init__(
         self,
         label: str,
-        work: Work | Works | Pending | None,
+        work: Work | Works | Negotiation | None,
         finish: Callable[[], Any],
         operation: Operation | None = None,
     ) -> None:
@@ -53,12 +53,12 @@ class Handle:
     def done(self) -> bool:
         """Whether `wait` would return at once."""
         work: Any = self._work
-        if isinstance(work, Pending):
+        if isinstance(work, Negotiation):
             if not work.begun:
                 return False
             begun, work = work, work.work
             if work is None or work.is_completed():
-                _state.current().engine.release(begun)
+                _state.current().client.release(begun)
         return work is None or bool(work.is_completed())
 
     def wait(self) -> Any:
@@ -74,8 +74,8 @@ class Handle:
         work: Any = self._work
         beat()
         try:
-            if isinstance(work, Pending):
-                work = _state.current().engine.wait(work)
+            if isinstance(work, Negotiation):
+                work = _state.current().client.wait(work)
             if work is not None:
                 work.wait()
         except CollectiveError:
@@ -132,18 +132,20 @@ def explained(label: str, error: RuntimeError) -> CollectiveError:
 
 def _culprits() -> str:
     """Which ranks have ended, or else which of them are behind or ahead."""
-    engine = _state.current().engine
+    client = _state.current().client
     # At once: ranks that have failed for the same reason as this one are about to leave, and they are not to blame.
-    places = {} if engine.left else engine.places()
+    positions = {} if client.left else client.positions()
     deadline = time.monotonic() + _LOSS_SECONDS
-    while engine.left.keys() <= places.keys() and time.monotonic() < deadline:
+    while client.left.keys() <= positions.keys() and time.monotonic() < deadline:
         time.sleep(0.02)
-    ended = [f"rank {rank} {why}" for rank, why in list(engine.left.items()) if rank not in places]
-    if ended or not places:
+    ended = [f"rank {rank} {why}" for rank, why in list(client.left.items()) if rank not in positions]
+    if ended or not positions:
         return "; ".join(ended) or "rank 0 does not answer"
-    silent = [rank for rank in range(_state.size()) if rank not in places]
+    silent = [rank for rank in range(_state.size()) if rank not in positions]
     elsewhere = {
-        rank: place["at"] for rank, place in places.items() if place["launched"] != engine.launches.count
+        rank: position["at"]
+        for rank, position in positions.items()
+        if position["launched"] != client.sequence_numbers.count
     }
     parts = [f"ranks {silent} do not answer"] if silent else []
     parts += [f"rank {rank} is at {at or 'no collective'}" for rank, at in sorted(elsewhere.items())]
@@ -155,7 +157,7 @@ def follow(operation: Operation, work: Any, group: Any, device: torch.device | N
 
     Args:
         work: as `Handle` takes it.
-        group: the process group by which it is done, where it is no `Turn`.
+        group: the process group by which it is done, where it is no `ThreadWork`.
         device: of the tensors.
     """
     works = work.works if isinstance(work, Works) else [work]
@@ -163,7 +165,7 @@ def follow(operation: Operation, work: Any, group: Any, device: torch.device | N
         operation.end()
         return
     first, left = works[0], list(works)
-    if isinstance(first, Turn):
+    if isinstance(first, ThreadWork):
         operation.carrier = first.carrier
     else:
         operation.carrier = _carrier(group, device)
@@ -178,7 +180,7 @@ def follow(operation: Operation, work: Any, group: Any, device: torch.device | N
             operation.end()
 
     for each in works:
-        if isinstance(each, Turn):
+        if isinstance(each, ThreadWork):
             each.when_done(one_ended)
         else:
             each.get_future().add_done_callback(one_ended)

@@ -17,9 +17,9 @@ import torch.distributed as dist
 from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.client import Engine
-from cloudtrain.distributed.negotiation.messages import GLOBAL, Verdict, add_set, remove_set
-from cloudtrain.distributed.negotiation.rendezvous import connect, located
+from cloudtrain.distributed.negotiation.client import NegotiationClient
+from cloudtrain.distributed.negotiation.messages import GLOBAL, CollectiveResponse, add_set, remove_set
+from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.torch import _state
@@ -28,7 +28,7 @@ from cloudtrain.distributed.torch._join import stand_in
 from cloudtrain.distributed.torch._operation import combine
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.torch._shared_memory import open_shared_memory
-from cloudtrain.distributed.torch._state import Groups, Session, global_process_set
+from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
 
 _init_arguments: dict[str, Any] = {}
@@ -85,18 +85,18 @@ def init(
         # that moment: shutdown() could not end the group's threads then, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
         if owns_group:
-            world = located(world, start_timeout)
+            world = find_master(world, start_timeout)
             join(world, backend, start_timeout, timeout)
             world = _placed(world, start_timeout)
-    engine = Engine(stand_in, timeout, cycle_seconds())
-    session = Session(world, owns_group and world.size > 1, engine, timeout, device)
+    client = NegotiationClient(stand_in, timeout, cycle_seconds())
+    context = Context(world, owns_group and world.size > 1, client, timeout, device)
     if world.size > 1:
-        _join_control(session, start_timeout)
+        _join_control(context, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
-    _state.set_current(session)
+    _state.set_current(context)
     logger.info("rank %d of %d: %s", world.rank, world.size, world)
     try:
-        _timeline.attach(world, None if session.alone else session.engine.channel.ask_time)
+        _timeline.attach(world, None if context.alone else context.client.channel.ask_time)
         for process_set in sets:
             add_process_set(process_set)
     except BaseException:
@@ -116,32 +116,32 @@ def _placed(world: World, start_timeout: float) -> World:
     return replace(world, cross_rank=hosts.index(socket.gethostname()), cross_size=len(hosts))
 
 
-def _join_control(session: Session, start_timeout: float) -> None:
-    world = session.world
+def _join_control(context: Context, start_timeout: float) -> None:
+    world = context.world
     try:
         connect(
-            session.engine,
+            context.client,
             shared_store(world, start_timeout),
             world.rank,
             world.size,
             world.master_addr or socket.gethostname(),
             combine,
             start_timeout=start_timeout,
-            timeout=session.timeout,
+            timeout=context.timeout,
             warn_after=options.warn_after(),
         )
         ranks = list(range(world.size))
-        negotiated = dist.new_group(ranks, timeout=timedelta(seconds=session.timeout))
-        groups = session.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
+        negotiated = dist.new_group(ranks, timeout=timedelta(seconds=context.timeout))
+        groups = context.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
         if world.local_size == world.size:
             for group in (groups.ordered, groups.negotiated):
                 memory = open_shared_memory(
-                    shared_store(world, start_timeout), world.rank, world.size, session.timeout
+                    shared_store(world, start_timeout), world.rank, world.size, context.timeout
                 )
                 if memory is not None:
-                    session.memory[group] = memory
+                    context.memory[group] = memory
     except BaseException:
-        if session.owns_group:
+        if context.owns_group:
             dist.destroy_process_group()
         raise
 
@@ -154,18 +154,18 @@ def rejoin(start_timeout: float) -> None:
 
 def shutdown() -> None:
     """Leave the group; ``init`` may follow. A group that the script itself made is left alone."""
-    session = _state.set_current(None)
-    if session is None or session.pid != os.getpid():
+    context = _state.set_current(None)
+    if context is None or context.pid != os.getpid():
         return  # a child that was forked leaves its parent's group alone
     _timeline.detach()
-    for process_set in [global_process_set, *session.sets]:
+    for process_set in [global_process_set, *context.sets]:
         process_set.detach()
-    if not session.alone:
-        session.engine.close()
-    for memory in session.memory.values():
+    if not context.alone:
+        context.client.close()
+    for memory in context.memory.values():
         memory.close()
-    session.close_threads()
-    if session.owns_group and dist.is_initialized():
+    context.close_threads()
+    if context.owns_group and dist.is_initialized():
         dist.destroy_process_group()
 
 
@@ -187,29 +187,29 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         InvalidArgument: ranks that do not exist, or a set that is known already. Also a ValueError.
         CollectiveError: the ranks disagree.
     """
-    session = _state.current()
+    context = _state.current()
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
-    ranks = process_set.check_new(session.world.size, session.sets)
-    process_set.attach(_agree_on(session, ranks), ranks, session.world.rank)
-    session.sets.append(process_set)
+    ranks = process_set.check_new(context.world.size, context.sets)
+    process_set.attach(_agree_on(context, ranks), ranks, context.world.rank)
+    context.sets.append(process_set)
     return process_set
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Forget a set on all ranks, which all call this; False for the global set or one that is not known."""
-    session = _state.current()
+    context = _state.current()
     set_id = process_set.process_set_id
-    if process_set not in session.sets or set_id is None:
+    if process_set not in context.sets or set_id is None:
         return False
-    if not session.alone:
+    if not context.alone:
         request = remove_set(set_id)
         Handle(
             request.label,
-            session.engine.submit(request, lambda _: session.close_groups(set_id)),
+            context.client.submit(request, lambda _: context.close_groups(set_id)),
             lambda: None,
         ).wait()
-    session.sets.remove(process_set)
+    context.sets.remove(process_set)
     process_set.detach()
     return True
 
@@ -219,15 +219,15 @@ def process_set_by_id(set_id: int) -> ProcessSet:
     return with_id(set_id, [global_process_set, *_state.current().sets])
 
 
-def _agree_on(session: Session, ranks: list[int]) -> int:
-    if session.alone:
-        return len(session.sets) + 1
+def _agree_on(context: Context, ranks: list[int]) -> int:
+    if context.alone:
+        return len(context.sets) + 1
     request = add_set(ranks)
     agreed: list[int] = []
 
-    def open_groups(verdict: Verdict) -> None:
-        agreed.extend(verdict.own)
-        session.groups[agreed[0]] = session.open_groups(ranks)
+    def open_groups(response: CollectiveResponse) -> None:
+        agreed.extend(response.per_rank)
+        context.groups[agreed[0]] = context.open_groups(ranks)
 
-    Handle(request.label, session.engine.submit(request, open_groups), lambda: None).wait()
+    Handle(request.label, context.client.submit(request, open_groups), lambda: None).wait()
     return agreed[0]

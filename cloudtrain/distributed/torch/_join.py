@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_SET, Verdict
+from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_SET, CollectiveResponse
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
@@ -23,10 +23,10 @@ def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> 
     Returns:
         What to call once it is complete.
     """
-    session = _state.current()
-    if group is not session.groups[GLOBAL].ordered:
+    context = _state.current()
+    if group is not context.groups[GLOBAL].ordered:
         return lambda: None  # only all ranks together can join
-    first, launches = wires[0], session.engine.launches
+    first, launches = wires[0], context.client.sequence_numbers
     number = launches.add(
         label, [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
     )
@@ -35,40 +35,44 @@ def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> 
 
 def take_part() -> None:
     """Take part in what the other ranks have launched without asking since this one has joined."""
-    session = _state.current()
-    for place in session.engine.places().values():
-        for spec in session.engine.launches.missing(place):
-            session.engine.launches.add("join", spec)
-            _give_zeros(session.groups[GLOBAL].ordered, *spec)
+    context = _state.current()
+    for position in context.client.positions().values():
+        for spec in context.client.sequence_numbers.missing(position):
+            context.client.sequence_numbers.add("join", spec)
+            _give_zeros(context.groups[GLOBAL].ordered, *spec)
 
 
-def stand_in(verdict: Verdict) -> None:
-    """Take part in the operation of ``verdict``; runs in the order of verdicts."""
-    session = _state.current()
-    request = verdict.request
+def stand_in(response: CollectiveResponse) -> None:
+    """Take part in the operation of ``response``; runs in the order of responses."""
+    context = _state.current()
+    request = response.request
     assert request is not None
     if request.kind == ADD_SET:
-        session.groups[verdict.own[0]] = session.open_groups(request.equal["ranks"])
+        context.groups[response.per_rank[0]] = context.open_groups(request.must_match["ranks"])
     elif request.kind == REMOVE_SET:
-        session.close_groups(request.equal["process set"])
-    elif request.kind == "allreduce" and verdict.payload is None:
-        equal, group = request.equal, session.groups[verdict.set_id].negotiated
-        one = isinstance(equal["type"], str)
-        types, shapes = ([equal["type"]], [equal["shape"]]) if one else (equal["type"], equal["shape"])
+        context.close_groups(request.must_match["process set"])
+    elif request.kind == "allreduce" and response.payload is None:
+        must_match, group = request.must_match, context.groups[response.set_id].negotiated
+        one = isinstance(must_match["type"], str)
+        types, shapes = (
+            ([must_match["type"]], [must_match["shape"]])
+            if one
+            else (must_match["type"], must_match["shape"])
+        )
         sizes: dict[str, list[int]] = {}
         for name, shape in zip(types, shapes):
             sizes.setdefault(name, []).append(torch.Size(shape).numel())
         for name, numels in sizes.items():
-            _give_zeros(group, equal["operation"], name, equal["device"], numels)
+            _give_zeros(group, must_match["operation"], name, must_match["device"], numels)
 
 
 def _give_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
     """Adasum looks at each tensor; the others at the whole of a type."""
     op, dtype = ReduceOp[op_name], wire_type(getattr(torch, type_name))
-    session = _state.current()
-    device = session.device if device_type == "cuda" else torch.device(device_type)
+    context = _state.current()
+    device = context.device if device_type == "cuda" else torch.device(device_type)
     if op == Adasum:
         zeros = [torch.zeros(numel, dtype=dtype, device=device) for numel in numels]
-        session.in_turn(lambda: adasum_(zeros, group, dist.get_process_group_ranks(group)))
+        context.run_in_thread(lambda: adasum_(zeros, group, dist.get_process_group_ranks(group)))
     else:
         all_reduce(torch.zeros(sum(numels), dtype=dtype, device=device), op, group)

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Request, Verdict
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveRequest, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _state
@@ -19,57 +19,61 @@ from cloudtrain.distributed.torch._handle import Handle, follow
 from cloudtrain.distributed.torch._ops import backend_op, combine_payloads, dtype_name
 from cloudtrain.observe.timeline import recorder
 
-Launch = Callable[[Any, Verdict], Any]
-"""Given the process group and the verdict, starts the data's way."""
+Launch = Callable[[Any, CollectiveResponse], Any]
+"""Given the process group and the response, starts the data's way."""
 
 
 def submit(
     kind: str,
     name: str | None,
     process_set: ProcessSet,
-    equal: dict[str, Any],
+    must_match: dict[str, Any],
     launch: Launch,
     finish: Callable[[], Any],
     *,
-    own: Any = None,
+    per_rank: Any = None,
     payload: bytes | None = None,
-    arrived: Callable[[Verdict], None] | None = None,
+    arrived: Callable[[CollectiveResponse], None] | None = None,
     device: torch.device | None = None,
 ) -> Handle:
     """Ask all ranks of ``process_set`` for an operation, and start it once they agree.
 
     Args:
         equal: what has to be the same on all ranks.
-        launch: called where the result has not come with the verdict.
+        launch: called where the result has not come with the response.
         finish: gives the result; called by the thread that waits for it.
-        own: what every rank has to know of this one.
+        per_rank: what every rank has to know of this one.
         payload: the data, where it is small enough to go along.
         arrived: called with the result of all payloads.
         device: of the tensors.
     """
-    session = _state.current()
-    set_id = session.set_id(process_set)
-    request = Request(kind, session.engine.key(set_id, kind, name), set_id, equal, own, payload)
-    group = session.groups[set_id].negotiated
+    context = _state.current()
+    set_id = context.set_id(process_set)
+    request = CollectiveRequest(
+        kind, context.client.key(set_id, kind, name), set_id, must_match, per_rank, payload
+    )
+    group = context.groups[set_id].negotiated
     ready = _Ready(device)
     timeline = recorder.active
-    operation = None if timeline is None else timeline.operation(kind, name or "", equal, negotiated=True)
+    operation = (
+        None if timeline is None else timeline.operation(kind, name or "", must_match, negotiated=True)
+    )
 
-    def start(verdict: Verdict) -> Any:
+    def start(response: CollectiveResponse) -> Any:
         if operation is not None:
             operation.agreed = recorder.now()
-        if verdict.payload is not None and arrived is not None:
-            arrived(verdict)
+        if response.payload is not None and arrived is not None:
+            arrived(response)
             work = None
         else:
             with ready.stream():
-                work = launch(group, verdict)
+                work = launch(group, response)
         if operation is not None:
             follow(operation, work, group, device)
         return work
 
     try:
-        pending = session.engine.submit(request, start)
+        pending = context.client.submit(request, start)
     except BaseException:
         if operation is not None:
             operation.fail()
@@ -79,8 +83,8 @@ def submit(
 
 def alone(process_set: ProcessSet) -> bool:
     """Whether there is nobody to talk to. Raises NotInitialized, InvalidArgument."""
-    session = _state.current()
-    session.set_id(process_set)
+    context = _state.current()
+    context.set_id(process_set)
     return process_set.size() == 1
 
 
@@ -109,13 +113,13 @@ def from_payload(payload: bytes | None, dtype: torch.dtype) -> Tensor:
     return torch.frombuffer(bytearray(payload), dtype=dtype)
 
 
-def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+def combine(request: CollectiveRequest, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
     """The result of an operation whose data came along (`cloudtrain.distributed.negotiation.matcher.Combine`)."""
     if request.kind == "broadcast":
         return b"".join(filter(None, payloads))  # only the root gives any
     if request.kind == "allgather":
         return b"".join(payload or b"" for payload in payloads)
-    return combine_payloads(request.equal, payloads)
+    return combine_payloads(request.must_match, payloads)
 
 
 class _Ready:
@@ -147,8 +151,8 @@ def _side_stream(device: torch.device) -> Any:
 
 def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
     """The group for what all ranks of the set run in the same order, without asking."""
-    session = _state.current()
-    group: dist.ProcessGroup = session.groups[session.set_id(process_set)].ordered
+    context = _state.current()
+    group: dist.ProcessGroup = context.groups[context.set_id(process_set)].ordered
     return group
 
 

@@ -35,13 +35,13 @@ def wire_type(dtype: torch.dtype) -> torch.dtype:
     return _WIRE_TYPES.get(dtype, dtype)
 
 
-def combine_payloads(equal: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
+def combine_payloads(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
     """Small tensors of all ranks, reduced in order of rank; a rank that gives none counts as zeros."""
     if not any(payloads):
         return b""
-    first = equal["type"] if isinstance(equal["type"], str) else equal["type"][0]
+    first = must_match["type"] if isinstance(must_match["type"], str) else must_match["type"][0]
     dtype = wire_type(getattr(torch, first))
-    op = ReduceOp[equal["operation"]]
+    op = ReduceOp[must_match["operation"]]
     given = [torch.frombuffer(bytearray(p), dtype=dtype) for p in payloads if p is not None]
     if len(given) < len(payloads) and op not in (Average, Sum):
         given.append(torch.zeros_like(given[0]))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 from cloudtrain.distributed.sharding import share
@@ -65,20 +65,20 @@ def reduce_tensors(
         raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
     if is_alone:
         return Handle("allreduce", None, finish)
-    session, members = _state.current(), process_set.members()
+    context, members = _state.current(), process_set.members()
 
     if promised():
         return _without_asking(flats.join(), op, name, process_set).then(lambda _: finish())
 
-    def launch(group: Any, _: Verdict) -> Any:
+    def launch(group: Any, _: CollectiveResponse) -> Any:
         if op == Adasum:
-            return session.in_turn(lambda: adasum_(wires, group, members))
+            return context.run_in_thread(lambda: adasum_(wires, group, members))
         return Works([all_reduce(flat, op, group) for flat in flats.join()])
 
-    def arrived(verdict: Verdict) -> None:
+    def arrived(response: CollectiveResponse) -> None:
         [flat] = flats.join()
         with torch.inference_mode():  # which the tensors may be of, and this thread is not in
-            flat.copy_(from_payload(verdict.payload, flat.dtype))
+            flat.copy_(from_payload(response.payload, flat.dtype))
 
     # What travels with the request is read before this returns, as the caller may change it after that only
     # where it is not in place.
@@ -171,12 +171,12 @@ def scatter_tensors(
     if alone(process_set):
         return Handle("reducescatter", None, finish)
 
-    def launch(group: Any, _: Verdict) -> Any:
+    def launch(group: Any, _: CollectiveResponse) -> Any:
         # Gloo has no reduce-scatter of uneven shares, and a ring of its own is not worth it.
         return Works([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
-    equal = _equal(tensors, op, prescale, postscale)
-    return submit("reducescatter", name, process_set, equal, launch, finish, device=wires[0].device)
+    must_match = _equal(tensors, op, prescale, postscale)
+    return submit("reducescatter", name, process_set, must_match, launch, finish, device=wires[0].device)
 
 
 def _check(tensors: Sequence[Any], op: ReduceOp) -> None:

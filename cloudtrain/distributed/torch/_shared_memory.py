@@ -24,7 +24,7 @@ from torch import Tensor
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._ops import IN_PLACE
-from cloudtrain.distributed.torch._thread_work import Turn
+from cloudtrain.distributed.torch._thread_work import ThreadWork
 from cloudtrain.observe.timeline import recorder
 
 SLOT_BYTES = 2 << 20
@@ -69,7 +69,7 @@ class SharedMemory:
         """Whether `all_reduce` can reduce it."""
         return tensor.device.type == "cpu" and tensor.dtype in _TYPES and tensor.is_contiguous()
 
-    def all_reduce(self, tensor: Tensor, op: ReduceOp, *, async_op: bool) -> Turn | None:
+    def all_reduce(self, tensor: Tensor, op: ReduceOp, *, async_op: bool) -> ThreadWork | None:
         """As ``torch.distributed``'s: in place, on all ranks in the same order."""
 
         def run() -> None:
@@ -137,14 +137,14 @@ class _Queue:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[tuple[Callable[[], None], Future[None], Turn]] = deque()
+        self._waiting: deque[tuple[Callable[[], None], Future[None], ThreadWork]] = deque()
         self._busy = False
         self._thread: threading.Thread | None = None
         self._open = True
 
-    def put(self, run: Callable[[], None]) -> Turn:
+    def put(self, run: Callable[[], None]) -> ThreadWork:
         future: Future[None] = Future()
-        turn = Turn(future, CARRIER)
+        turn = ThreadWork(future, CARRIER)
         with self._changed:
             self._waiting.append((run, future, turn))
             if self._thread is None:

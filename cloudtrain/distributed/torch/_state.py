@@ -12,10 +12,10 @@ import torch
 import torch.distributed as dist
 
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
-from cloudtrain.distributed.negotiation.client import Engine
+from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.torch._shared_memory import SharedMemory
-from cloudtrain.distributed.torch._thread_work import Turn
+from cloudtrain.distributed.torch._thread_work import ThreadWork
 from cloudtrain.distributed.world import World
 
 global_process_set = ProcessSet(None)
@@ -29,16 +29,16 @@ class Groups:
     ordered: Any
     """For what all ranks run in the same order by themselves."""
     negotiated: Any
-    """For what they run in the order of verdicts."""
+    """For what they run in the order of responses."""
 
 
 @dataclass(frozen=True)
-class Session:
+class Context:
     """What ``init`` sets up. A world of one rank has no process group."""
 
     world: World
     owns_group: bool
-    engine: Engine
+    client: NegotiationClient
     timeout: float
     """Seconds that one collective may take."""
     device: torch.device
@@ -51,7 +51,7 @@ class Session:
     claims: set[str] = field(default_factory=set)
     """What only the first optimizer does."""
     pid: int = field(default_factory=os.getpid)
-    _turns: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-turns"))
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-turns"))
 
     @property
     def alone(self) -> bool:
@@ -83,7 +83,7 @@ class Session:
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
 
-    def in_turn(self, work: Callable[[], None]) -> Turn:
+    def run_in_thread(self, work: Callable[[], None]) -> ThreadWork:
         """Start what waits for other ranks itself, after all that was started so before."""
 
         def run() -> None:
@@ -92,32 +92,32 @@ class Session:
             with torch.inference_mode():  # which the tensors may be of, and this thread is not in
                 work()
 
-        return Turn(self._turns.submit(run), "ADASUM")
+        return ThreadWork(self._thread.submit(run), "ADASUM")
 
     def close_threads(self) -> None:
-        self._turns.shutdown(wait=False)
+        self._thread.shutdown(wait=False)
 
 
-_session: Session | None = None
+_context: Context | None = None
 
 
-def current() -> Session:
+def current() -> Context:
     """Raises NotInitialized before ``init`` and after ``shutdown``."""
-    if _session is None:
+    if _context is None:
         raise NotInitialized
-    return _session
+    return _context
 
 
-def set_current(session: Session | None) -> Session | None:
-    """Make ``session`` the current one; returns the one before."""
-    global _session
-    before, _session = _session, session
+def set_current(context: Context | None) -> Context | None:
+    """Make ``context`` the current one; returns the one before."""
+    global _context
+    before, _context = _context, context
     return before
 
 
 def is_initialized() -> bool:
     """Whether `init` was called and `shutdown` was not."""
-    return _session is not None
+    return _context is not None
 
 
 def rank() -> int:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Callable
 
 
-class Turn:
+class ThreadWork:
     """Work of a thread beside, with the methods of ``torch.distributed.Work`` that are needed.
 
     Args:

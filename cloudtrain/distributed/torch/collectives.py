@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import Verdict
+from cloudtrain.distributed.negotiation.messages import CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
@@ -55,7 +55,7 @@ def poll(handle: Handle) -> bool:
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until every rank of the set is here."""
     if not alone(process_set):
-        submit("barrier", None, process_set, {}, lambda group, verdict: None, lambda: None).wait()
+        submit("barrier", None, process_set, {}, lambda group, response: None, lambda: None).wait()
 
 
 def join(device: int = -1) -> int:
@@ -69,11 +69,11 @@ def join(device: int = -1) -> int:
     Returns:
         The rank that joined last.
     """
-    session = _state.current()
-    if session.alone:
+    context = _state.current()
+    if context.alone:
         return 0
     with reported("join"):
-        return session.engine.join(take_part)
+        return context.client.join(take_part)
 
 
 def allreduce_async(
@@ -233,7 +233,7 @@ def broadcast_async_(
     if alone(process_set):
         return Handle("broadcast", None, finish)
 
-    def launch(group: Any, _: Verdict | None = None) -> Any:
+    def launch(group: Any, _: CollectiveResponse | None = None) -> Any:
         return dist.broadcast(as_bytes(wire), root_rank, group, async_op=True) if wire.numel() else None
 
     if promised():
@@ -246,13 +246,13 @@ def broadcast_async_(
             follow(operation, work, group, wire.device)
         return Handle(label, work, finish, operation)
 
-    def arrived(verdict: Verdict) -> None:
+    def arrived(response: CollectiveResponse) -> None:
         if _state.rank() == root_rank or not wire.numel():
             return
         with torch.inference_mode():  # which the tensor may be of, and this thread is not in
-            wire.copy_(from_payload(verdict.payload, wire.dtype).reshape(wire.shape))
+            wire.copy_(from_payload(response.payload, wire.dtype).reshape(wire.shape))
 
-    equal = {
+    must_match = {
         "root_rank": root_rank,
         "shape": list(tensor.shape),
         "type": type_name(tensor),
@@ -264,7 +264,7 @@ def broadcast_async_(
         "broadcast",
         name,
         process_set,
-        equal,
+        must_match,
         launch,
         finish,
         payload=payload,

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _state
@@ -38,8 +38,8 @@ def broadcast_object(
     is_root = _state.rank() == root_rank
     blob = _Blob(pickle.dumps(obj) if is_root else b"")
 
-    def launch(group: Any, verdict: Verdict) -> Any:
-        blob.size = verdict.own[members.index(root_rank)]
+    def launch(group: Any, response: CollectiveResponse) -> Any:
+        blob.size = response.per_rank[members.index(root_rank)]
         return dist.broadcast(blob.tensor(), root_rank, group, async_op=True)
 
     return submit(
@@ -49,7 +49,7 @@ def broadcast_object(
         {"root_rank": root_rank, "type": "object"},
         launch,
         lambda: obj if is_root else pickle.loads(blob.read()),
-        own=len(blob.sent),
+        per_rank=len(blob.sent),
         payload=blob.sent if len(blob.sent) <= EAGER_BYTES else None,
         arrived=blob.arrived,
     ).wait()
@@ -155,8 +155,8 @@ class _Blob:
         self._tensor = flat.to(_state.current().control_device())
         return self._tensor
 
-    def arrived(self, verdict: Verdict) -> None:
-        self._received = verdict.payload or b""
+    def arrived(self, response: CollectiveResponse) -> None:
+        self._received = response.payload or b""
 
     def read(self) -> bytes:
         return self._received if self._tensor is None else self._tensor.cpu().numpy().tobytes()

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed import InvalidArgument
-from cloudtrain.distributed.torch import elastic
+from cloudtrain.distributed.torch import _state, elastic
 from cloudtrain.distributed.torch.elastic import ElasticSampler
 
 
@@ -23,8 +23,8 @@ def _alone() -> Iterator[None]:
 def as_rank(sampler: ElasticSampler, rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """What the rank would get, of samplers in this state."""
     with monkeypatch.context() as patch:
-        patch.setattr(hvd, "rank", lambda: rank)
-        patch.setattr(hvd, "size", lambda: size)
+        patch.setattr(_state, "rank", lambda: rank)
+        patch.setattr(_state, "size", lambda: size)
         own = ElasticSampler(sampler.dataset, sampler.shuffle, sampler.seed)
         own.load_state_dict(sampler.state_dict())
         assert len(own) == len(list(own))
@@ -79,7 +79,7 @@ def test_what_is_left_is_shared_out_among_any_number_of_ranks(
 def test_ranks_record_the_joined_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ElasticSampler(range(12))
     with monkeypatch.context() as patch:
-        patch.setattr(hvd, "size", lambda: 3)
+        patch.setattr(_state, "size", lambda: 3)
         sampler = ElasticSampler(range(12))
         sampler.record_batch(0, 2)
     whole.load_state_dict(sampler.state_dict())

@@ -12,12 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudtrain.distributed.negotiation.matcher import Matcher
-from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, JOIN, REMOVE_SET, Request, Verdict
+from cloudtrain.distributed.negotiation.messages import (
+    ADD_SET,
+    GLOBAL,
+    JOIN,
+    REMOVE_SET,
+    CollectiveRequest,
+    CollectiveResponse,
+)
 
-Answers = list[tuple[int, Verdict]]
+Answers = list[tuple[int, CollectiveResponse]]
 
 
-def joined_payloads(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+def joined_payloads(
+    request: CollectiveRequest, own: Sequence[Any], payloads: Sequence[bytes | None]
+) -> bytes:
     return b"|".join(payload or b"-" for payload in payloads)
 
 
@@ -25,17 +34,17 @@ def matcher_of(size: int) -> Matcher:
     return Matcher(size, joined_payloads)
 
 
-def asked(name: str, kind: str = "allreduce", **equal: Any) -> Request:
-    return Request(kind, f"{kind}:{name}", equal=equal)
+def asked(name: str, kind: str = "allreduce", **equal: Any) -> CollectiveRequest:
+    return CollectiveRequest(kind, f"{kind}:{name}", must_match=equal)
 
 
-def announce(matcher: Matcher, *calls: tuple[int, Request]) -> Answers:
+def announce(matcher: Matcher, *calls: tuple[int, CollectiveRequest]) -> Answers:
     """The answers to all calls, each a second after the one before."""
     return [answer for now, call in enumerate(calls) for answer in matcher.announce(*call, now=float(now))]
 
 
-def by_rank(answers: Iterable[tuple[int, Verdict]], size: int) -> list[list[Verdict]]:
-    told: list[list[Verdict]] = [[] for _ in range(size)]
+def by_rank(answers: Iterable[tuple[int, CollectiveResponse]], size: int) -> list[list[CollectiveResponse]]:
+    told: list[list[CollectiveResponse]] = [[] for _ in range(size)]
     for rank, verdict in answers:
         told[rank].append(verdict)
     return told
@@ -51,17 +60,22 @@ def test_random_orders(size: int, count: int, with_sets: bool, choice: random.Ra
     sets = {GLOBAL: list(range(size))}
     if with_sets and size > 2:
         members = sorted(choice.sample(range(size), 2))
-        add = Request(ADD_SET, "add_process_set:s", equal={"ranks": members})
+        add = CollectiveRequest(ADD_SET, "add_process_set:s", must_match={"ranks": members})
         [(_, verdict), *_] = announce(matcher, *[(rank, add) for rank in range(size)])
-        sets[verdict.own[0]] = members
+        sets[verdict.per_rank[0]] = members
     operations = [(choice.choice(list(sets)), f"t{number}", choice.random() < 0.3) for number in range(count)]
-    queues: dict[int, list[Request]] = {rank: [] for rank in range(size)}
+    queues: dict[int, list[CollectiveRequest]] = {rank: [] for rank in range(size)}
     for set_id, name, odd in operations:
         for rank in sets[set_id]:
             shape = rank if odd else 0
             queues[rank].append(
-                Request(
-                    "allreduce", f"allreduce:{name}", set_id, {"shape": shape}, own=rank, payload=b"%d" % rank
+                CollectiveRequest(
+                    "allreduce",
+                    f"allreduce:{name}",
+                    set_id,
+                    {"shape": shape},
+                    per_rank=rank,
+                    payload=b"%d" % rank,
                 )
             )
     for queue in queues.values():
@@ -86,7 +100,7 @@ def test_random_orders(size: int, count: int, with_sets: bool, choice: random.Ra
                 assert f"rank {rank}: {rank}" in verdict.error
         else:
             assert not verdict.error
-            assert verdict.own == members
+            assert verdict.per_rank == members
             assert verdict.payload == b"|".join(b"%d" % rank for rank in members)
     assert matcher.overdue(before=1.0) == [], "nothing is left"
 
@@ -121,7 +135,7 @@ def test_ranks_join_after_steps_of_their_own_number(size: int, choice: random.Ra
     steps = [choice.randint(0, 4) for _ in range(size)]
     queues = {
         rank: [asked(f"step {step}") for step in range(steps[rank])]
-        + [Request(JOIN, JOIN, own=[[GLOBAL, 0]])]
+        + [CollectiveRequest(JOIN, JOIN, per_rank=[[GLOBAL, 0]])]
         for rank in range(size)
     }
     matcher, answers, order = matcher_of(size), [], []
@@ -135,7 +149,7 @@ def test_ranks_join_after_steps_of_their_own_number(size: int, choice: random.Ra
     for rank in range(size):
         verdicts = {verdict.key: verdict for verdict in told[rank]}
         assert len(verdicts) == len(told[rank]) == max(steps) + 1
-        assert verdicts[JOIN].own[0] == order[-1]
+        assert verdicts[JOIN].per_rank[0] == order[-1]
         for step in range(max(steps)):
             verdict = verdicts[f"allreduce:step {step}"]
             assert not verdict.error
@@ -174,7 +188,9 @@ def test_disagreement_reaches_all_and_says_what_each_asked_for(
 
 def test_unnamed_operations_of_two_kinds() -> None:
     answers = announce(
-        matcher_of(2), (1, Request("allgather", "noname.0")), (0, Request("allreduce", "noname.0"))
+        matcher_of(2),
+        (1, CollectiveRequest("allgather", "noname.0")),
+        (0, CollectiveRequest("allreduce", "noname.0")),
     )
     assert {verdict.error for _, verdict in answers} == {
         "allgather of noname.0: the ranks disagree in the operation: rank 0: allreduce, rank 1: allgather"
@@ -193,12 +209,12 @@ def test_a_name_is_free_again_after_a_disagreement() -> None:
 
 def test_what_cannot_go_on_without_a_rank_that_has_joined() -> None:
     matcher = matcher_of(3)
-    join = Request(JOIN, JOIN, own=[])
+    join = CollectiveRequest(JOIN, JOIN, per_rank=[])
     calls = [(2, join), (0, asked("t", "allgather")), (1, asked("t", "allgather"))]
     assert announce(matcher, *calls) == [
         (
             rank,
-            Verdict(
+            CollectiveResponse(
                 GLOBAL,
                 "allgather:t",
                 "allgather of t: it cannot go on without ranks [2], which have joined",
@@ -216,7 +232,7 @@ def test_what_cannot_go_on_without_a_rank_that_has_joined() -> None:
 def test_joining_settles_what_waited_for_that_rank_alone() -> None:
     matcher = matcher_of(2)
     assert announce(matcher, (0, asked("t"))) == []
-    answers = announce(matcher, (1, Request(JOIN, JOIN, own=[])))
+    answers = announce(matcher, (1, CollectiveRequest(JOIN, JOIN, per_rank=[])))
     assert [(rank, verdict.key, verdict.request is not None) for rank, verdict in answers] == [
         (0, "allreduce:t", False),
         (1, "allreduce:t", True),
@@ -228,10 +244,10 @@ def test_joining_settles_what_waited_for_that_rank_alone() -> None:
 
 def test_a_set_is_known_from_when_all_have_added_it_until_all_have_removed_it() -> None:
     matcher = matcher_of(3)
-    add = Request(ADD_SET, "add_process_set:0-2", equal={"ranks": [0, 2]})
-    remove = Request(REMOVE_SET, "remove_process_set:1", equal={"process set": 1})
-    inside = Request("allreduce", "allreduce:t", set_id=1)
-    assert [verdict.own for _, verdict in announce(matcher, (0, add), (1, add), (2, add))] == [[1]] * 3
+    add = CollectiveRequest(ADD_SET, "add_process_set:0-2", must_match={"ranks": [0, 2]})
+    remove = CollectiveRequest(REMOVE_SET, "remove_process_set:1", must_match={"process set": 1})
+    inside = CollectiveRequest("allreduce", "allreduce:t", set_id=1)
+    assert [verdict.per_rank for _, verdict in announce(matcher, (0, add), (1, add), (2, add))] == [[1]] * 3
     assert [rank for rank, _ in announce(matcher, (2, inside), (0, inside))] == [0, 2]
     [(stranger, verdict)] = announce(matcher, (1, inside))
     assert (stranger, verdict.error) == (
@@ -241,7 +257,9 @@ def test_a_set_is_known_from_when_all_have_added_it_until_all_have_removed_it() 
     assert len(announce(matcher, (0, remove), (1, remove), (2, remove))) == 3
     [(_, verdict)] = announce(matcher, (0, inside))
     assert "process set 1" in verdict.error
-    assert announce(matcher, (0, add), (1, add), (2, add))[0][1].own == [2], "a number is never used twice"
+    assert announce(matcher, (0, add), (1, add), (2, add))[0][1].per_rank == [2], (
+        "a number is never used twice"
+    )
 
 
 # -- time
@@ -251,7 +269,7 @@ def test_what_waits_too_long_is_told_once_and_then_ends() -> None:
     matcher = matcher_of(3)
     matcher.announce(2, asked("late"), now=10.0)
     matcher.announce(0, asked("late"), now=12.0)
-    matcher.announce(1, Request(JOIN, JOIN, own=[]), now=0.0)
+    matcher.announce(1, CollectiveRequest(JOIN, JOIN, per_rank=[]), now=0.0)
     matcher.announce(0, asked("t", "allgather"), now=11.0)
     assert matcher.stalled(before=5.0) == [], "join may take as long as it takes"
     assert matcher.stalled(before=11.0) == [

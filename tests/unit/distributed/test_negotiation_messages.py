@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cloudtrain.distributed.negotiation.messages import (
-    Request,
+    CollectiveRequest,
+    CollectiveResponse,
     Unpacker,
-    Verdict,
     pack,
     pack_request,
-    pack_verdict,
+    pack_response,
     unpack_request,
-    unpack_verdict,
+    unpack_response,
 )
 
 JSON = st.recursive(
@@ -24,42 +24,44 @@ JSON = st.recursive(
 )
 PAYLOADS = st.none() | st.binary(max_size=40)
 REQUESTS = st.builds(
-    Request,
+    CollectiveRequest,
     kind=st.sampled_from(["allreduce", "allgather", "join"]),
     key=st.text(max_size=12),
     set_id=st.integers(0, 9),
-    equal=st.dictionaries(st.text(max_size=6), JSON, max_size=3),
-    own=JSON,
+    must_match=st.dictionaries(st.text(max_size=6), JSON, max_size=3),
+    per_rank=JSON,
     payload=PAYLOADS,
 )
 VERDICTS = st.builds(
-    Verdict,
+    CollectiveResponse,
     set_id=st.integers(0, 9),
     key=st.text(max_size=12),
     error=st.text(max_size=12),
-    own=st.lists(JSON, max_size=3),
-    request=st.none() | st.builds(Request, kind=st.just("allreduce"), key=st.just("")),
+    per_rank=st.lists(JSON, max_size=3),
+    request=st.none() | st.builds(CollectiveRequest, kind=st.just("allreduce"), key=st.just("")),
     payload=PAYLOADS,
 )
 
 
 @given(st.lists(REQUESTS | VERDICTS, max_size=6), st.lists(st.integers(1, 50), max_size=20))
-def test_any_messages_cut_anywhere(sent: list[Request | Verdict], cuts: list[int]) -> None:
-    stream = b"".join(pack_request(m) if isinstance(m, Request) else pack_verdict(m) for m in sent)
+def test_any_messages_cut_anywhere(
+    sent: list[CollectiveRequest | CollectiveResponse], cuts: list[int]
+) -> None:
+    stream = b"".join(pack_request(m) if isinstance(m, CollectiveRequest) else pack_response(m) for m in sent)
     unpacker, received = Unpacker(), []
     for length in [*cuts, len(stream)]:
         for kind, content, payload in unpacker.feed(stream[:length]):
-            unpack = {"request": unpack_request, "verdict": unpack_verdict}[kind]
+            unpack = {"request": unpack_request, "response": unpack_response}[kind]
             received.append(unpack(content, payload))
         stream = stream[length:]
     assert [_told(message) for message in received] == [_told(message) for message in sent]
 
 
-def _told(message: Request | Verdict) -> object:
+def _told(message: CollectiveRequest | CollectiveResponse) -> object:
     """A verdict's request has the verdict's key and set, and no data."""
-    if isinstance(message, Verdict) and message.request is not None:
-        asked = (message.request.kind, message.request.equal)
-        return message.set_id, message.key, message.error, message.own, message.payload, asked
+    if isinstance(message, CollectiveResponse) and message.request is not None:
+        asked = (message.request.kind, message.request.must_match)
+        return message.set_id, message.key, message.error, message.per_rank, message.payload, asked
     return message
 
 
@@ -82,5 +84,5 @@ def test_what_is_no_message() -> None:
     [("allreduce:weights", "allreduce of weights", True), ("noname.3", "allreduce of noname.3", False)],
 )
 def test_labels(key: str, label: str, named: bool) -> None:
-    request = Request("allreduce", key)
+    request = CollectiveRequest("allreduce", key)
     assert (request.label, request.named) == (label, named)

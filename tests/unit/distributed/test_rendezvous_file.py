@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.distributed import CollectiveError, World
-from cloudtrain.distributed.negotiation.rendezvous import located
+from cloudtrain.distributed.negotiation.rendezvous import find_master
 
 TWO = World(rank=0, size=2, local_size=2)
 OTHER = World(rank=1, size=2, local_rank=1, local_size=2)
@@ -31,26 +31,26 @@ def session(tmp_path: Path) -> dict[str, str]:
     ids=["alone", "told"],
 )
 def test_nothing_to_find(world: World, session: dict[str, str], tmp_path: Path) -> None:
-    assert located(world, 0.0, session) is world
+    assert find_master(world, 0.0, session) is world
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["", "127.0.0.1"])
 def test_rank_0_chooses_a_port_and_the_others_read_it(address: str, session: dict[str, str]) -> None:
-    leader = located(World(0, 2, 0, 2, master_addr=address), 1.0, session)
+    leader = find_master(World(0, 2, 0, 2, master_addr=address), 1.0, session)
     assert leader.master_addr == "127.0.0.1"
     with socket.create_server((leader.master_addr, leader.master_port)):
         pass
-    follower = located(World(1, 2, 1, 2, master_addr=address), 1.0, session)
+    follower = find_master(World(1, 2, 1, 2, master_addr=address), 1.0, session)
     assert (follower.master_addr, follower.master_port) == (leader.master_addr, leader.master_port)
     assert (follower.rank, leader.rank) == (1, 0)
 
 
 def test_the_others_wait_for_rank_0(session: dict[str, str]) -> None:
     found: list[World] = []
-    waiting = threading.Thread(target=lambda: found.append(located(OTHER, 30.0, session)))
+    waiting = threading.Thread(target=lambda: found.append(find_master(OTHER, 30.0, session)))
     waiting.start()
-    leader = located(TWO, 1.0, session)
+    leader = find_master(TWO, 1.0, session)
     waiting.join(30)
     assert [world.master_port for world in found] == [leader.master_port]
 
@@ -59,15 +59,15 @@ def test_rank_0_never_says(session: dict[str, str]) -> None:
     with pytest.raises(
         CollectiveError, match=r"rank 1 of 2: rank 0 did not say where it listens within 0.1 s"
     ):
-        located(OTHER, 0.1, session)
+        find_master(OTHER, 0.1, session)
 
 
 def test_ranks_of_one_parent_share_a_folder_that_is_theirs_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    port = located(TWO, 1.0, {}).master_port
-    assert located(OTHER, 1.0, {"PMIX_SERVER_TMPDIR": "/nowhere"}).master_port == port
+    port = find_master(TWO, 1.0, {}).master_port
+    assert find_master(OTHER, 1.0, {"PMIX_SERVER_TMPDIR": "/nowhere"}).master_port == port
     [folder] = tmp_path.iterdir()
     assert folder.stat().st_mode & 0o777 == 0o700
     assert [path.name for path in folder.iterdir()] == [f"master-{os.getppid()}"]
@@ -79,7 +79,7 @@ def test_a_folder_of_that_name_which_is_no_folder(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / f"cloudtrain-{os.getuid()}").symlink_to(elsewhere)
     with pytest.raises(CollectiveError, match="belongs to somebody else"):
-        located(TWO, 1.0, {})
+        find_master(TWO, 1.0, {})
     assert list(elsewhere.iterdir()) == []
 
 
@@ -87,8 +87,8 @@ def test_the_file_is_gone_when_rank_0_has_ended(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         "from cloudtrain.distributed import World\n"
-        "from cloudtrain.distributed.negotiation.rendezvous import located\n"
-        "located(World(size=2, local_size=2), 1.0, {'PMIX_SERVER_TMPDIR': sys.argv[1]})\n"
+        "from cloudtrain.distributed.negotiation.rendezvous import find_master\n"
+        "find_master(World(size=2, local_size=2), 1.0, {'PMIX_SERVER_TMPDIR': sys.argv[1]})\n"
         "import os; print(*os.listdir(sys.argv[1]))"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]

@@ -1,33 +1,37 @@
-"""What a rank that has joined has to take part in: what others have launched and it has not."""
+"""A joined rank has to take part in the collectives that the others have launched and it has not."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cloudtrain.distributed.negotiation.client import Launches
+from cloudtrain.distributed.negotiation.client import SequenceNumbers
 
 
-def test_a_place_tells_what_is_under_way() -> None:
-    launches = Launches()
-    assert launches.place() == {"at": "", "launched": 0, "under way": []}
-    numbers = [launches.add(f"bucket {n}", {"n": n}) for n in range(3)]
+def test_a_position_lists_the_launches_in_flight() -> None:
+    sequence = SequenceNumbers()
+    assert sequence.position() == {"at": "", "launched": 0, "under way": []}
+    numbers = [sequence.add(f"bucket {n}", {"n": n}) for n in range(3)]
     assert numbers == [1, 2, 3]
-    assert launches.place() == {"at": "bucket 2", "launched": 3, "under way": [{"n": 0}, {"n": 1}, {"n": 2}]}
-    launches.complete(2)
-    assert launches.place()["under way"] == [{"n": 2}]
-    launches.complete(1)
-    assert launches.place()["under way"] == [{"n": 2}], "an end that comes late takes nothing else along"
+    assert sequence.position() == {
+        "at": "bucket 2",
+        "launched": 3,
+        "under way": [{"n": 0}, {"n": 1}, {"n": 2}],
+    }
+    sequence.complete(2)
+    assert sequence.position()["under way"] == [{"n": 2}]
+    sequence.complete(1)
+    assert sequence.position()["under way"] == [{"n": 2}], "a late completion removes nothing else"
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))
-def test_missing_is_what_the_other_has_launched_since(own: int, more: int, complete: int) -> None:
-    """A rank cannot have completed what this one, which takes part in it, has not launched."""
-    joined, other = Launches(), Launches()
+def test_missing_lists_what_the_other_rank_has_launched_since(own: int, more: int, complete: int) -> None:
+    """A rank cannot complete a collective that this one has not launched, because this one takes part in it."""
+    joined, other = SequenceNumbers(), SequenceNumbers()
     for number in range(own):
         joined.add("", number)
     for number in range(own + more):
         other.add("", number)
     other.complete(min(complete, own))
-    assert list(joined.missing(other.place())) == list(range(own, own + more))
-    assert list(other.missing(joined.place())) == []
+    assert list(joined.missing(other.position())) == list(range(own, own + more))
+    assert list(other.missing(joined.position())) == []

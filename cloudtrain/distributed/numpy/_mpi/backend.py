@@ -9,7 +9,7 @@ import numpy as np
 from mpi4py import MPI
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._handle import Handle
 from cloudtrain.distributed.numpy._mpi.buffers import Buckets, words, words_per_row
@@ -74,10 +74,10 @@ class Mpi:
         for flat in buckets.flats:
             scale(flat, prescale)
 
-        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [comm.Iallreduce(MPI.IN_PLACE, flat, MPI_OPS[op]) for flat in buckets.flats if flat.size]
 
-        def arrived(_: Verdict, payload: bytes) -> None:
+        def arrived(_: CollectiveResponse, payload: bytes) -> None:
             [flat] = buckets.flats
             flat[...] = np.frombuffer(payload, flat.dtype)
 
@@ -106,17 +106,17 @@ class Mpi:
     def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
         results: list[Array] = []
 
-        def post(comm: MPI.Intracomm, verdict: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, verdict: CollectiveResponse) -> list[MPI.Request]:
             requests = []
-            for array, rows in zip(arrays, zip(*verdict.own)):
+            for array, rows in zip(arrays, zip(*verdict.per_rank)):
                 result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
                 results.append(result)
                 counts = [count * words_per_row(array) for count in rows]
                 requests.append(comm.Iallgatherv(words(array), [words(result), counts]))
             return requests
 
-        def arrived(verdict: Verdict, payload: bytes) -> None:
-            rows = sum(count for [count] in verdict.own)
+        def arrived(verdict: CollectiveResponse, payload: bytes) -> None:
+            rows = sum(count for [count] in verdict.per_rank)
             # a bytearray, because results are writable
             flat = np.frombuffer(bytearray(payload), one.dtype)
             results.append(flat.reshape(rows, *one.shape[1:]))
@@ -144,10 +144,10 @@ class Mpi:
         if array.nbytes <= EAGER_BYTES:
             payload = array.tobytes() if is_root else b""
 
-        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [comm.Ibcast(words(array), process_set.members().index(root_rank))]
 
-        def arrived(_: Verdict, payload: bytes) -> None:
+        def arrived(_: CollectiveResponse, payload: bytes) -> None:
             if not is_root:
                 array[...] = np.frombuffer(payload, array.dtype).reshape(array.shape)
 
@@ -168,8 +168,8 @@ class Mpi:
         received: list[int] = []
         results: list[Array] = []
 
-        def post(comm: MPI.Intracomm, verdict: Verdict) -> list[MPI.Request]:
-            received.extend(splits[comm.rank] for splits in verdict.own)
+        def post(comm: MPI.Intracomm, verdict: CollectiveResponse) -> list[MPI.Request]:
+            received.extend(splits[comm.rank] for splits in verdict.per_rank)
             results.append(np.empty((sum(received), *array.shape[1:]), array.dtype))
             width = words_per_row(array)
             sent = [words(array), [rows * width for rows in splits]]
@@ -204,7 +204,7 @@ class Mpi:
             for wire, rows in zip(wires, shares)
         ]
 
-        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [
                 comm.Ireduce_scatter(wire, part, [count * wire[0].size for count in rows], MPI.SUM)
                 for wire, part, rows in zip(wires, own, shares)

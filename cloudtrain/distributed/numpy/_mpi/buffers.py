@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cloudtrain.distributed.negotiation.messages import Request
+from cloudtrain.distributed.negotiation.messages import CollectiveRequest
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.numpy._reduction import reduce_in_order, working_type
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
@@ -70,13 +70,13 @@ def words_per_row(array: Array) -> int:
     return math.prod(array.shape[1:]) * array.itemsize // math.gcd(array.itemsize, 8)
 
 
-def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+def combine(request: CollectiveRequest, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
     """The result of an operation whose data came along (see `cloudtrain.distributed.negotiation.matcher`)."""
     if request.kind in ("broadcast", "allgather"):  # of a broadcast, only the root gives any
         return b"".join(payload or b"" for payload in payloads)
-    types = request.equal["type"]
+    types = request.must_match["type"]
     dtype = working_type(types if isinstance(types, str) else types[0])  # all are of one working type
-    op = ReduceOp[request.equal["operation"]]
+    op = ReduceOp[request.must_match["operation"]]
     given = [np.frombuffer(payload, dtype) for payload in payloads if payload is not None]
     if len(given) < len(payloads) and op not in (Average, Sum):
         given.append(np.zeros_like(given[0]))

@@ -13,7 +13,7 @@ from mpi4py import MPI
 from cloudtrain.contract.launcher_env import LauncherEnv
 from cloudtrain.distributed import options
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.negotiation.client import Engine
+from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.negotiation.rendezvous import connect
 from cloudtrain.distributed.world import World
@@ -48,7 +48,7 @@ class Meeting:
         self._wait(request)
         self.world = self._world()
 
-    def join(self, engine: Engine, combine: Combine, timeout: float) -> None:
+    def join(self, engine: NegotiationClient, combine: Combine, timeout: float) -> None:
         """Give ``engine`` its channel (see `connect`)."""
         one_host = self.world.cross_size == 1
         connect(

@@ -9,13 +9,13 @@ from mpi4py import MPI
 
 from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.negotiation.client import Engine, Pending
+from cloudtrain.distributed.negotiation.client import Negotiation, NegotiationClient
 from cloudtrain.distributed.negotiation.messages import (
     ADD_SET,
     GLOBAL,
     REMOVE_SET,
-    Request,
-    Verdict,
+    CollectiveRequest,
+    CollectiveResponse,
     add_set,
     remove_set,
 )
@@ -35,7 +35,7 @@ CLOSE_SECONDS = 5.0
 """How long ``shutdown`` waits for what is under way."""
 MPI_OPS = {Average: MPI.SUM, Sum: MPI.SUM, Min: MPI.MIN, Max: MPI.MAX, Product: MPI.PROD}
 
-Post = Callable[[MPI.Intracomm, Verdict], "list[MPI.Request]"]
+Post = Callable[[MPI.Intracomm, CollectiveResponse], "list[MPI.Request]"]
 """Starts the data's way between the ranks of a process set."""
 
 
@@ -54,7 +54,7 @@ class Session:
         self.world = meeting.world
         self._comms = {GLOBAL: meeting.comm}
         """By process set; used by the thread of `Progress`, in the order of verdicts."""
-        self.engine = Engine(self._stand_in, self._timeout, cycle_seconds())
+        self.engine = NegotiationClient(self._stand_in, self._timeout, cycle_seconds())
         if self.world.size > 1:
             meeting.join(self.engine, combine, self._timeout)
         self._progress = Progress()
@@ -71,7 +71,7 @@ class Session:
         *,
         own: Any = None,
         payload: bytes | None = None,
-        arrived: Callable[[Verdict, bytes], None] | None = None,
+        arrived: Callable[[CollectiveResponse, bytes], None] | None = None,
     ) -> Handle:
         """Ask the ranks of ``process_set`` for an operation, and start it once they agree.
 
@@ -85,12 +85,12 @@ class Session:
         """
         set_id = process_set.process_set_id
         assert set_id is not None
-        request = Request(kind, self.engine.key(set_id, kind, name), set_id, equal, own, payload)
+        request = CollectiveRequest(kind, self.engine.key(set_id, kind, name), set_id, equal, own, payload)
 
         timeline = recorder.active
         recorded = None if timeline is None else timeline.operation(kind, name or "", equal, negotiated=True)
 
-        def start(verdict: Verdict) -> Transfer | None:
+        def start(verdict: CollectiveResponse) -> Transfer | None:
             if recorded is not None:
                 recorded.agreed = recorder.now()
             if verdict.payload is None or arrived is None:
@@ -106,9 +106,9 @@ class Session:
         """Its number. To be called by all ranks, with the same ranks."""
         numbers: list[int] = []
 
-        def start(verdict: Verdict) -> Transfer:
-            numbers.extend(verdict.own)
-            return self._open(verdict.own[0], ranks)
+        def start(verdict: CollectiveResponse) -> Transfer:
+            numbers.extend(verdict.per_rank)
+            return self._open(verdict.per_rank[0], ranks)
 
         self._operation(add_set(ranks), start).wait()
         return numbers[0]
@@ -118,7 +118,7 @@ class Session:
         self._operation(remove_set(set_id), lambda verdict: self._close(set_id)).wait()
 
     def join(self) -> int:
-        """See `Engine.join`; no rank starts anything here without asking."""
+        """See `NegotiationClient.join`; no rank starts anything here without asking."""
         return self.engine.join(lambda: None) if self.world.size > 1 else 0
 
     def close(self) -> None:
@@ -133,8 +133,8 @@ class Session:
 
     def _operation(
         self,
-        request: Request,
-        start: Callable[[Verdict], Transfer | None],
+        request: CollectiveRequest,
+        start: Callable[[CollectiveResponse], Transfer | None],
         recorded: Operation | None = None,
     ) -> _Operation:
         try:
@@ -145,17 +145,17 @@ class Session:
             raise
         return _Operation(self.engine, pending, self.world.rank, self._timeout, recorded)
 
-    def _stand_in(self, verdict: Verdict) -> None:
-        """This rank has joined, the others go on: it gives zeros (see `Engine`)."""
+    def _stand_in(self, verdict: CollectiveResponse) -> None:
+        """This rank has joined, the others go on: it gives zeros (see `NegotiationClient`)."""
         request = verdict.request
         assert request is not None
         if request.kind == ADD_SET:
-            self._open(verdict.own[0], request.equal["ranks"])
+            self._open(verdict.per_rank[0], request.must_match["ranks"])
         elif request.kind == REMOVE_SET:
-            self._close(request.equal["process set"])
+            self._close(request.must_match["process set"])
         elif request.kind == "allreduce" and verdict.payload is None:
-            op = MPI_OPS[ReduceOp[request.equal["operation"]]]
-            buffers = [zeros for zeros in zeros_for(request.equal) if zeros.size]
+            op = MPI_OPS[ReduceOp[request.must_match["operation"]]]
+            buffers = [zeros for zeros in zeros_for(request.must_match) if zeros.size]
             self._progress.start(
                 lambda: [self._comms[verdict.set_id].Iallreduce(MPI.IN_PLACE, zeros, op) for zeros in buffers]
             )
@@ -186,8 +186,8 @@ class _Operation:
 
     def __init__(
         self,
-        engine: Engine,
-        pending: Pending,
+        engine: NegotiationClient,
+        pending: Negotiation,
         rank: int,
         timeout: float,
         recorded: Operation | None,

@@ -7,10 +7,11 @@ import itertools
 import logging
 from typing import Any, Callable, TypeVar
 
-import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._init import rejoin
 from cloudtrain.distributed.torch.elastic._state import CommitFile, ObjectState, State, commit_file
+from cloudtrain.distributed.torch.functions import allgather_object
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
         while True:
             try:
                 # Not every host has a commit, and one rank of each knows; but the callbacks are for all.
-                if any(hvd.allgather_object(reset, "reset")):
+                if any(allgather_object(reset, "reset")):
                     state.on_reset()
                 if must_sync:
                     state.sync()
@@ -70,6 +71,6 @@ def _resume(state: State, file: CommitFile | None) -> bool:
 
     One rank of each host does so, so that losing a host loses no commit.
     """
-    if file is None or hvd.local_rank() != 0 or not isinstance(state, ObjectState):
+    if file is None or _state.local_rank() != 0 or not isinstance(state, ObjectState):
         return False
     return state.resume(file)

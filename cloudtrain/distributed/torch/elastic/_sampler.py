@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch.functions import allgather_object
 
 
 class ElasticSampler(Sampler[int]):
@@ -66,13 +67,13 @@ class ElasticSampler(Sampler[int]):
 
     def merge(self) -> None:
         """Count as processed what any rank has given to `record_indices`; all ranks call it."""
-        for indices in hvd.allgather_object(self._recorded, "processed samples"):
+        for indices in allgather_object(self._recorded, "processed samples"):
             self._processed[indices] = True
         self._recorded.clear()
 
     def reset(self) -> None:
         """Share out the samples that were not processed among the ranks of today."""
-        self.rank, self.num_replicas = hvd.rank(), hvd.size()
+        self.rank, self.num_replicas = _state.rank(), _state.size()
         order = torch.arange(len(self._processed))
         if self.shuffle:
             generator = torch.Generator().manual_seed(self.seed + self.epoch)

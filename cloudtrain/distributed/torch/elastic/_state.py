@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch import Tensor, nn, optim
 
-import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
+from cloudtrain.distributed.torch.functions import (
+    allgather_object,
+    broadcast_object,
+    broadcast_optimizer_state,
+    broadcast_parameters,
+)
 from cloudtrain.errors import StorageError
 from cloudtrain.storage.atomic import TEMPORARY, temporary_beside
 
@@ -101,7 +107,7 @@ class ObjectState(State):
 
     def sync(self) -> None:
         """Take the state of the rank that has committed most, the lowest such rank; also what it did since."""
-        commits = hvd.allgather_object(self._commits, "number of commits")
+        commits = allgather_object(self._commits, "number of commits")
         self._commits = max(commits)
         self._broadcast(commits.index(self._commits))
         self.save()
@@ -111,10 +117,10 @@ class ObjectState(State):
 
     def _broadcast_objects(self, names: list[str], root: int) -> None:
         values = {}
-        if hvd.rank() == root:
+        if _state.rank() == root:
             values = {name: getattr(self, name) for name in names}
             values.update({name: item.state_dict() for name, item in values.items() if _is_stateful(item)})
-        self._load(hvd.broadcast_object(values, root, "state"))
+        self._load(broadcast_object(values, root, "state"))
 
     def _load(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
@@ -166,9 +172,9 @@ class TorchState(ObjectState):
         for name in self._names:
             value = getattr(self, name)
             if isinstance(value, nn.Module):
-                hvd.broadcast_parameters(value.state_dict(), root)
+                broadcast_parameters(value.state_dict(), root)
             elif isinstance(value, optim.Optimizer):
-                hvd.broadcast_optimizer_state(value, root)
+                broadcast_optimizer_state(value, root)
             else:
                 objects.append(name)
         self._broadcast_objects(objects, root)

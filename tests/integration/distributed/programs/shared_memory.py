@@ -9,7 +9,7 @@ import torch
 from _cases import raises, run, same_on_all_ranks
 
 import cloudtrain.distributed.torch as hvd
-from cloudtrain.distributed.torch import _session
+from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._shared_memory import SLOT_BYTES
 
 PART = SLOT_BYTES // 4
@@ -32,7 +32,7 @@ def check(numel: int, name: str | None = None) -> None:
 
 
 def memories() -> int:
-    return len(_session.current().memory)
+    return len(_state.current().memory)
 
 
 def case_parts_of_any_size() -> None:
@@ -63,7 +63,7 @@ def case_named_and_ordered_at_once() -> None:
 def case_after_its_end() -> None:
     """Another thread may have found it before: what it starts fails, and does not wait for ever."""
     check(PART, "before the end")
-    ended = list(_session.current().memory.values())
+    ended = list(_state.current().memory.values())
     hvd.shutdown()
     for memory in ended:
         for async_op in (True, False, True):
