@@ -124,7 +124,7 @@ class Estimator:
         Raises:
             InvalidJob: it wants something that cloudtrain has no argument for; the hint says what to do.
         """
-        return Estimator(**{**read_object(obj), **arguments})
+        return Estimator(**{**read_object(obj, arguments.get("instance_type")), **arguments})
 
     def hyperparameters(self) -> dict[str, Any]:
         """The hyperparameters given so far."""

@@ -1,4 +1,4 @@
-"""The SageMaker SDK's own objects, as arguments of an `Estimator`: what `Estimator.from_sagemaker` reads."""
+"""Reads objects of the SageMaker SDK as arguments of an `Estimator`, for `Estimator.from_sagemaker`."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from cloudtrain._sdk_objects import _v2, _v3
 from cloudtrain.errors import InvalidJob
 
 
-def read_object(obj: Any) -> dict[str, Any]:
+def read_object(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
     """The arguments for an estimator of version 2, or a ``ModelTrainer`` of version 3; the SDK is not imported.
 
+    Args:
+        instance_type: replaces the object's own. With it, an object in local mode is not bound to this machine.
+
     Raises:
-        InvalidJob: it is neither, or wants something that cloudtrain has no argument for.
+        InvalidJob: ``obj`` is neither, or uses a feature that cloudtrain has no argument for.
     """
     names = [kind.__name__ for kind in type(obj).__mro__ if kind.__module__.startswith("sagemaker.")]
     if "EstimatorBase" in names:
-        return _v2.read_estimator(obj)
+        return _v2.read_estimator(obj, instance_type)
     if "ModelTrainer" in names:
-        return _v3.read_model_trainer(obj)
+        return _v3.read_model_trainer(obj, instance_type)
     raise InvalidJob(
-        f"from_sagemaker: {type(obj).__name__} is no estimator of the SageMaker SDK, nor a ModelTrainer",
-        hint="Give the object that has fit() or train().",
+        f"from_sagemaker: {type(obj).__name__} is neither an estimator of the SageMaker SDK nor a ModelTrainer",
+        hint="Pass the object whose fit() or train() you would call.",
     )
 
 
 def read_inputs(inputs: Any) -> Any:
-    """``inputs`` with the channels of the SDK's own classes as ours; all else as it is."""
+    """``inputs``, with channels of the SDK's classes converted to cloudtrain's."""
     if isinstance(inputs, Mapping):
         return {name: read_inputs(channel) for name, channel in inputs.items()}
     if type(inputs).__module__.startswith("sagemaker.inputs"):

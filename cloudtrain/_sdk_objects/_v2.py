@@ -16,7 +16,10 @@ FRAMEWORKS = {
     "MXNet": "mxnet",
     "Estimator": None,
 }
-"""The classes that cloudtrain has, and the framework of each."""
+"""The supported classes, and the framework of each."""
+
+LOCAL_TYPES = ("local", "local_gpu")
+"""The instance types of the SDK's local mode, which runs containers on this machine."""
 
 SAME = (
     *("base_job_name", "checkpoint_local_path", "checkpoint_s3_uri", "code_location"),
@@ -30,30 +33,30 @@ SAME = (
     *("tensorflow_version", "training_plan", "training_repository_access_mode"),
     *("training_repository_credentials_provider_arn", "use_spot_instances", "volume_kms_key", "volume_size"),
 )
-"""Attributes that have the name of the argument."""
+"""Attributes that have the same name as the argument."""
 
 UNSUPPORTED = ("compiler_config", "git_config", "rules")
-"""Attributes of which the `Estimator` only needs to know that they are there, to refuse them."""
+"""Attributes that the `Estimator` refuses, whatever their value."""
 
 OWN_PREFIX = "sagemaker_"
-"""Of the hyperparameters that the SDK adds when it starts a job."""
+"""The prefix of the hyperparameters that the SDK adds when it starts a job."""
 
 
-def read_estimator(obj: Any) -> dict[str, Any]:
-    """Raises InvalidJob for a class that cloudtrain has none for, and for a recipe of AWS's."""
+def read_estimator(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
+    """The arguments that ``obj`` was made with. Raises InvalidJob for an unsupported class, and for AWS's recipes."""
     kind = next((name for name in _classes(obj) if name in FRAMEWORKS), None)
     if kind is None or any("jumpstart" in base.__module__ for base in type(obj).__mro__):
         raise InvalidJob(
-            f"from_sagemaker: cloudtrain has no {type(obj).__name__}",
-            hint="Make an Estimator of its image_uri, and give it the same arguments.",
+            f"from_sagemaker: {type(obj).__name__} is not supported",
+            hint="Make a cloudtrain.Estimator with its image_uri and the same arguments.",
         )
     if any(get(obj, name) for name in ("is_nova_job", "is_nova_or_eval_recipe", "is_llmft_recipe")):
         raise InvalidJob(
             "from_sagemaker: a training_recipe is not supported",
-            hint="Give the recipe's own script as entry_point, and its values as hyperparameters.",
+            hint="Pass the recipe's script as entry_point, and its values as hyperparameters.",
         )
     framework = FRAMEWORKS[kind]
-    # what fit() has put there is no wish of the user's
+    # fit() sets a default path, which the user did not ask for
     is_default_path = get(obj, "_is_output_path_set_from_default_bucket_and_prefix")
     version = get(obj, "framework_version") if framework else None
     session = get(obj, "sagemaker_session")
@@ -61,7 +64,7 @@ def read_estimator(obj: Any) -> dict[str, Any]:
         {
             **{name: get(obj, name) for name in SAME},
             **{name: True for name in UNSUPPORTED if get(obj, name)},
-            **_instances(obj),
+            **_instances(obj, instance_type),
             "framework": framework,
             "transformers_version" if framework == "huggingface" else "framework_version": version,
             "hyperparameters": _hyperparameters(
@@ -73,14 +76,14 @@ def read_estimator(obj: Any) -> dict[str, Any]:
             "enable_session_tag_chaining": get(obj, "_enable_session_tag_chaining"),
             "debugger_hook_config": _debugger_hook(obj),
             "profiler_config": _profiler(obj),
-            "tensorboard_output_config": _places(get(obj, "tensorboard_output_config")),
+            "tensorboard_output_config": _output_paths(get(obj, "tensorboard_output_config")),
         }
     )
     return {**arguments, **({"sagemaker_session": session} if session is not None else {})}
 
 
 def read_input(channel: Any) -> TrainingInput | FileSystemInput:
-    """Of a ``TrainingInput`` or a ``FileSystemInput``, which keep the request's own words."""
+    """A channel from the SDK's ``TrainingInput`` or ``FileSystemInput``, which hold it as the API request does."""
     config = channel.config
     files = config["DataSource"].get("FileSystemDataSource")
     if files:
@@ -114,7 +117,7 @@ def _classes(obj: Any) -> list[str]:
 
 
 def _hyperparameters(obj: Any, *, is_encoded: bool) -> dict[str, Any]:
-    """The user's; an ``Estimator`` with a ``source_dir`` keeps them as JSON."""
+    """The user's hyperparameters; an ``Estimator`` with a ``source_dir`` keeps each value as JSON."""
     values = {
         name: value
         for name, value in (get(obj, "_hyperparameters") or {}).items()
@@ -123,24 +126,41 @@ def _hyperparameters(obj: Any, *, is_encoded: bool) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in values.items()} if is_encoded else values
 
 
-def _instances(obj: Any) -> dict[str, Any]:
-    """The SDK's local mode is our local platform."""
+def _instances(obj: Any, instance_type: str | None) -> dict[str, Any]:
+    """The hosts. The SDK's local mode becomes the container platform, with the same image and GPUs."""
     if get(obj, "instance_groups"):
         return {}
-    kind = get(obj, "instance_type")
-    place = {"platform": "local"} if kind in ("local", "local_gpu") else {"instance_type": kind}
-    return {**place, "instance_count": get(obj, "instance_count")}
+    kind = instance_type or get(obj, "instance_type")
+    local = {"platform": "container", "image_uri": _local_image(obj)} if kind in LOCAL_TYPES else {}
+    return {**local, "instance_type": kind, "instance_count": get(obj, "instance_count")}
+
+
+def _local_image(obj: Any) -> str | None:
+    """The image that local mode would run: the one that was given, or AWS's for the framework."""
+    find_image = get(obj, "training_image_uri")
+    if get(obj, "image_uri") or find_image is None:
+        return get(obj, "image_uri")  # type: ignore[no-any-return]
+    try:
+        return str(find_image())
+    except ValueError as error:
+        raise InvalidJob(
+            f"from_sagemaker: the SDK finds no image: {error}", hint="Pass image_uri."
+        ) from error
 
 
 def _debugger_hook(obj: Any) -> Any:
     hook = get(obj, "debugger_hook_config")
     if hook is None or isinstance(hook, bool):
         return hook
-    if hook == {}:  # what the SDK makes of True
+    if hook == {}:  # the SDK stores True like this
         return True
     collections = [given({name: get(one, name) for name in ("name", "parameters")}) for one in _list(hook)]
     return given(
-        {**_places(hook), "hook_parameters": get(hook, "hook_parameters"), "collection_configs": collections}
+        {
+            **_output_paths(hook),
+            "hook_parameters": get(hook, "hook_parameters"),
+            "collection_configs": collections,
+        }
     )
 
 
@@ -167,6 +187,6 @@ def _profiler(obj: Any) -> dict[str, Any] | None:
     )
 
 
-def _places(config: Any) -> dict[str, Any]:
-    """Where something goes, of a hook's or TensorBoard's configuration."""
+def _output_paths(config: Any) -> dict[str, Any]:
+    """The output paths in the configuration of a hook or TensorBoard."""
     return given({name: get(config, name) for name in ("s3_output_path", "container_local_output_path")})

@@ -42,22 +42,25 @@ SAME = {
         "training_image_config.training_repository_auth_config.training_repository_credentials_provider_arn"
     ),
 }
-"""Arguments, and the attributes that they are made of."""
+"""Arguments, and the attribute that each is read from."""
 
 REFUSED = {
-    "algorithm_name": "Give its image as training_image.",
-    "model_package_config": "Register the model after the training.",
+    "algorithm_name": "Pass its image as training_image.",
+    "model_package_config": "Register the model after training.",
     "compute.instance_preferences": "Choose one instance_type.",
-    "compute.instance_placement_config": "Give it to the Estimator: instance_placement_config={...}.",
+    "compute.instance_placement_config": "Pass it to the Estimator: instance_placement_config={...}.",
     "stopping_condition.max_pending_time_in_seconds": "Leave it out.",
-    "source_code.command": "Put it into a shell script, and name that as entry_script.",
-    "distributed.smp": "Give it to the Estimator: distribution={'smdistributed': {...}}.",
+    "source_code.command": "Move the command into a shell script, and pass that as entry_script.",
+    "distributed.smp": "Pass it to the Estimator: distribution={'smdistributed': {...}}.",
 }
-"""What cloudtrain cannot make anything of, and what to do instead."""
+"""Attributes that cloudtrain does not support, and what to do instead."""
 
 
-def read_model_trainer(obj: Any) -> dict[str, Any]:
-    """Raises InvalidJob where it wants something that cloudtrain has no argument for."""
+def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
+    """The arguments for ``obj``. Raises InvalidJob if it uses a feature that cloudtrain has no argument for.
+
+    Its local container mode becomes the container platform, with the same image and GPUs.
+    """
     for path, hint in REFUSED.items():
         if get(obj, path):
             raise InvalidJob(f"from_sagemaker: {path} is not supported", hint=hint)
@@ -71,7 +74,7 @@ def read_model_trainer(obj: Any) -> dict[str, Any]:
         {
             **arguments,
             **_source(obj),
-            "platform": "local" if is_local else None,
+            "platform": "container" if is_local and instance_type is None else None,
             "instance_groups": [instance_group(group) for group in groups],
             "disable_output_compression": get(obj, "output_data_config.compression_type") == "NONE" or None,
             "distribution": _distribution(get(obj, "distributed")),
@@ -99,8 +102,8 @@ def _source(obj: Any) -> dict[str, Any]:
     requirements = get(obj, "source_code.requirements")
     if requirements not in (None, "requirements.txt", "./requirements.txt"):
         raise InvalidJob(
-            f"from_sagemaker: source_code.requirements is {requirements}",
-            hint="cloudtrain installs what requirements.txt at the top of source_dir names; move it there.",
+            f"from_sagemaker: source_code.requirements: {requirements} is not supported",
+            hint="Move it to requirements.txt at the top of source_dir: cloudtrain installs that file.",
         )
     return {
         "entry_point": get(obj, "source_code.entry_script"),
@@ -117,20 +120,20 @@ def _distribution(distributed: Any) -> dict[str, Any] | None:
     if kind == "Torchrun":
         return {"torch_distributed": options}
     if kind == "MPI":
-        words = get(distributed, "mpi_additional_options") or []
-        return {"mpi": {**options, **({"custom_mpi_options": shlex.join(words)} if words else {})}}
+        extra = get(distributed, "mpi_additional_options") or []
+        return {"mpi": {**options, **({"custom_mpi_options": shlex.join(extra)} if extra else {})}}
     raise InvalidJob(
-        f"from_sagemaker: distributed is a {kind}",
-        hint="Torchrun and MPI are known; or give distribution=...",
+        f"from_sagemaker: distributed={kind}(...) is not supported",
+        hint="Use Torchrun or MPI, or pass distribution=... to from_sagemaker.",
     )
 
 
 def _channel(channel: Any) -> tuple[str, Any]:
-    """The name and data of a ``Channel``, or of an ``InputData``, whose source may be a place itself."""
+    """The name and data of a ``Channel`` or an ``InputData``; the source of the latter may be a URI or a path."""
     source = get(channel, "data_source")
     if isinstance(source, str):
-        place = source if "://" in source else Path(source).absolute().as_uri()
-        fields: dict[str, Any] = {"s3_data": place}
+        uri = source if "://" in source else Path(source).absolute().as_uri()
+        fields: dict[str, Any] = {"s3_data": uri}
     else:
         fields = _source_fields(source, channel.channel_name)
     seed = get(channel, "shuffle_config.seed")
@@ -156,13 +159,16 @@ def _source_fields(source: Any, name: str) -> dict[str, Any]:
         }
     mounted = get(source, "file_system_data_source") or source
     if not hasattr(mounted, "file_system_id"):
-        raise InvalidJob(f"from_sagemaker: the data of channel {name} is a {type(source).__name__}")
+        raise InvalidJob(
+            f"from_sagemaker: channel {name!r}: a {type(source).__name__} is not supported as its data_source",
+            hint="Use an S3DataSource, a FileSystemDataSource, or a URI.",
+        )
     names = ("file_system_id", "file_system_type", "directory_path", "file_system_access_mode")
     return {field: get(mounted, field) for field in names}
 
 
 def _part(tag: Any, name: str) -> Any:
-    """Of a tag, which may be an object or a dict of either spelling."""
+    """The key or the value of a tag, which is an object, or a dict with keys of either capitalisation."""
     if isinstance(tag, dict):
         return tag.get(name, tag.get(name.capitalize()))
     return get(tag, name)

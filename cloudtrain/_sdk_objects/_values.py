@@ -1,4 +1,4 @@
-"""Values of the SageMaker SDK's objects, as plain data."""
+"""Attributes of the SageMaker SDK's objects as plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudtrain.errors import InvalidJob
 
 
 def get(obj: Any, path: str) -> Any:
-    """The attribute at a dotted path; None where there is none, or version 3 has left it unassigned."""
+    """The attribute at a dotted path; None if it does not exist, or is version 3's ``Unassigned``."""
     for name in path.split("."):
         obj = getattr(obj, name, None)
         if type(obj).__name__ == "Unassigned":
@@ -19,7 +19,7 @@ def get(obj: Any, path: str) -> Any:
 
 
 def plain(value: Any, where: str) -> Any:
-    """``value`` of dicts, lists and scalars only. Raises InvalidJob where it holds anything else."""
+    """``value`` as dicts, lists and scalars. Raises InvalidJob if it contains anything else."""
     if value is None or (isinstance(value, (str, int, float, bool)) and type(value).__module__ == "builtins"):
         return value
     if isinstance(value, Path):
@@ -31,8 +31,8 @@ def plain(value: Any, where: str) -> Any:
     if hasattr(value, "instance_group_name"):
         return instance_group(value)
     raise InvalidJob(
-        f"{where}: {type(value).__name__} of the SageMaker SDK has no meaning outside of it",
-        hint="Give the object a plain value: a pipeline's variables are only known to the pipeline.",
+        f"{where}: the SageMaker SDK's {type(value).__name__} cannot be converted to a plain value",
+        hint="Pass a plain value. Pipeline variables have a value only inside their pipeline.",
     )
 
 
@@ -41,6 +41,6 @@ def instance_group(group: Any) -> dict[str, Any]:
 
 
 def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``arguments`` as plain data, without those that are None or empty; ``False`` is a value."""
+    """``arguments`` as plain data, without those that are None or empty; ``False`` is kept."""
     read = {name: plain(value, name) for name, value in arguments.items() if value is not None}
     return {name: value for name, value in read.items() if value not in ({}, [], "")}

@@ -18,72 +18,91 @@ JOB_FILES = (".yaml", ".yml", ".json")
 @click.command("submit")
 @click.argument("file", type=click.Path())
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED)
-@click.option("--platform", help="Where to run.  [default: local, or what the config file says]")
-@click.option("--instance-type", help="The kind of machine.")
-@click.option("--instance-count", type=int, help="How many of them.")
-@click.option("--processes-per-host", type=int, help="Ranks on each host, started by cloudtrain itself.")
-@click.option("--torchrun", "launcher", flag_value="torch_distributed", help="Start the ranks by torchrun.")
-@click.option("--mpirun", "launcher", flag_value="mpi", help="Start the ranks by mpirun.")
-@click.option("--horovod", "launcher", flag_value="horovod", help="The script is written for Horovod.")
-@click.option("--source-dir", help="The folder to pack; FILE is in it.")
 @click.option(
-    "--input", "inputs", multiple=True, metavar="CHANNEL=URI", help="A channel of data. Repeatable."
+    "--platform", metavar="NAME", help="Platform to run on.  [default: from the config file, or local]"
 )
-@click.option("--output-path", metavar="URI", help="Where model and outputs go.")
-@click.option("--checkpoint-s3-uri", metavar="URI", help="Where checkpoints are kept.")
-@click.option("--name", "job_name", help="The job's name.  [default: made of the script's name and the time]")
+@click.option(
+    "--instance-type", metavar="TYPE", help="Machine type of the hosts, for example ml.p4d.24xlarge."
+)
+@click.option("--instance-count", type=int, metavar="N", help="Number of hosts.")
+@click.option("--processes-per-host", type=int, metavar="N", help="Number of ranks on each host.")
+@click.option("--torchrun", is_flag=True, help="Start the ranks with torchrun.")
+@click.option("--mpirun", is_flag=True, help="Start the ranks with mpirun.")
+@click.option("--horovod", is_flag=True, help="Run a script that is written for Horovod.")
+@click.option("--source-dir", metavar="FOLDER", help="Folder to pack; FILE is a path inside it.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="CHANNEL=URI",
+    help="Add an input channel: a URI, or a local file or folder. Repeatable.",
+)
+@click.option("--output-path", metavar="URI", help="Where to store the model and other outputs.")
+@click.option("--checkpoint-s3-uri", metavar="URI", help="Where to store checkpoints.")
+@click.option("--name", metavar="NAME", help="Name of the job.  [default: the script's name and the time]")
 @click.option(
     "--mount-source",
     is_flag=True,
-    help="In a container, see the source itself and not a copy: for quick edits.",
+    help="Mount the source folder into the containers instead of copying it, for quick edits.",
 )
-@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change any field. Repeatable.")
-@click.option("--wait/--no-wait", default=True, help="Show the output until the job ends.  [default: wait]")
-@click.option("--dry-run", is_flag=True, help="Print the exact request, and do nothing.")
-@click.option("--check", is_flag=True, help="Look for what would make the job fail, and start nothing.")
-@click.option("--diff", metavar="JOB", help="Show what differs from the request of JOB, and start nothing.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Set any field of the job, for example hyperparameters.lr=0.1. Repeatable.",
+)
+@click.option("--wait", is_flag=True, help="Print the output until the job ends (the default).")
+@click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
+@click.option("--dry-run", is_flag=True, help="Print the request as JSON; submit nothing.")
+@click.option(
+    "--check", is_flag=True, help="Check for problems that would make the job fail; submit nothing."
+)
+@click.option(
+    "--diff", metavar="JOB", help="Print what differs from the request of an earlier JOB; submit nothing."
+)
 @json_option
 def command(
     file: str,
     script_args: tuple[str, ...],
-    wait: bool,
-    dry_run: bool,
-    check: bool,
-    diff: str | None,
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Run FILE: a script, or a job file (YAML or JSON).
+    """Submit FILE as a job: a script, or a job file (YAML or JSON).
 
-    What follows -- are the script's own arguments, which become hyperparameters:
+    The command prints the job's output until it ends, and exits with the script's exit status. Ctrl-C detaches
+    and leaves the job running.
+
+    Arguments after -- are passed to the script, as hyperparameters. Options override the fields of the job file.
+    Two options that set the same field are an error.
 
     \b
-    cloudtrain submit train.py --instance-count 2 -- --epochs 5 --lr 0.1
-    cloudtrain submit train.yaml --set hyperparameters.epochs=5
-
-    The exit status is the job's. Ctrl-C leaves the job running.
+    Examples:
+      cloudtrain submit train.py --instance-count 2 -- --epochs 5 --lr 0.1
+      cloudtrain submit train.py --mpirun --processes-per-host 8 --no-wait
+      cloudtrain submit train.yaml --set hyperparameters.epochs=5 --dry-run
     """
     from cloudtrain.submission import prepare
 
     fields = _fields(file, script_args, options)
-    if check:
+    if options["check"]:
         from cloudtrain.cli._checks import check_job
 
         check_job(fields, as_json=as_json)
     submission = prepare(fields)
-    if diff:
+    if options["diff"]:
         from cloudtrain.cli._diff import show_diff
 
-        show_diff(diff, submission, as_json=as_json)
+        show_diff(options["diff"], submission, as_json=as_json)
         return
-    if dry_run:
+    if options["dry_run"]:
         click.echo(submission.request.to_json())
         return
     for warning in submission.archive.warnings if submission.archive else ():
         click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
     job = _start(submission, quiet=as_json)
-    if wait:
-        from cloudtrain.cli._view import watch  # heavy: imported while the job starts
+    if not options["no_wait"]:
+        from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
 
         watch(job, quiet=as_json)
     elif as_json:
@@ -93,7 +112,7 @@ def command(
 
 
 def _start(submission: Submission, *, quiet: bool) -> Job:
-    """Submit, with a bar where the source is uploaded."""
+    """Submit the job; show a progress bar if its source is uploaded."""
     if submission.uploads and not quiet:
         from cloudtrain.cli._progress import bytes_bar
 
@@ -106,41 +125,46 @@ def _start(submission: Submission, *, quiet: bool) -> Job:
     return job
 
 
+def names_script(file: str) -> bool:
+    """Whether ``file`` is a script, not a job file."""
+    return not file.lower().endswith(JOB_FILES)
+
+
 def fields_of(file: str) -> dict[str, Any]:
-    """The fields in a job file; a script is the entry point of a job that has no others."""
+    """The fields of the job file ``file``; if it is a script, a job with only this entry point."""
     from pathlib import Path
 
     from cloudtrain.spec import read_job_file
 
-    path = Path(file)
-    return read_job_file(path) if path.suffix.lower() in JOB_FILES else {"entry_point": file}
+    return {"entry_point": file} if names_script(file) else read_job_file(Path(file))
 
 
 def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The job's fields: those of the file, changed by the options, then by ``--set``, then by the arguments."""
+    """The fields of ``file``, overridden by the options, ``--set``, and the script's arguments."""
+    from cloudtrain.cli._contradictions import FIELDS, LAUNCHERS, check_contradictions
     from cloudtrain.spec import apply_overrides, script_arguments
 
+    hyperparameters = script_arguments(script_args)
+    check_contradictions(options, names_script=names_script(file), script_arguments=hyperparameters)
     fields = fields_of(file)
-    settings = options.pop("settings")
-    inputs = options.pop("inputs")
-    processes = options.pop("processes_per_host")
-    launcher = options.pop("launcher")
-    mount_source = options.pop("mount_source")
-    if launcher or processes is not None:
-        fields["distribution"] = {launcher or "processes": {"processes_per_host": processes}}
-    fields.update({name: value for name, value in options.items() if value is not None})
-    if inputs:
-        fields["inputs"] = {**fields.get("inputs", {}), **dict(_channel(text) for text in inputs)}
-    if mount_source:
+    launchers = [distribution for name, distribution in LAUNCHERS.items() if options[name]]
+    processes = options["processes_per_host"]
+    if launchers or processes is not None:
+        fields["distribution"] = {"".join(launchers) or "processes": {"processes_per_host": processes}}
+    plain = {field: options[name] for name, field in FIELDS.items() if "." not in field}
+    fields.update({field: value for field, value in plain.items() if value is not None})
+    if options["inputs"]:
+        fields["inputs"] = {**fields.get("inputs", {}), **dict(_channel(text) for text in options["inputs"])}
+    if options["mount_source"]:
         fields["platform_options"] = {**fields.get("platform_options", {}), "mount_source": _folder(fields)}
-    fields = apply_overrides(fields, settings)
-    if script_args:
-        fields["hyperparameters"] = {**fields.get("hyperparameters", {}), **script_arguments(script_args)}
+    fields = apply_overrides(fields, options["settings"])
+    if hyperparameters:
+        fields["hyperparameters"] = {**fields.get("hyperparameters", {}), **hyperparameters}
     return fields
 
 
 def _folder(fields: dict[str, Any]) -> str:
-    """The folder of the source: the named one, else that of the script."""
+    """The absolute path of the source folder: ``source_dir``, or the folder of the script."""
     import os
 
     return os.path.abspath(fields.get("source_dir") or os.path.dirname(fields.get("entry_point", "")) or ".")
@@ -151,5 +175,5 @@ def _channel(text: str) -> tuple[str, str]:
 
     name, separator, uri = text.partition("=")
     if not separator or not name or not uri:
-        raise click.BadParameter(f"{text!r} is not of the form channel=URI", param_hint="--input")
+        raise click.BadParameter(f"{text!r} does not have the form channel=URI", param_hint="--input")
     return name, Path(uri).absolute().as_uri() if "://" not in uri and Path(uri).exists() else uri

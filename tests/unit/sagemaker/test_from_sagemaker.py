@@ -106,6 +106,62 @@ def test_it_runs_on_another_platform(name: str, tmp_path: Path) -> None:
     assert submission.job.hyperparameters == COMMON["hyperparameters"]
 
 
+IMAGE = "763104351884.dkr.ecr.us-east-1.amazonaws.com/pytorch-training:2.5.1-cpu-py311"
+
+
+def local_mode(name: str, instance_type: str, **changed: Any) -> Any:
+    """A recorded object, changed to the local mode of its SDK."""
+    if name == "pytorch":
+        return recorded(name, instance_type=instance_type, **changed)
+    trainer = recorded(name, **changed)
+    trainer.training_mode.value = "LOCAL_CONTAINER"
+    trainer.compute.instance_type = instance_type
+    trainer.training_image = IMAGE
+    return trainer
+
+
+@pytest.mark.parametrize(("instance_type", "gpus"), [("local", None), ("local_gpu", "all")])
+@pytest.mark.parametrize("name", ["pytorch", "model_trainer"])
+def test_local_mode_keeps_its_image_and_gpus(
+    name: str, instance_type: str, gpus: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text("print('training')")
+    changed = {"image_uri": IMAGE} if name == "pytorch" else {}
+    submission = Estimator.from_sagemaker(
+        local_mode(name, instance_type, **changed),
+        source_dir=tmp_path,
+        inputs={},
+        checkpoint_s3_uri=None,
+        checkpoint_local_path=None,
+        output_path=tmp_path.as_uri(),
+    ).prepare()
+    assert submission.platform.name == "container"
+    body = submission.request.body
+    assert (body["image"], body["instance_type"]) == (IMAGE, instance_type)
+    assert body["resources"]["gpus"] == gpus
+
+
+def test_local_mode_takes_the_image_that_the_sdk_finds_for_the_framework() -> None:
+    obj = local_mode("pytorch", "local", training_image_uri=lambda: IMAGE)
+    assert Estimator.from_sagemaker(obj).arguments["image_uri"] == IMAGE
+
+
+def test_local_mode_without_an_image_is_refused() -> None:
+    def find_image() -> str:
+        raise ValueError("Unsupported pytorch version: 0.0")
+
+    with pytest.raises(InvalidJob, match="Unsupported pytorch version"):
+        Estimator.from_sagemaker(local_mode("pytorch", "local", training_image_uri=find_image))
+
+
+@pytest.mark.parametrize("name", ["pytorch", "model_trainer"])
+def test_another_instance_type_ends_local_mode(name: str) -> None:
+    obj = local_mode(name, "local_gpu", training_image_uri=lambda: IMAGE)
+    arguments = Estimator.from_sagemaker(obj, instance_type="ml.g5.xlarge").arguments
+    assert arguments["instance_type"] == "ml.g5.xlarge"
+    assert "platform" not in arguments
+
+
 def test_what_a_job_has_left_in_the_object_is_no_argument() -> None:
     arguments = Estimator.from_sagemaker(
         recorded(
@@ -127,15 +183,15 @@ def test_a_plain_estimator_with_source_keeps_its_hyperparameters_as_json() -> No
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: object(), "object is no estimator of the SageMaker SDK"),
+        (lambda: object(), "object is neither an estimator of the SageMaker SDK nor a ModelTrainer"),
         (lambda: recorded("pytorch", rules=[object()]), "rules: cloudtrain does not support it"),
         (lambda: recorded("pytorch", is_nova_job=True), "a training_recipe is not supported"),
         (
             lambda: recorded("pytorch", max_run=object()),
-            "max_run: object of the SageMaker SDK has no meaning",
+            "max_run: the SageMaker SDK's object cannot be converted",
         ),
         (lambda: recorded("model_trainer", algorithm_name="x"), "algorithm_name is not supported"),
-        (lambda: recorded("model_trainer", distributed=object()), "distributed is a object"),
+        (lambda: recorded("model_trainer", distributed=object()), "distributed=object(...) is not supported"),
     ],
 )
 def test_what_cannot_be_taken_over_is_refused(make: Any, says: str) -> None:

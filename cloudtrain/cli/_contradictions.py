@@ -1,0 +1,135 @@
+"""Options of ``cloudtrain submit`` that contradict one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import apply_overrides
+
+LAUNCHERS = {"torchrun": "torch_distributed", "mpirun": "mpi", "horovod": "horovod"}
+"""The options that choose what starts the ranks, and the ``distribution`` that each of them means."""
+
+MODES = ("dry_run", "check", "diff")
+"""The options that replace the submission."""
+
+FIELDS = {
+    "platform": "platform",
+    "instance_type": "instance_type",
+    "instance_count": "instance_count",
+    "source_dir": "source_dir",
+    "output_path": "output_path",
+    "checkpoint_s3_uri": "checkpoint_s3_uri",
+    "name": "job_name",
+    "mount_source": "platform_options.mount_source",
+}
+"""The options that set a single field, and that field."""
+
+
+def check_contradictions(
+    options: Mapping[str, Any], *, names_script: bool, script_arguments: Mapping[str, Any]
+) -> None:
+    """Refuse options of which one would silently override the other.
+
+    Args:
+        options: all options, by their names with underscores.
+        names_script: whether FILE is a script, not a job file.
+        script_arguments: the hyperparameters given after ``--``.
+
+    Raises:
+        InvalidJob: for the first contradiction; the message names both options, the hint says what to do.
+    """
+    _check_choices(options)
+    paths = [text.partition("=")[0] for text in options["settings"]]
+    _check_repetitions("--set", paths)
+    _check_repetitions("--input", [text.partition("=")[0] for text in options["inputs"]])
+    fields = _fields_set(options, names_script)
+    for path in paths:
+        for option, field in fields.items():
+            if _contains(path, field) or _contains(field, path):
+                raise _twice(option, f"--set {path}", max(path, field, key=len))
+        _check_distribution(options, path)
+    _check_hyperparameters(options["settings"], script_arguments)
+
+
+def _check_choices(options: Mapping[str, Any]) -> None:
+    _check_exclusive(
+        [_flag(name) for name in LAUNCHERS if options[name]],
+        "a job has one launcher, which starts all ranks",
+    )
+    _check_exclusive(
+        [_flag(name) for name in MODES if options[name]],
+        "each of them does something else instead of submitting the job",
+        "Run the command once with each of them.",
+    )
+    _check_exclusive(
+        [_flag(name) for name in ("wait", "no_wait") if options[name]],
+        "the command either waits for the job or does not",
+    )
+
+
+def _check_exclusive(given: Sequence[str], why: str, hint: str = "Use only one of them.") -> None:
+    if len(given) > 1:
+        names = f"{', '.join(given[:-1])} and {given[-1]}"
+        raise InvalidJob(f"{names} cannot be combined: {why}", hint=hint)
+
+
+def _check_repetitions(option: str, names: Sequence[str]) -> None:
+    """Refuse a name that is given twice, and a field that comes after a part of it, which it would replace."""
+    for number, name in enumerate(names):
+        for earlier in names[:number]:
+            if earlier == name:
+                raise InvalidJob(f"{option} {name} is given more than once", hint="Give it once.")
+            if option == "--set" and _contains(name, earlier):
+                raise InvalidJob(
+                    f"--set {name} replaces --set {earlier}",
+                    hint=f"Give --set {name} first, or only one of them.",
+                )
+
+
+def _fields_set(options: Mapping[str, Any], names_script: bool) -> dict[str, str]:
+    """The fields that other options than ``--set`` set, by the option."""
+    fields = {_flag(name): field for name, field in FIELDS.items() if options[name]}
+    if names_script:
+        fields["FILE"] = "entry_point"
+    names = (text.partition("=")[0] for text in options["inputs"])
+    return fields | {f"--input {name}": f"inputs.{name}" for name in names}
+
+
+def _check_hyperparameters(settings: Sequence[str], script_arguments: Mapping[str, Any]) -> None:
+    values = apply_overrides({}, settings).get("hyperparameters")
+    for name in script_arguments:
+        if isinstance(values, dict) and name in values:
+            raise _twice("--set", f"the script argument {name}", f"hyperparameters.{name}")
+
+
+def _check_distribution(options: Mapping[str, Any], path: str) -> None:
+    """``--set distribution.KIND.OPTION`` refines the launcher that a flag chooses; all else contradicts it."""
+    launcher = next((name for name in LAUNCHERS if options[name]), None)
+    processes = options["processes_per_host"] is not None
+    flag = _flag(launcher) if launcher else "--processes-per-host" if processes else None
+    top, *rest = path.split(".")
+    if flag is None or top != "distribution":
+        return
+    kind = LAUNCHERS[launcher] if launcher else "processes"
+    if rest[:1] != [kind] or len(rest) < 2:
+        raise InvalidJob(
+            f"{flag} and --set {path} both choose the distribution",
+            hint=f"Use only one of them. {flag} can be refined with --set distribution.{kind}.OPTION=VALUE.",
+        )
+    if processes and rest[1] == "processes_per_host":
+        raise _twice("--processes-per-host", f"--set {path}", path)
+
+
+def _contains(field: str, other: str) -> bool:
+    """Whether ``other`` is the field at the dotted path ``field``, or a part of it."""
+    return f"{other}.".startswith(f"{field}.")
+
+
+def _twice(one: str, other: str, field: str) -> InvalidJob:
+    return InvalidJob(f"{one} and {other} both set {field}", hint="Use only one of them.")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
