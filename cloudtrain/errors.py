@@ -1,21 +1,21 @@
-"""What can go wrong, as one tree.
+"""All errors of cloudtrain, as one tree.
 
     CloudtrainError
-    ├── InvalidJob          the description of the job is wrong
+    ├── InvalidJob          the description of the job is invalid
     ├── InvalidSource       the source directory cannot be packed
     ├── StorageError        bytes at a URI could not be read or written
     │   ├── NotFound
     │   ├── AccessDenied
     │   └── Unreachable
-    ├── PlatformError       the place where jobs run refused or failed
+    ├── PlatformError       a platform refused a request or failed
     │   ├── UnknownPlatform
     │   ├── JobNotFound
     │   └── JobExists
-    ├── CheckpointError     no such checkpoint, or one that is damaged
-    ├── CollectiveError     a collective failed (in cloudtrain.distributed, with three more of its own)
+    ├── CheckpointError     a checkpoint is missing or damaged
+    ├── CollectiveError     a collective failed (defined in cloudtrain.distributed, with three more)
     └── TrainingFailed      the job ran and failed; carries its FailureReport
 
-Every error says what is wrong and where, in one line, and in ``hint`` what to do about it.
+The message of an error is one line that states what is wrong and where; ``hint`` states what to do about it.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class CloudtrainError(Exception):
 
 
 class InvalidJob(CloudtrainError, ValueError):
-    """The description of the job is wrong: an argument, a field of the YAML, a value."""
+    """The description of the job is invalid: an argument, a field of the YAML, a value."""
 
 
 class InvalidSource(CloudtrainError):
-    """The source directory cannot be packed: no entry point, a secret in it, unreadable."""
+    """The source directory cannot be packed: no entry point, a secret in it, an unreadable file."""
 
 
 class StorageError(CloudtrainError, OSError):
@@ -53,7 +53,7 @@ class StorageError(CloudtrainError, OSError):
 
 
 class NotFound(StorageError):
-    """There is no such bucket, prefix, object or file."""
+    """The bucket, prefix, object or file does not exist."""
 
 
 class AccessDenied(StorageError):
@@ -61,11 +61,11 @@ class AccessDenied(StorageError):
 
 
 class Unreachable(StorageError):
-    """The server does not answer, or went away in the middle."""
+    """The server does not answer, or the connection was lost."""
 
 
 class PlatformError(CloudtrainError):
-    """The place where jobs run refused the request or failed."""
+    """A platform refused the request or failed."""
 
 
 class UnknownPlatform(PlatformError):
@@ -77,15 +77,15 @@ class JobNotFound(PlatformError):
 
 
 class JobExists(PlatformError):
-    """A job of this name exists already."""
+    """A job of this name already exists."""
 
 
 class CheckpointError(CloudtrainError):
-    """There is no such checkpoint, or it is damaged, or it does not fit the state."""
+    """The checkpoint is missing or damaged, or does not fit the state."""
 
 
 class TrainingFailed(CloudtrainError):
-    """The job ran and ended badly. ``failure`` says which rank died first, and why."""
+    """The job ran and failed. ``failure`` states which rank failed first, and why."""
 
     def __init__(self, job_name: str, failure: FailureReport) -> None:
         super().__init__(f"job {job_name} failed: {failure.summary()}", hint=failure.hint)
@@ -94,7 +94,7 @@ class TrainingFailed(CloudtrainError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A ``did you mean`` sentence for a misspelt ``word``, or the list of what is known."""
+    """A "did you mean" sentence for a misspelt ``word``, or the list of known words."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

@@ -1,7 +1,7 @@
-"""What a training container is promised: paths, documents, environment, command line, outcome.
+"""The contract of a training container: paths, documents, environment, command line, outcome.
 
-The contract is Amazon SageMaker's, so that a script sees the same under ``/opt/ml`` and in its environment
-on every platform. Standard library only: this room travels inside the job.
+It is Amazon SageMaker's contract: on every platform, a script finds the same under ``/opt/ml`` and in its environment.
+Standard library only: this package is bundled into the job.
 """
 
 from cloudtrain.contract.environment import script_environment

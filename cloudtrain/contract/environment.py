@@ -1,7 +1,7 @@
-"""The environment variables that a script is promised.
+"""The environment variables that a script receives.
 
-Names and formats are those of Amazon's sagemaker-training toolkit 5.1.4 (its ``environment.to_env_vars``),
-with those of the newer drivers (SDK 3.27) beside them.
+Names and formats are those of Amazon's sagemaker-training toolkit 5.1.4 (``environment.to_env_vars``) and of the newer
+drivers (SDK 3.27).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ def script_environment(
     entry_point: str,
     master: tuple[str, int],
 ) -> dict[str, str]:
-    """Every ``SM_*`` variable, and their few companions.
+    """Every ``SM_*`` variable, ``CURRENT_HOST`` and ``SAGEMAKER_*``.
 
     Args:
-        hyperparameters: decoded, the platform's ``sagemaker_*`` included.
+        hyperparameters: decoded, including the platform's ``sagemaker_*``.
         channels: the content of ``inputdataconfig.json``.
-        entry_point: as the user named it, relative to the code folder.
+        entry_point: as the user gave it, relative to the code folder.
         master: address and port of rank 0.
     """
     user = user_hyperparameters(hyperparameters)

@@ -1,4 +1,4 @@
-"""The one record of why a job failed, the same on every platform."""
+"""The record of why a job failed, the same on every platform."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 REASON_LIMIT = 1024
 """Characters of a failure reason that SageMaker keeps."""
 
-_NOBODY = "the job"
+_WHOLE_JOB = "the job"
 _REASON = re.compile(
     r"(?:rank (?P<rank>\d+)|(?P<phase>the job|[\w-]+))(?: on (?P<host>\S+?))?"
     r"(?: hangs: (?P<hangs>.*?)"
@@ -28,7 +28,7 @@ _MESSAGES = ("hangs", "killed", "raised", "exited", "other")
 
 
 class FailureClass(str, Enum):
-    """What kind of failure it was."""
+    """The kind of a failure."""
 
     USER_ERROR = "user-error"
     SYNTAX_ERROR = "syntax-error"
@@ -51,10 +51,10 @@ class FailureClass(str, Enum):
 
 @dataclass(frozen=True)
 class FailureReport:
-    """Which rank died first, and why.
+    """Which rank failed first, and why.
 
-    ``rank`` is None when no rank is to blame (a channel is missing, a host was lost).
-    ``exit_code`` is what the shell would show: 128 + n for signal n.
+    ``rank`` is None when no rank caused the failure (a channel is missing, a host was lost).
+    ``exit_code`` is the code that a shell would report: 128 + n for signal n.
     """
 
     failure_class: FailureClass
@@ -68,19 +68,19 @@ class FailureReport:
     traceback: str = ""
     log_tail: tuple[str, ...] = ()
     stacks: str = ""
-    """Python stacks of all ranks, when the hang watchdog fired."""
+    """Python stacks of all ranks, if the hang watchdog fired."""
     phase: str | None = None
-    """The runtime's phase in which it happened."""
+    """The phase of the runtime in which the job failed."""
     time: float | None = None
     """Seconds since the epoch."""
 
     def summary(self) -> str:
-        """One line: who, how, what.
+        """One line: which rank, how it ended, and why.
 
         >>> FailureReport(FailureClass.KILLED, "", rank=1, host="algo-2", exit_code=137, signal=9).summary()
         'rank 1 on algo-2 was killed by SIGKILL'
         """
-        subject = f"rank {self.rank}" if self.rank is not None else self.phase or _NOBODY
+        subject = f"rank {self.rank}" if self.rank is not None else self.phase or _WHOLE_JOB
         if self.host:
             subject += f" on {self.host}"
         if self.failure_class == FailureClass.HANG:
@@ -96,20 +96,20 @@ class FailureReport:
         return f"{ending}: {first_line(self.message)}" if self.message else ending
 
     def reason(self) -> str:
-        """Text of at most 1,024 characters: the summary and the class, the hint, then as much tail as fits.
+        """Text of at most 1,024 characters: summary and class, the hint, then as much of the tail as fits.
 
-        `from_reason` reads it back.
+        `from_reason` parses it.
         """
         summary, rest = self.summary(), f" [{self.failure_class}]" + (f"\n{self.hint}" if self.hint else "")
-        room = REASON_LIMIT - len(rest)
-        head = (summary if len(summary) <= room else f"{summary[: room - 1]}…") + rest
+        space = REASON_LIMIT - len(rest)
+        head = (summary if len(summary) <= space else f"{summary[: space - 1]}…") + rest
         tail = self.traceback or "\n".join(self.log_tail)
-        room = REASON_LIMIT - len(head) - 2
-        return (f"{head}\n\n{tail[-room:]}" if tail and room > 0 else head)[:REASON_LIMIT].rstrip()
+        space = REASON_LIMIT - len(head) - 2
+        return (f"{head}\n\n{tail[-space:]}" if tail and space > 0 else head)[:REASON_LIMIT].rstrip()
 
     @classmethod
     def from_reason(cls, text: str) -> FailureReport | None:
-        """What `reason` wrote, as far as it fitted; None for any other text."""
+        """Parse the text of `reason`, as far as it fitted; None for any other text."""
         head, _, tail = text.partition("\n\n")
         line, _, hint = head.partition("\n")
         match = _REASON.fullmatch(line)
@@ -127,16 +127,16 @@ class FailureReport:
             exception_type=match["type"],
             traceback=tail if match["type"] else "",
             log_tail=() if match["type"] or not tail else tuple(tail.split("\n")),
-            phase=None if match["phase"] in (None, _NOBODY) else match["phase"],
+            phase=None if match["phase"] in (None, _WHOLE_JOB) else match["phase"],
         )
 
     @classmethod
     def host_lost(cls, host: str, why: str, now: float) -> FailureReport:
-        """The report of a host that went away without one of its own."""
+        """The report of a host that disappeared without writing one."""
         return cls(
             failure_class=FailureClass.HOST_LOST,
             message=f"host {host} was lost: {why}",
-            hint="The machine or its container went away: look at the platform's own log of that host.",
+            hint="The machine or its container disappeared: see the platform's own log of that host.",
             host=host,
             phase="train",
             time=now,
@@ -150,7 +150,7 @@ class FailureReport:
 
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> FailureReport:
-        """The inverse of `to_dict`; fields of a newer version are ignored."""
+        """The inverse of `to_dict`. Ignores fields of a newer version."""
         known = {field.name for field in fields(cls)}
         values = {key: value for key, value in record.items() if key in known}
         values["failure_class"] = FailureClass(values["failure_class"])
@@ -173,7 +173,7 @@ def signal_name(number: int) -> str:
 
 
 def _signal_number(name: str) -> int | None:
-    """The inverse of `signal_name`; None for a signal that this system has not."""
+    """The inverse of `signal_name`; None for a signal that this system does not define."""
     if name.startswith("signal "):
         return int(name.split()[1])
     return signal.Signals[name].value if name in signal.Signals.__members__ else None

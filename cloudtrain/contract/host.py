@@ -1,4 +1,4 @@
-"""This host among the hosts of the job, as ``resourceconfig.json`` tells it."""
+"""This host among the hosts of the job, as described by ``resourceconfig.json``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Host:
-    """``current`` is one of ``hosts``, which every host lists in the same order; the first one leads."""
+    """``current`` is one of ``hosts``, which every host lists in the same order. The first host is the leader."""
 
     current: str
     hosts: tuple[str, ...]
@@ -59,7 +59,7 @@ class Host:
 
     @classmethod
     def alone(cls) -> Host:
-        """A job of one host, for when nobody wrote a ``resourceconfig.json``."""
+        """A job of one host, for a container without a ``resourceconfig.json``."""
         name = socket.gethostname()
         return cls(name, (name,))
 
@@ -81,13 +81,13 @@ class Host:
 
 
 def _natural_key(name: str) -> tuple[str, int]:
-    """``algo-10`` comes after ``algo-9``."""
+    """Sorts ``algo-10`` after ``algo-9``."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :] or -1)
 
 
 def read_document(path: Path, default: Any) -> Any:
-    """The JSON in ``path``, or ``default`` where there is no such file.
+    """The JSON in ``path``, or ``default`` if the file does not exist.
 
     Raises:
         ValueError: the file is not JSON; the message names it.
@@ -106,7 +106,7 @@ def cpu_count() -> int:
 
 
 def gpu_count(environ: Mapping[str, str] = os.environ) -> int:
-    """NVIDIA GPUs that a rank on this host would see, without loading CUDA."""
+    """NVIDIA GPUs that a rank on this host would see. Does not load CUDA."""
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
         return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])

@@ -1,7 +1,7 @@
-"""Hyperparameters on their way from Python to the script's command line.
+"""Converts hyperparameters between Python, ``hyperparameters.json`` and the script's command line.
 
 Python values -> JSON strings in ``hyperparameters.json`` -> Python values -> ``--key value``.
-A string stays exactly the string it was: ``"1.10"`` never becomes ``1.1``.
+Strings are preserved exactly: ``"1.10"`` never becomes ``1.1``.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ PLATFORM_PREFIX = "sagemaker_"
 
 
 def encode_hyperparameters(values: Mapping[str, Any]) -> dict[str, str]:
-    """Each value as JSON text, as CreateTrainingJob wants it.
+    """Each value as JSON text, as CreateTrainingJob expects it.
 
     Raises:
-        ValueError: a value has no JSON form (NaN and infinity have none); the message names the key.
+        ValueError: a value cannot be written as JSON (NaN and infinity cannot); the message names the key.
     """
     encoded = {}
     for key, value in values.items():
@@ -30,7 +30,7 @@ def encode_hyperparameters(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:
-    """The values behind ``hyperparameters.json``: JSON where it parses, else the raw string."""
+    """The values in ``hyperparameters.json``: parsed as JSON if valid, else the raw string."""
     return {key: _decode(text) for key, text in encoded.items()}
 
 
@@ -42,7 +42,7 @@ def _decode(text: str) -> Any:
 
 
 def user_hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The user's own, without the platform's ``sagemaker_*``."""
+    """The user's hyperparameters, without the platform's ``sagemaker_*``."""
     return {key: value for key, value in values.items() if not key.startswith(PLATFORM_PREFIX)}
 
 

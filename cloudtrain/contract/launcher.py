@@ -1,4 +1,4 @@
-"""Which launcher starts the ranks, and how many on a host: told in the platform's hyperparameters."""
+"""Which launcher starts the ranks, and how many per host, as encoded in the platform's hyperparameters."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ HOROVOD_IMPLEMENTATIONS = ("auto", "cloudtrain", "horovod")
 class Launcher:
     """``name`` is one of single, processes, torchrun, mpirun, horovod.
 
-    Raises ValueError where ``implementation`` is not one of `HOROVOD_IMPLEMENTATIONS`.
+    Raises ValueError if ``implementation`` is not one of `HOROVOD_IMPLEMENTATIONS`.
     """
 
     name: str = "single"
     processes_per_host: int | None = None
-    """None: one for each GPU of a host, and 1 on a host without."""
+    """None: one per GPU, and one on a host without GPUs."""
     custom_mpi_options: str = ""
-    """More options for mpirun, as in a shell."""
+    """Additional options for mpirun, in shell syntax."""
     implementation: str = "auto"
-    """Whose ``horovod`` the ranks of a horovod job import."""
+    """Which ``horovod`` the ranks of a horovod job import."""
     max_restarts: int = 0
-    """How often torchrun starts the ranks of a host anew."""
+    """How often torchrun restarts the ranks of a host."""
 
     def __post_init__(self) -> None:
         if self.implementation not in HOROVOD_IMPLEMENTATIONS:
             raise ValueError(
-                f"{_IMPLEMENTATION}: {self.implementation!r} is none of {', '.join(HOROVOD_IMPLEMENTATIONS)}"
+                f"{_IMPLEMENTATION}: {self.implementation!r} is not one of {', '.join(HOROVOD_IMPLEMENTATIONS)}"
             )
 
     def to_hyperparameters(self) -> dict[str, Any]:
-        """The keys that SageMaker's SDK sends for this launcher (``processes``, ``horovod`` are cloudtrain's own)."""
+        """The keys of SageMaker's SDK for this launcher; cloudtrain's own keys for ``processes`` and ``horovod``."""
         values: dict[str, Any] = {key: True for key, name in _KEYS.items() if name == self.name}
         if self.processes_per_host is not None:
             values[_MPI_COUNT if self.name == "mpirun" else _COUNT] = self.processes_per_host

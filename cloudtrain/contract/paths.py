@@ -12,7 +12,7 @@ DEFAULT_BASE = "/opt/ml"
 
 @dataclass(frozen=True)
 class Paths:
-    """Every path the contract names, below ``base`` (``/opt/ml`` or ``$SAGEMAKER_BASE_DIR``)."""
+    """Every path of the contract, below ``base`` (``/opt/ml`` or ``$SAGEMAKER_BASE_DIR``)."""
 
     base: Path
 
@@ -61,12 +61,12 @@ class Paths:
 
     @property
     def failure(self) -> Path:
-        """The reason of a failure as text; SageMaker keeps its first 1,024 characters."""
+        """The failure reason as text; SageMaker keeps its first 1,024 characters."""
         return self.output / "failure"
 
     @property
     def failure_report(self) -> Path:
-        """The whole `FailureReport`, as JSON."""
+        """The complete `FailureReport`, as JSON."""
         return self.output / "failure.json"
 
     @property
@@ -75,16 +75,16 @@ class Paths:
 
     @property
     def logs(self) -> Path:
-        """One file a rank: ``rank-<R>.log``; beside it what the rank left when it died."""
+        """One file per rank: ``rank-<R>.log``."""
         return self.output / "logs"
 
     @property
     def run(self) -> Path:
-        """The runtime's own files while ranks run: pipes, heartbeats, failures of ranks."""
+        """The runtime's own files while ranks run: pipes, heartbeats, records of ranks."""
         return self.base / "run"
 
     def make(self) -> None:
-        """Create every folder that a script may expect.
+        """Create every folder of the contract.
 
         Raises OSError when the base cannot be written.
         """

@@ -1,6 +1,6 @@
-"""What cloudtrain's platforms tell cloudtrain's runtime, beyond SageMaker's contract.
+"""Settings that cloudtrain's platforms pass to cloudtrain's runtime, beyond SageMaker's contract.
 
-Each is an environment variable ``CLOUDTRAIN_<NAME>``; all are optional, and none is a secret.
+Each is an environment variable ``CLOUDTRAIN_<NAME>``. All are optional; none is a secret.
 """
 
 from __future__ import annotations
@@ -16,56 +16,56 @@ PREFIX = "CLOUDTRAIN_"
 
 @dataclass(frozen=True)
 class Settings:
-    """The runtime's settings; `to_environ` and `from_environ` are inverse."""
+    """The runtime's settings. `from_environ` is the inverse of `to_environ`."""
 
     job_name: str = ""
     output_uri: str = ""
-    """Where the runtime uploads model and outputs; empty where the platform does it itself."""
+    """Where the runtime uploads the model and the outputs; empty if the platform uploads them."""
     checkpoint_uri: str = ""
-    """Where checkpoints are kept; ``checkpoints/`` is synced with it."""
+    """Where checkpoints are stored; ``checkpoints/`` is synced with it."""
     source_sha256: str = ""
-    """The source archive is checked against it."""
+    """The expected SHA-256 of the source archive; empty: not checked."""
     source_channel: str = ""
-    """The channel that the platform has put the source archive in; it is none of the user's."""
+    """The channel in which the platform delivers the source archive; hidden from the script."""
     git_commit: str = ""
-    """The commit that the source was at; ends with ``-dirty`` where files were not as committed."""
+    """The commit of the source; ends with ``-dirty`` if files differed from it."""
     compress_output: bool = True
     channels: tuple[tuple[str, str], ...] = ()
-    """Pairs of channel and URI that the runtime fetches; empty where the platform fetches them."""
+    """Pairs of channel and URI for the runtime to fetch; empty if the platform fetches them."""
     rendezvous: str = ""
-    """Where the leader is found: ``host:port``, or the path of a file on a folder that all hosts share."""
+    """How hosts find the leader: ``host:port``, or the path of a file that all hosts can read."""
     master_addr: str = ""
-    """Address of the leader for the ranks; empty: the leader's host name."""
+    """The leader's address, for the ranks; empty: the leader's host name."""
     master_port: int = 0
-    """The ranks' port on the leader; 0: a free one."""
+    """The port of rank 0 on the leader; 0: a free port."""
     events: str = ""
-    """The file of events; empty: ``output/events.jsonl``."""
+    """The file to write events to; empty: ``output/events.jsonl``."""
     hosts_on_machine: int = 1
-    """How many hosts of the job share this machine and its processors."""
+    """The number of the job's hosts that share this machine and its processors."""
     python: str = ""
     """The interpreter that runs the script; empty: the one that runs the runtime."""
     bundled_runtime: str = ""
     """The folder that holds the unpacked bundled runtime, for a ``python`` that does not have cloudtrain installed."""
     requirements_cache: str = ""
-    """A folder where environments with the job's requirements are kept; empty: install into this Python."""
+    """The folder that caches environments with requirements; empty: install into the script's interpreter."""
     metric_definitions: tuple[tuple[str, str], ...] = ()
-    """Pairs of name and regular expression, looked for in what ranks print."""
+    """Pairs of name and regular expression, matched against the output of the ranks."""
     timeline: bool = False
-    """Ranks record timelines, into ``output/data/timeline/``."""
+    """Whether ranks record timelines, in ``output/data/timeline/``."""
     stop_grace: float = 120.0
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
     hang_timeout: float = 0.0
-    """Seconds without a heartbeat after which a rank counts as hanging; 0: never."""
+    """Seconds without a heartbeat after which a rank is considered hung; 0: never."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
 
     @classmethod
     def variables(cls) -> list[str]:
-        """The names of all its variables."""
+        """The names of all variables."""
         return [PREFIX + field.name.upper() for field in fields(cls)]
 
     def to_environ(self) -> dict[str, str]:
-        """Only what differs from the default."""
+        """The settings that differ from their defaults."""
         environ = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -75,7 +75,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Settings:
-        """Raises ValueError when a variable does not hold a value of its type, naming it."""
+        """Raises ValueError, which names the variable, if a value does not have the right type."""
         values: dict[str, Any] = {}
         for field in fields(cls):
             name = PREFIX + field.name.upper()
@@ -93,4 +93,4 @@ def _parse(name: str, text: str, default: Any) -> Any:
             return tuple((str(name), str(item)) for name, item in value)
         return type(default)(value)
     except (TypeError, ValueError):
-        raise ValueError(f"{name}={text!r} is not a value like {default!r}") from None
+        raise ValueError(f"{name}={text!r} does not have the type of its default, {default!r}") from None

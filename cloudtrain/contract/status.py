@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class JobStatus(str, Enum):
-    """Where a job is in its life. The last four are final."""
+    """The state of a job. The last four are final."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -14,9 +14,9 @@ class JobStatus(str, Enum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     STOPPED = "Stopped"
-    """Somebody asked for the stop, or a time limit did."""
+    """Stopped by a user or by a time limit."""
     INTERRUPTED = "Interrupted"
-    """The platform took the machine away (preemption, spot, reboot notice)."""
+    """The platform reclaimed the machine (preemption, spot interruption, reboot)."""
 
     @property
     def is_final(self) -> bool:

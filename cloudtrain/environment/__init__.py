@@ -1,11 +1,11 @@
-"""What a training script may ask about the job it runs in.
+"""Information for a training script about its job.
 
     from cloudtrain import environment
 
     data = environment.channel("train", default="data/train")
     torch.save(model.state_dict(), environment.model_dir() / "model.pt")
 
-Everything has an answer outside a job too, so that ``python train.py`` runs unchanged.
+Every function also works outside a job: a plain ``python train.py`` runs unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The job's name, ranks, hyperparameters, folders."""
+"""The job's name, ranks, hyperparameters and folders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def job_name() -> str | None:
 
 
 def rank() -> int:
-    """This process's rank, whatever has started it; 0 outside a job."""
+    """This process's rank, with any launcher; 0 outside a job."""
     return int(os.environ.get(LauncherEnv.detect(os.environ).rank, 0))
 
 
@@ -31,7 +31,7 @@ def world_size() -> int:
 
 
 def hyperparameters() -> dict[str, Any]:
-    """The job's hyperparameters with their types; empty outside a job."""
+    """The job's hyperparameters as Python values; empty outside a job."""
     document = read_document(Paths.from_environ().input_config / "hyperparameters.json", {})
     return user_hyperparameters(decode_hyperparameters(document)) if in_job() else {}
 
@@ -40,35 +40,38 @@ def channel(name: str, default: str | os.PathLike[str] | None = None) -> Path:
     """The folder with the channel's data.
 
     Args:
-        default: the folder to take where the job has no such channel, or there is no job.
+        default: the folder to use if the job does not have this channel, or outside a job.
 
     Raises:
-        NotFound: there is no such channel and no default.
+        NotFound: the job does not have this channel, and ``default`` is not given.
     """
     folder = os.environ.get(f"SM_CHANNEL_{name.upper()}", default)
     if folder is None:
-        known = os.environ.get("SM_CHANNELS", "none: this is no job")
-        raise NotFound(f"channel {name!r} is not an input of this job", hint=f"Channels: {known}.")
+        known = os.environ.get("SM_CHANNELS", "none, because this process does not run in a job")
+        raise NotFound(
+            f"channel {name!r} is not an input of this job",
+            hint=f"Channels: {known}. Add the channel to the job's inputs, or pass a default.",
+        )
     return Path(folder)
 
 
 def model_dir() -> Path:
-    """Where to save the model; made if it is not there. ``./model`` outside a job."""
-    return _made(Path(os.environ.get("SM_MODEL_DIR", "model")))
+    """The folder to save the model in, created if necessary. ``./model`` outside a job."""
+    return _created(Path(os.environ.get("SM_MODEL_DIR", "model")))
 
 
 def output_data_dir() -> Path:
-    """Where to save anything else; made if it is not there. ``./output`` outside a job."""
-    return _made(Path(os.environ.get("SM_OUTPUT_DATA_DIR", "output")))
+    """The folder to save other outputs in, created if necessary. ``./output`` outside a job."""
+    return _created(Path(os.environ.get("SM_OUTPUT_DATA_DIR", "output")))
 
 
 def checkpoint_uri() -> str | None:
-    """Where this job's checkpoints belong, or None where the job names no place."""
+    """The URI of this job's checkpoints; None outside a job."""
     if not in_job():
         return None
     return Settings.from_environ().checkpoint_uri or Paths.from_environ().checkpoints.absolute().as_uri()
 
 
-def _made(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -1,9 +1,9 @@
-"""Every way to learn that the machine is about to be taken away, as one answer.
+"""Combines every preemption notice into one.
 
-- SIGTERM, which every scheduler sends; its grace is the contract's ``stop_grace``.
-- SIGUSR1, which Slurm sends ahead of time (``--signal=USR1@120``) and Open MPI passes on.
-- The notice of cloudtrain's runtime, in the host's run folder: its platform's, or that of any other host.
-- The notice of an EC2 spot instance, where it is asked for; see `cloudtrain.environment.spot`.
+- SIGTERM, which every scheduler sends. Its grace period is the contract's ``stop_grace``.
+- SIGUSR1, which Slurm sends ahead of time (``--signal=USR1@120``) and Open MPI forwards.
+- The notice of cloudtrain's runtime, in the host's run folder. It comes from the platform or from another host.
+- The notice of an EC2 spot instance, if enabled; see `cloudtrain.environment.spot`.
 """
 
 from __future__ import annotations
@@ -21,77 +21,77 @@ from cloudtrain.environment.exit_policy import may_exit
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 _notice: Notice | None = None
-_listens = False
+_installed = False
 
 
 def preemption() -> Notice | None:
-    """The notice that this job is about to be stopped, or None. Cheap: ask at every step.
+    """The notice that this job is about to be stopped, or None. Cheap enough to call at every step.
 
-    From the first call on, SIGTERM and SIGUSR1 no longer end this process: they are its notice. A script
-    that never asks, or that handles a signal itself, keeps what it has. Ask in the main thread: signals
-    cannot be listened to from another.
+    From the first call on, SIGTERM and SIGUSR1 no longer end this process but become its notice. A signal for which
+    the script has its own handler keeps that handler. Call this in the main thread: Python cannot handle signals in
+    another.
     """
     global _notice
-    if not _listens:
-        _listen()
+    if not _installed:
+        _install()
     if _notice is None:
-        _notice = _told_by_runtime()
+        _notice = _runtime_notice()
     return _notice
 
 
 def exit_if_preempted() -> None:
-    """Leave, if there is a notice and this is rank 0; to be called when the state is saved.
+    """Exit if there is a notice and this is rank 0. Call it once the state is saved.
 
-    The exit status makes the job ``Interrupted``, not failed. Other ranks go on until rank 0 has left, which
-    ends them: ranks hear of a notice at different steps, and one that left first would fail a collective
-    that rank 0 still needs. A script that calls ``Checkpointer.maybe_save`` leaves after the step at which that
-    has saved for the notice; ranks that save together leave together.
+    The exit status makes the job ``Interrupted``, not failed. Other ranks continue until rank 0 has exited, which ends
+    them: ranks receive a notice at different steps, and a rank that exited earlier would fail a collective that rank 0
+    still needs. A script that calls ``Checkpointer.maybe_save`` exits after the step that was saved because of the
+    notice; with sharded checkpoints, all ranks exit after the same step.
 
     Raises:
-        SystemExit: the interpreter ends as usual, and checkpoints on their way are committed.
+        SystemExit: the interpreter shuts down normally, and pending checkpoints are committed.
     """
     if may_exit(preemption() is not None):
         sys.exit(PREEMPTED)
 
 
-def _listen() -> None:
-    global _listens
+def _install() -> None:
+    global _installed
     try:
         for number in SIGNALS:
             if signal.getsignal(number) is signal.SIG_DFL:
                 signal.signal(number, _on_signal)
     except ValueError:
         return  # not the main thread
-    _listens = True
+    _installed = True
     if os.environ.get(SPOT_VARIABLE) and not os.environ.get("CLOUDTRAIN_RUN_DIR"):
         from cloudtrain.environment.spot import watch_spot
 
-        watch_spot(_take)
+        watch_spot(_set_notice)
 
 
 def _on_signal(number: int, _frame: FrameType | None) -> None:
     grace = Settings.from_environ().stop_grace
-    _take(_told_by_runtime() or Notice(time.time() + grace, f"signal {signal.Signals(number).name}"))
+    _set_notice(_runtime_notice() or Notice(time.time() + grace, f"signal {signal.Signals(number).name}"))
 
 
-def _take(notice: Notice) -> None:
+def _set_notice(notice: Notice) -> None:
     global _notice
     if _notice is None:
         _notice = notice
 
 
-def _told_by_runtime() -> Notice | None:
+def _runtime_notice() -> Notice | None:
     run = os.environ.get("CLOUDTRAIN_RUN_DIR")
     return Notice.read(Path(run)) if run else None
 
 
-def _forget() -> None:
-    """In a forked child: who starts it, a data loader for one, ends it by SIGTERM."""
-    global _notice, _listens
-    _notice, _listens = None, False
+def _reset() -> None:
+    """Restore the default handlers in a forked child, such as a data loader's, which its parent ends by SIGTERM."""
+    global _notice, _installed
+    _notice, _installed = None, False
     for number in SIGNALS:
         if signal.getsignal(number) is _on_signal:
             signal.signal(number, signal.SIG_DFL)
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_reset)

@@ -1,4 +1,4 @@
-"""Which ranks leave when the job is about to be stopped."""
+"""Which ranks exit when the job is about to be stopped."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from collections.abc import Callable
 
 from cloudtrain.environment._job import rank
 
-_decided: Callable[[], bool] | None = None
+_may_exit: Callable[[], bool] | None = None
 
 
-def set_exit_policy(decided: Callable[[], bool] | None) -> None:
-    """Let a rank leave when its state is saved, and ranks that save together leave together.
+def set_exit_policy(may_exit: Callable[[], bool] | None) -> None:
+    """Decide when `exit_if_preempted` exits.
 
     Args:
-        decided: becomes true on a rank that has saved for the notice; where ranks save together, on all of them
-            at the same step. From then on `exit_if_preempted` leaves. None goes back to what is usual: rank 0
-            leaves at its own notice. When it has left, the others are ended.
+        may_exit: returns True on a rank that has saved for the notice; if ranks save together, on all of them at the
+            same step. None restores the default: rank 0 exits as soon as it has a notice, which ends the others.
     """
-    global _decided
-    _decided = decided
+    global _may_exit
+    _may_exit = may_exit
 
 
-def may_exit(notice: bool) -> bool:
-    """Whether this rank leaves now; ``notice`` is whether it has heard of the end itself."""
-    return _decided() if _decided is not None else notice and rank() == 0
+def may_exit(noticed: bool) -> bool:
+    """Whether this rank exits now; ``noticed`` is whether it has a notice."""
+    return _may_exit() if _may_exit is not None else noticed and rank() == 0

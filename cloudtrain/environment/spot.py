@@ -1,7 +1,7 @@
-"""The notice of an EC2 spot interruption, two minutes ahead, from the instance's metadata service.
+"""The notice of an EC2 spot interruption, two minutes ahead, from the instance metadata service.
 
-https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (``spot/instance-action``),
-by version 2 of the service: a token first, then the question with it. Amazon asks to look every 5 seconds.
+https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html (``spot/instance-action``).
+Uses version 2 of the service, which requires a token. Amazon recommends polling every 5 seconds.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ TOKEN_SECONDS = 21600
 ENDPOINT = "http://169.254.169.254"
 
 
-def watch_spot(tell: Callable[[Notice], None]) -> None:
-    """Ask for the notice in a thread, and ``tell`` it once."""
-    threading.Thread(target=_watch, args=(tell,), name="spot notice", daemon=True).start()
+def watch_spot(on_notice: Callable[[Notice], None]) -> None:
+    """Poll for the notice in a thread, and call ``on_notice`` with it once."""
+    threading.Thread(target=_watch, args=(on_notice,), name="spot notice", daemon=True).start()
 
 
 def spot_notice(endpoint: str | None = None) -> Notice | None:
-    """The notice as it is now; None where there is none.
+    """The current notice, if any.
 
     Args:
-        endpoint: of the service; ``AWS_EC2_METADATA_SERVICE_ENDPOINT`` and Amazon's own address otherwise.
+        endpoint: of the service. Default: ``AWS_EC2_METADATA_SERVICE_ENDPOINT``, else Amazon's address.
 
     Raises:
-        OSError: the service does not answer, or not as it should.
+        OSError: the service does not answer, or its answer is invalid.
     """
     base = endpoint or os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     base = base.rstrip("/") + "/latest"
     lifetime = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
-    token = _ask("PUT", f"{base}/api/token", lifetime)
-    text = token and _ask(
+    token = _request("PUT", f"{base}/api/token", lifetime)
+    text = token and _request(
         "GET", f"{base}/meta-data/spot/instance-action", {"X-aws-ec2-metadata-token": token}
     )
     if not text:
@@ -50,23 +50,23 @@ def spot_notice(endpoint: str | None = None) -> Notice | None:
         deadline = datetime.fromisoformat(action["time"].replace("Z", "+00:00")).timestamp()
         return Notice(deadline, f"EC2 spot interruption: {action['action']}")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise OSError(f"{base} answers with what is no spot notice: {text!r}") from None
+        raise OSError(f"the answer of {base} is not a valid spot notice: {text!r}") from None
 
 
-def _watch(tell: Callable[[Notice], None]) -> None:
+def _watch(on_notice: Callable[[Notice], None]) -> None:
     while True:
         try:
             notice = spot_notice()
         except OSError:
-            notice = None  # it may answer the next time, and training has no need of it
+            notice = None  # training does not depend on the service; it may answer next time
         if notice:
-            tell(notice)
+            on_notice(notice)
             return
         time.sleep(POLL_SECONDS)
 
 
-def _ask(method: str, url: str, headers: Mapping[str, str]) -> str | None:
-    """The answer; None for 404. Never through a proxy: the service is the machine's own."""
+def _request(method: str, url: str, headers: Mapping[str, str]) -> str | None:
+    """The answer; None for 404. Never through a proxy: the service is local to the instance."""
     from urllib.error import HTTPError
     from urllib.request import ProxyHandler, Request, build_opener
 

@@ -1,4 +1,4 @@
-"""The records that a job leaves: events, metrics, signs of life."""
+"""The records of a job: events, metrics, heartbeats."""
 
 from __future__ import annotations
 

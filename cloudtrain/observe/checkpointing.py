@@ -1,6 +1,7 @@
-"""Checkpoints that are on their way: the runtime of a job that fails lets them be committed.
+"""Marks checkpoints that are being committed: the runtime of a failing job waits for them.
 
-A process says so by a file in the host's run folder, whose name has its number: who was killed commits no more.
+A process marks a commit by a file in the host's run folder. The file name contains the process id, because a killed
+process leaves its file behind.
 """
 
 from __future__ import annotations
@@ -15,24 +16,24 @@ PREFIX = "committing-"
 
 @contextlib.contextmanager
 def committing() -> Iterator[None]:
-    """As long as this lasts, the process commits a checkpoint. It may begin in one thread and end in another."""
+    """Mark a commit by this process. May be entered in one thread and left in another."""
     run = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if run is None:
         yield
         return
     owner = os.getpid()
     mark = Path(run, f"{PREFIX}{owner}-{os.urandom(8).hex()}")
-    with contextlib.suppress(OSError):  # a full disk is no reason not to commit elsewhere
+    with contextlib.suppress(OSError):  # the local disk may be full; the checkpoint may be on another
         mark.touch()
     try:
         yield
     finally:
-        if os.getpid() == owner:  # a forked child has a copy of this, and ends it when it ends
+        if os.getpid() == owner:  # a forked child runs this too when it exits
             with contextlib.suppress(OSError):
                 mark.unlink()
 
 
 def commits(run: Path) -> dict[str, int]:
-    """The commits that were begun on the host and not ended: a name of each, and the number of its process."""
+    """The unfinished commits on this host: the name of each, and its process id."""
     names = [path.name for path in run.glob(f"{PREFIX}*")]
     return {name: int(name.split("-")[1]) for name in names}

@@ -1,4 +1,4 @@
-"""``events.jsonl``: every phase and change of state of a job, one line of JSON each."""
+"""``events.jsonl``: every phase and state change of a job, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any, Callable
 
 @dataclass(frozen=True)
 class EventLog:
-    """Appends to a file of events. Several processes may append to the same file: a line is one write."""
+    """Appends to a file of events. Several processes may append to the same file: each line is one write."""
 
     path: Path
     source: str
-    """Who writes: a host's name, or ``supervisor``."""
+    """The writer: a host's name, or ``supervisor``."""
     clock: Callable[[], float] = time.time
 
     def emit(self, event: str, **fields: Any) -> dict[str, Any]:
@@ -33,7 +33,7 @@ class EventLog:
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The events in ``lines``; a line cut short by a crash is passed over."""
+    """The events in ``lines``. Skips lines that a crash cut short."""
     for line in lines:
         try:
             record = json.loads(line)
@@ -44,7 +44,7 @@ def parse_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """All events of a file, oldest first; none where there is no file."""
+    """All events of a file, oldest first; none if the file does not exist."""
     try:
         return list(parse_events(path.read_text(encoding="utf-8", errors="replace").splitlines()))
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""A sign of life from a rank, for the runtime's hang watchdog.
+"""A rank's heartbeat, for the runtime's hang watchdog.
 
-`beat` is called by collectives and by checkpoints; a script with long steps of another kind may call it too.
+Collectives and checkpoints call `beat`. A script with other long steps may call it too.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import time
 
 VARIABLE = "CLOUDTRAIN_HEARTBEAT_FILE"
 INTERVAL = 0.5
-"""Seconds between two touches of the file, at the least."""
+"""Minimum seconds between two touches of the file."""
 
 _last = 0.0
 
 
 def beat() -> None:
-    """Say that this rank makes progress. Cheap enough for every step; does nothing outside a job."""
+    """Report that this rank makes progress. Cheap enough for every step; does nothing outside a job."""
     global _last
     now = time.monotonic()
     if now - _last < INTERVAL:

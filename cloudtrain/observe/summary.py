@@ -1,4 +1,4 @@
-"""What the events of a job add up to."""
+"""Summarises the events of a job."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 @dataclass
 class Summary:
-    """Of the last attempt, for phases; of the whole job, for metrics and uploads."""
+    """Phases are those of the last attempt; metrics and uploads those of the whole job."""
 
     phase: str | None = None
-    """The phase that the job is in."""
+    """The current phase."""
     phases: dict[str, float] = field(default_factory=dict)
-    """Seconds of each phase that has ended, on the slowest host."""
+    """Seconds of each completed phase, on the slowest host."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     uploaded: dict[str, str] = field(default_factory=dict)
-    """The URI of each kind of output."""
+    """The URI of each kind of output: ``model``, ``output``."""
 
 
 def summarize(events: Iterable[dict[str, Any]]) -> Summary:
-    """Add up the records of ``events.jsonl``, given in order."""
+    """Summarise the records of ``events.jsonl``, in the order of the file."""
     summary = Summary()
     for event in events:
         kind = event.get("event")

@@ -1,6 +1,6 @@
-"""The timeline: what ranks do for each other and wait for, recorded, merged and added up.
+"""Timelines of the ranks' communication: recording, merging, and statistics per step.
 
-`recorder` travels with every rank; the rest reads what it has left.
+Ranks use `recorder`. The other modules read recorded files.
 """
 
 from __future__ import annotations

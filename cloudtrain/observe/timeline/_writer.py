@@ -1,7 +1,7 @@
-"""The file of one rank: Chrome's Trace Event Format, as an array of JSON that may lack its end.
+"""The file of one rank: Chrome's Trace Event Format, a JSON array whose end may be missing.
 
-https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("JSON Array Format"). One event a
-line, each begun by its comma: the lines of a rank that was killed are whole, but for the last.
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("JSON Array Format"). One event per
+line, preceded by its comma: if a rank is killed, only its last line can be incomplete.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ OFFSET = "cloudtrain_clock_offset"
 STEP, WAIT = "STEP", "WAIT"
 COPY_IN = "MEMCPY_IN_FUSION_BUFFER"
 _THREADS = -1000
-"""Where threads stand among the lanes: above the operations."""
+"""Sorts the threads' lanes above those of the operations."""
 
 
 class Writer:
-    """Turns what was recorded into lines. Times are those of ``clock.steady``.
+    """Writes records as lines of JSON. Times are those of ``clock.steady``.
 
     Raises:
-        OSError: the file cannot be written. So do the methods.
+        OSError: the file cannot be written. The methods raise it too.
     """
 
     def __init__(self, path: Path, rank: int, size: int, clock: Clock) -> None:
@@ -60,7 +60,7 @@ class Writer:
         self._file.flush()
 
     def operation(self, operation: Operation) -> None:
-        """Its copies, the wait for other ranks, and what then happened, one in the other."""
+        """Write its copies, the negotiation, and the collective as nested spans."""
         kind, ended = operation.kind.upper(), operation.ended
         assert ended is not None
         first = operation.copies[0][0] if operation.copies else operation.asked
@@ -99,12 +99,12 @@ class Writer:
         self._file.flush()
 
     def close(self) -> None:
-        """The file is one whole array."""
+        """Complete the array and close the file."""
         self._file.write("\n]\n")
         self._file.close()
 
     def abandon(self) -> None:
-        """Close the file as it is, where it cannot be written any more."""
+        """Close the file as it is, after a failed write."""
         with contextlib.suppress(OSError):
             self._file.close()
 
@@ -129,25 +129,25 @@ class Writer:
         self._separator = ",\n"
 
     def _micros(self, steady: int) -> str:
-        """Since the file's beginning."""
+        """Microseconds since the beginning of the file."""
         return f"{(steady - self._start) / 1000:.3f}"
 
 
 class _Lanes:
-    """Rows of the picture, each for one name, or for several of that name that overlap in time."""
+    """Rows of the picture: one per name, and more if operations of that name overlap in time."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
         self._ends: dict[str, int] = {}
 
     def number(self, lane: str) -> tuple[int, bool]:
-        """What the file calls it, from 1, and whether nobody has asked before."""
+        """The lane's number in the file, from 1, and whether it is new."""
         known = len(self._numbers)
         number = self._numbers.setdefault(lane, known + 1)
         return number, len(self._numbers) > known
 
     def place(self, name: str, began: int, ended: int) -> str:
-        """A lane where nothing ended later than ``began``. To be called in the order of ends, or about so."""
+        """A lane in which nothing ended after ``began``. Call it roughly in the order of ends."""
         lane = next(lane for lane in _numbered(name) if self._ends.get(lane, 0) <= began)
         self._ends[lane] = ended
         return lane

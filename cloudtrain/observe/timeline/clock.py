@@ -1,7 +1,7 @@
-"""One clock for all ranks: each measures how far its own is from that of rank 0.
+"""One clock for all ranks: each rank measures the offset of its clock from that of rank 0.
 
-The exchange is that of NTP (RFC 5905, section 8): a rank notes when it asks and when the answer is there, and takes
-rank 0's time to be that of the middle. Of several exchanges the one with the shortest round trip is the best.
+The exchange is that of NTP (RFC 5905, section 8): a rank takes the time before the request and after the answer, and
+assumes that rank 0's time belongs to the middle. The exchange with the shortest round trip is the most accurate.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Callable, Optional
 ROUNDS = 10
 
 Exchange = tuple[int, int, int]
-"""This rank's time when it asked, rank 0's when it answered, and this rank's when it heard; in ns."""
+"""This rank's time of the request, rank 0's time of the answer, and this rank's time of its receipt; in ns."""
 Ask = Callable[[], Optional[Exchange]]
-"""Makes one exchange; None where rank 0 does not answer."""
+"""Makes one exchange; returns None if rank 0 does not answer."""
 
 
 class Clock:
-    """Nanoseconds since the epoch, which go on evenly where the machine's clock is set anew meanwhile."""
+    """Nanoseconds since the epoch, unaffected by later adjustments of the machine's clock."""
 
     def __init__(
         self, wall: Callable[[], int] = time.time_ns, steady: Callable[[], int] = time.monotonic_ns
@@ -31,23 +31,23 @@ class Clock:
         return self._epoch + self.steady()
 
     def at(self, steady: int) -> int:
-        """The time when the steady clock showed ``steady``."""
+        """Converts a time of the steady clock."""
         return self._epoch + steady
 
 
 @dataclass(frozen=True)
 class Offset:
-    """How far rank 0's clock was ahead of this rank's."""
+    """How far rank 0's clock is ahead of this rank's."""
 
     at_ns: int
-    """When it was measured, by this rank's clock."""
+    """When it was measured, on this rank's clock."""
     offset_ns: int
     round_trip_ns: int
-    """The offset is wrong by at most half of it."""
+    """The error of the offset is at most half of it."""
 
 
 def measure(ask: Ask, rounds: int = ROUNDS) -> Offset | None:
-    """None where rank 0 does not answer."""
+    """The offset from the best of ``rounds`` exchanges; None if rank 0 does not answer."""
     best: Offset | None = None
     for _ in range(rounds):
         exchange = ask()
@@ -60,4 +60,4 @@ def measure(ask: Ask, rounds: int = ROUNDS) -> Offset | None:
 
 
 clock = Clock()
-"""This process's."""
+"""The clock of this process."""

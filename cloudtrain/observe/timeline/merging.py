@@ -1,4 +1,4 @@
-"""The traces of all ranks as one, on rank 0's clock."""
+"""Merges the traces of all ranks, on rank 0's clock."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cloudtrain.observe.timeline.clock import Offset
 from cloudtrain.observe.timeline.traces import Event, Trace
 
 DRIFT = 100e-6
-"""Seconds a second; quartz crystals are better than that."""
+"""Upper bound of the clock drift, in seconds per second. Quartz clocks are more accurate."""
 _PROFILE_PROCESSES = 1000
-"""Where the numbers of processes of a profile begin, for each rank: below them stand the timelines' own."""
+"""Process ids of rank R's profile start at this times R + 1. Timelines use smaller ids."""
 
 
 def merge(traces: Sequence[Trace]) -> dict[str, Any]:
-    """One trace, which Perfetto and chrome://tracing open, of `align`ed traces. Its first event is at 0."""
+    """Merge `align`ed traces into one for Perfetto or chrome://tracing. Its first event is at 0."""
     start = min((_first(trace) for trace in traces), default=0)
     merged: list[Event] = []
     for trace in traces:
@@ -35,7 +35,7 @@ def merge(traces: Sequence[Trace]) -> dict[str, Any]:
 
 
 def align(traces: Iterable[Trace]) -> list[Trace]:
-    """Traces by rank, their times by rank 0's clock. A profile has the offsets of its rank's timeline."""
+    """Traces sorted by rank, with times of rank 0's clock. A profile uses the offsets of its rank's timeline."""
     traces = sorted(traces, key=lambda trace: (trace.rank, trace.is_profile, trace.path.name))
     offsets = {trace.rank: trusted(trace.offsets) for trace in traces if trace.offsets}
     return [
@@ -45,7 +45,7 @@ def align(traces: Iterable[Trace]) -> list[Trace]:
 
 
 def trusted(offsets: Sequence[Offset]) -> list[Offset]:
-    """Those that tell more than the most certain one does, if clocks drift apart by no more than `DRIFT`."""
+    """Offsets that are more accurate at their time than the best one, given a clock drift of at most `DRIFT`."""
     best = min(offsets, key=lambda offset: offset.round_trip_ns)
     return [
         offset
@@ -62,7 +62,7 @@ def _shifted(trace: Trace, offsets: Sequence[Offset]) -> Trace:
 
 
 def _shifted_event(event: Event, start_ns: int, offsets: Sequence[Offset]) -> Event:
-    """Both ends by their own offsets: what was in another span stays in it."""
+    """Shift both ends by their own offsets, which preserves the nesting of spans."""
     if "ts" not in event:
         return event
     times = (event["ts"], event["ts"] + event.get("dur", 0))
@@ -71,7 +71,7 @@ def _shifted_event(event: Event, start_ns: int, offsets: Sequence[Offset]) -> Ev
 
 
 def offset_at(offsets: Sequence[Offset], at_ns: int) -> int:
-    """Nanoseconds to add at a time: between two measurements clocks are taken to drift evenly."""
+    """Nanoseconds to add at a given time, interpolated linearly between measurements."""
     place = bisect_right([offset.at_ns for offset in offsets], at_ns)
     if place == 0 or place == len(offsets):
         return offsets[max(place - 1, 0)].offset_ns
@@ -86,7 +86,7 @@ def _first(trace: Trace) -> int:
 
 
 def _place(event: Event, rank: int, processes: dict[Any, int]) -> None:
-    """Processes and flows of one rank must not be taken for those of another."""
+    """Make the ids of processes and flows unique across ranks."""
     process = event.get("pid", 0)
     event["pid"] = processes.setdefault(process, _PROFILE_PROCESSES * (rank + 1) + len(processes))
     if "id" in event:

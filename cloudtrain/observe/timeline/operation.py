@@ -10,14 +10,14 @@ now = time.monotonic_ns
 
 
 class Operation:
-    """One operation from when it is asked for to its end. Times are those of the steady clock, in ns.
+    """One operation from its request to its end. Times are nanoseconds of the monotonic clock.
 
     Args:
-        done: takes the operation once it has ended.
+        done: called with the operation when it has ended.
         kind: allreduce, allgather, ...
-        name: of the tensor or the bucket; empty where it has none.
-        facts: what a reader may want to know of it (JSON).
-        negotiated: whether the ranks ask each other for it.
+        name: of the tensor or the bucket; may be empty.
+        facts: details for readers of the timeline (JSON).
+        negotiated: whether the ranks negotiate it.
     """
 
     __slots__ = (
@@ -47,26 +47,26 @@ class Operation:
         self.negotiated = negotiated
         self.kind, self.name, self.facts = kind, name, facts
         self.copies: list[tuple[int, int]] = []
-        """When data was copied to its buffer, before it was asked for."""
+        """When data was copied into its buffer, before the request: pairs of begin and end."""
         self.carrier = ""
-        """What carried the data: ``GLOO``, ``NCCL``, ``MPI``, ``SHARED_MEMORY``; empty where it went along with the
-        request."""
+        """The data transport: ``GLOO``, ``NCCL``, ``MPI``, ``SHARED_MEMORY``; empty if the negotiation carried the
+        data."""
         self.agreed: int | None = None
-        """When all ranks had come, where they have to."""
+        """When all ranks had requested it, if it is negotiated."""
         self.began: int | None = None
-        """When the data began to travel, where that is known."""
+        """When the transfer began, if known."""
         self.ended: int | None = None
         self.ends_when_waited = False
-        """Whether nobody but who waits for it knows of the end."""
+        """Whether the end is only noticed by waiting for the operation."""
         self.asked = now()
 
     def end(self) -> None:
-        """All data is there. A second call does nothing."""
+        """The operation is complete. A second call does nothing."""
         if self.ended is None:
             self.ended = now()
             self._done(self)
 
     def fail(self) -> None:
-        """It has ended in an error."""
+        """The operation failed."""
         self.facts = {**self.facts, "failed": True}
         self.end()

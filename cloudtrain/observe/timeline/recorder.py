@@ -1,7 +1,7 @@
-"""What a rank does for the others and waits for, as it happens.
+"""Records the communication of a rank while it runs.
 
-A training thread only notes times and appends to a queue; a thread beside it writes. Where nothing is recorded,
-`active` is None, and nobody does more than ask for it.
+A training thread only takes times and appends to a queue; another thread writes. While nothing is recorded, `active` is
+None, and the only cost is to check that.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cloudtrain.observe.timeline.operation import Operation
 from cloudtrain.observe.timeline.operation import now as now
 
 FLUSH_SECONDS = 0.5
-OFFSET_TURNS = 60
-"""After how many flushes the distance between the clocks is measured again."""
+OFFSET_FLUSHES = 60
+"""Flushes between two measurements of the clock offset."""
 CYCLE_NS = 1_000_000
-"""Horovod's cycle, where it is not set."""
+"""Horovod's default cycle time."""
 
 
 class Timeline:
-    """Records one rank, into one file.
+    """Records one rank to one file.
 
     Args:
-        path: is overwritten, and its folder is made.
-        ask: how rank 0 is asked for its time; None where there is no other rank.
-        mark_cycles: put a mark where a cycle of Horovod's would begin: at the first operation after ``cycle_ns``.
+        path: the file. It is overwritten; its folder is created.
+        ask: asks rank 0 for its time; None if there is only one rank.
+        mark_cycles: mark where one of Horovod's cycles would begin: at the first operation after ``cycle_ns``.
 
     Raises:
         OSError: the file cannot be written.
@@ -51,7 +51,7 @@ class Timeline:
         clock: Clock = clock,
     ) -> None:
         self._queue: deque[Callable[[Writer], None]] = deque()
-        self._under_way: set[Operation] = set()
+        self._unfinished: set[Operation] = set()
         self._ask = ask
         self._cycle_ns = cycle_ns if mark_cycles else None
         self._cycle = 0
@@ -65,9 +65,9 @@ class Timeline:
     def operation(
         self, kind: str, name: str, facts: Mapping[str, Any], *, negotiated: bool = False
     ) -> Operation:
-        """An operation is asked for. Arguments of `Operation`."""
+        """Record the request of an operation. The arguments are those of `Operation`."""
         operation = Operation(self._ended, kind, name, facts, negotiated)
-        self._under_way.add(operation)
+        self._unfinished.add(operation)
         asked = operation.asked
         if self._cycle_ns is not None and asked - self._cycle > self._cycle_ns:
             self._cycle = asked
@@ -75,12 +75,12 @@ class Timeline:
         return operation
 
     def waited(self, label: str, began: int) -> None:
-        """This thread has waited for an operation since ``began``."""
+        """Record that this thread waited for an operation from ``began`` until now."""
         thread, ended = threading.current_thread().name, now()
         self._queue.append(lambda writer: writer.wait(thread, label, began, ended))
 
     def step_ended(self) -> None:
-        """This thread's optimizer has made a step. The first such call only says where the next one begins."""
+        """Record the end of this thread's optimizer step. The first call only marks the beginning of the next step."""
         thread, began, ended = threading.current_thread().name, self._step, now()
         if began is not None:
             self._steps += 1
@@ -89,28 +89,28 @@ class Timeline:
         self._step = ended
 
     def close(self) -> None:
-        """Write what is left, what is under way too, and end the file."""
+        """Write everything, including unfinished operations, and close the file."""
         self._closing.set()
         self._thread.join()
 
     def _ended(self, operation: Operation) -> None:
         try:
-            self._under_way.remove(operation)
-        except KeyError:  # two threads have seen the end
+            self._unfinished.remove(operation)
+        except KeyError:  # two threads noticed the end
             return
         self._queue.append(lambda writer: writer.operation(operation))
 
     def _run(self) -> None:
         try:
             self._measure()
-            for turn in itertools.count(1):
+            for flush in itertools.count(1):
                 if self._closing.wait(FLUSH_SECONDS):
                     break
                 self._write()
-                if turn % OFFSET_TURNS == 0:
+                if flush % OFFSET_FLUSHES == 0:
                     self._measure()
             self._measure()
-            for operation in list(self._under_way):
+            for operation in list(self._unfinished):
                 operation.facts = {**operation.facts, "unfinished": True}
                 operation.end()
             self._write()
@@ -118,8 +118,9 @@ class Timeline:
         except OSError as error:
             self._writer.abandon()
             if active is self:
-                stop_noting()
-            sys.stderr.write(f"[cloudtrain] the timeline {self._writer.path} ends here: {error.strerror}\n")
+                stop_recording()
+            path, reason = self._writer.path, error.strerror
+            sys.stderr.write(f"[cloudtrain] timeline recording stopped: cannot write {path}: {reason}\n")
 
     def _measure(self) -> None:
         offset = measure(self._ask) if self._ask is not None else None
@@ -133,31 +134,31 @@ class Timeline:
 
 
 active: Timeline | None = None
-"""What is recorded now; None, and this is all that it costs."""
+"""The current recording, if any."""
 
 
 def start(timeline: Timeline) -> None:
-    """Record by it from now on; what was recorded before ends."""
+    """Record to ``timeline`` from now on. Closes the previous one."""
     global active
     stop()
     active = timeline
 
 
 def stop() -> None:
-    """Record nothing more, and close the file."""
+    """Stop recording and close the file."""
     timeline = active
-    stop_noting()
+    stop_recording()
     if timeline is not None:
         timeline.close()
 
 
 def wait_for(wait: Callable[[], None], label: str, operation: Operation | None) -> None:
-    """Call ``wait``, and record how long it took.
+    """Call ``wait`` and record how long it took.
 
     Args:
-        wait: waits for ``operation``, which has failed if it raises.
-        label: what the operation is called.
-        operation: None where its begin was not recorded.
+        wait: waits for ``operation``. If it raises, the operation has failed.
+        label: the operation's name.
+        operation: None if its request was not recorded.
     """
     timeline = active
     if timeline is None:
@@ -175,16 +176,16 @@ def wait_for(wait: Callable[[], None], label: str, operation: Operation | None) 
 
 
 def step_ended() -> None:
-    """This thread's optimizer has made a step; for every framework's optimizer to call after it."""
+    """Record the end of this thread's optimizer step. Every framework's optimizer calls this."""
     timeline = active
     if timeline is not None:
         timeline.step_ended()
 
 
-def stop_noting() -> None:
-    """Record nothing more in this process."""
+def stop_recording() -> None:
+    """Stop recording in this process, without closing the file."""
     global active
     active = None
 
 
-os.register_at_fork(after_in_child=stop_noting)
+os.register_at_fork(after_in_child=stop_recording)

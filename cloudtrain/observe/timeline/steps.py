@@ -1,8 +1,8 @@
-"""Where the time of training steps goes.
+"""How the time of training steps is spent.
 
-The training thread either computes or has to do with communication: it waits for an operation, or copies data for
-one. The second is the exposed communication; all the other communication is hidden behind the computing. On a GPU
-the thread starts kernels and goes on, so that what it waits for is counted, and not what the GPU does meanwhile.
+The training thread either computes or is busy with communication: it waits for an operation, or copies data for one.
+That is the exposed communication; all other communication is hidden behind computation. With a GPU, the thread launches
+kernels asynchronously, so these figures include only the time that the thread waits, not what the GPU does meanwhile.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cloudtrain.observe.timeline._writer import STEP
 from cloudtrain.observe.timeline.traces import Event, Trace
 
 Interval = tuple[float, float]
-"""Beginning and end, in microseconds."""
+"""Begin and end, in microseconds."""
 
 _COMMUNICATION = ("negotiate", "operation")
 _EXPOSED = ("wait", "memcpy")
@@ -26,16 +26,16 @@ _EXPOSED = ("wait", "memcpy")
 
 @dataclass(frozen=True)
 class RankStep:
-    """One step of one rank. All but ``began`` are seconds."""
+    """One step of one rank. All times but ``began`` are durations in seconds."""
 
     rank: int
     began: float
     """Seconds since the epoch."""
     total: float
     communication: float
-    """While at least one operation was under way."""
+    """While at least one operation was in progress."""
     exposed: float
-    """While the training thread waited for one, or copied data for one."""
+    """While the training thread waited for an operation or copied data for one."""
 
     @property
     def compute(self) -> float:
@@ -44,33 +44,32 @@ class RankStep:
 
 @dataclass(frozen=True)
 class Step:
-    """The same step of all ranks that have recorded it."""
+    """One step of all ranks that recorded it."""
 
     number: int
-    """From 1; the first whole step that the ranks have recorded."""
+    """From 1, the first complete step of the recording."""
     ranks: Sequence[RankStep]
 
     @property
     def slowest(self) -> RankStep:
-        """The one that computed longest: the others have waited for it."""
+        """The rank that computed longest: the others waited for it."""
         return max(self.ranks, key=lambda step: step.compute)
 
     @property
     def behind(self) -> float:
-        """Seconds that the slowest rank computed longer than the median rank did."""
+        """Seconds by which the slowest rank computed longer than the median rank."""
         return self.slowest.compute - median_low(step.compute for step in self.ranks)
 
 
 def find_steps(traces: Iterable[Trace]) -> list[Step]:
-    """The steps in `align`ed timelines; profiles have none.
+    """The steps in `align`ed timelines. Profiles do not contain steps.
 
-    Ranks that have met again, as after an elastic restart, count their steps anew: those of the second time follow
-    those of the first.
+    After an elastic restart, ranks count their steps from 1 again; the result numbers them consecutively.
     """
     steps: list[Step] = []
-    for meeting in _meetings(trace for trace in traces if not trace.is_profile):
+    for recording in _recordings(trace for trace in traces if not trace.is_profile):
         by_number: dict[int, list[RankStep]] = defaultdict(list)
-        for trace in meeting:
+        for trace in recording:
             for number, step in _steps_of(trace):
                 by_number[number].append(step)
         before = steps[-1].number if steps else 0
@@ -79,21 +78,21 @@ def find_steps(traces: Iterable[Trace]) -> list[Step]:
     return steps
 
 
-def _meetings(traces: Iterable[Trace]) -> list[list[Trace]]:
-    """Timelines that were recorded together. If a rank has several, those overlap in time that belong together."""
+def _recordings(traces: Iterable[Trace]) -> list[list[Trace]]:
+    """Groups of timelines that were recorded together, between two restarts: those that overlap in time."""
     ordered = sorted(traces, key=lambda trace: trace.span[0])
     if len({trace.rank for trace in ordered}) == len(ordered):
         return [ordered]
-    meetings: list[list[Trace]] = []
+    recordings: list[list[Trace]] = []
     ended = 0.0
     for trace in ordered:
         began, end = trace.span
-        if not meetings or began >= ended or trace.rank in (other.rank for other in meetings[-1]):
-            meetings.append([])
+        if not recordings or began >= ended or trace.rank in (other.rank for other in recordings[-1]):
+            recordings.append([])
             ended = 0.0
-        meetings[-1].append(trace)
+        recordings[-1].append(trace)
         ended = max(ended, end)
-    return meetings
+    return recordings
 
 
 def _steps_of(trace: Trace) -> Iterable[tuple[int, RankStep]]:
@@ -101,7 +100,7 @@ def _steps_of(trace: Trace) -> Iterable[tuple[int, RankStep]]:
     steps = [event for event in spans if event["name"] == STEP]
     threads = {event["tid"] for event in steps}
     communication = _Union(event for event in spans if event["cat"] in _COMMUNICATION)
-    # waits of other threads keep no step from going on
+    # waits of other threads do not delay the step
     exposed = _Union(
         event
         for event in spans
@@ -122,7 +121,7 @@ def _steps_of(trace: Trace) -> Iterable[tuple[int, RankStep]]:
 
 
 class _Union:
-    """The time that is covered by at least one of many intervals."""
+    """The union of intervals."""
 
     def __init__(self, spans: Iterable[Event]) -> None:
         self._parts: list[list[float]] = []
@@ -137,7 +136,7 @@ class _Union:
         self._lengths = list(itertools.accumulate(lengths, initial=0.0))
 
     def within(self, began: float, ended: float) -> float:
-        """How much of the time from ``began`` to ``ended`` is covered."""
+        """The length of the union between ``began`` and ``ended``."""
         first, last = bisect_right(self._ends, began), bisect_left(self._begins, ended)
         if first >= last:
             return 0.0

@@ -1,4 +1,4 @@
-"""Reading what ranks have recorded: cloudtrain's timelines, and traces of ``torch.profiler``."""
+"""Reads recordings of ranks: cloudtrain's timelines, and traces of ``torch.profiler``."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from cloudtrain.observe.timeline.clock import Offset
 Event = dict[str, Any]
 """One of Chrome's trace events."""
 
-_HINT = "Give timelines of cloudtrain, or traces of torch.profiler (export_chrome_trace)."
+_HINT = "Pass timelines of cloudtrain, or traces of torch.profiler (export_chrome_trace)."
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one rank has recorded."""
+    """The recording of one rank."""
 
     path: Path
     rank: int
     start_ns: int
-    """What ``ts`` 0 means, in ns since the epoch by the rank's own clock."""
+    """The time of ``ts`` 0, in ns since the epoch, on the rank's clock."""
     events: list[Event]
     is_profile: bool
-    """Whether it is of ``torch.profiler``."""
+    """Whether ``torch.profiler`` recorded it."""
     host: str = ""
     offsets: Sequence[Offset] = field(default_factory=list)
-    """To rank 0's clock, in the order of time."""
+    """Offsets from rank 0's clock, in order of time."""
 
     @property
     def span(self) -> tuple[float, float]:
-        """When it begins, and when its last event ends, in microseconds since the epoch."""
+        """The begin, and the end of the last event, in microseconds since the epoch."""
         ends = (event["ts"] + event.get("dur", 0) for event in self.events if "ts" in event)
         begin = self.start_ns / 1000
         return begin, begin + max(ends, default=0.0)
 
 
 def read_trace(path: Path) -> Trace:
-    """Read a file; the end of a timeline may be missing.
+    """Read a file. The end of a timeline may be missing.
 
     Raises:
-        StorageError: the file cannot be read, is something else, or does not say which rank it is of.
+        StorageError: the file cannot be read, is not a trace, or does not state its rank.
     """
     try:
         data = path.read_bytes()
@@ -62,11 +62,11 @@ def read_trace(path: Path) -> Trace:
         content = json.loads(text)
         return _profile(path, content, content["traceEvents"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StorageError(f"{path} is no trace", hint=_HINT) from error
+        raise StorageError(f"{path} is not a trace", hint=_HINT) from error
 
 
 def _events(text: str) -> list[Event]:
-    """One a line; a line that was cut short is the last, and is passed over."""
+    """One event per line. Skips a last line that was cut short."""
     events = []
     for line in text.splitlines():
         try:
@@ -84,20 +84,20 @@ def _timeline(path: Path, events: list[Event]) -> Trace:
         offsets = [Offset(**event["args"]) for event in events if event.get("name") == OFFSET]
         return Trace(path, about["rank"], about["start_ns"], events, False, about["host"], offsets)
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{path} is not a timeline that cloudtrain has written", hint=_HINT) from error
+        raise StorageError(f"{path} is not a timeline of cloudtrain", hint=_HINT) from error
 
 
 def _profile(path: Path, content: dict[str, Any], events: list[Event]) -> Trace:
-    """``ts`` counts from ``baseTimeNanoseconds``, where a version of torch has it, else from the epoch."""
+    """``ts`` counts from ``baseTimeNanoseconds`` if the version of torch writes it, else from the epoch."""
     if not all(isinstance(event, dict) for event in events):
-        raise TypeError("an event is no object")
+        raise TypeError("an event is not an object")
     rank = (content.get("distributedInfo") or {}).get("rank")
     if rank is None:
         named = re.search(r"rank\D?(\d+)", path.name)
         if named is None:
             raise StorageError(
-                f"{path} does not say which rank it is of",
-                hint="Put it into the file's name: trace.rank1.json.",
+                f"{path} does not state which rank recorded it",
+                hint="Put the rank into the file name, as in trace.rank1.json.",
             )
         rank = int(named[1])
     return Trace(path, rank, content.get("baseTimeNanoseconds", 0), events, True)

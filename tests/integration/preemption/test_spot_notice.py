@@ -33,7 +33,7 @@ def test_an_answer_that_is_no_notice(answer: str) -> None:
     with metadata_service() as service:
         service.action = answer
         if answer:
-            with pytest.raises(OSError, match="no spot notice"):
+            with pytest.raises(OSError, match="not a valid spot notice"):
                 spot_notice(service.endpoint)
         else:
             assert spot_notice(service.endpoint) is None

@@ -22,7 +22,7 @@ from cloudtrain.errors import CheckpointError
 @pytest.fixture(autouse=True)
 def _no_signals_afterwards() -> Iterator[None]:
     yield
-    _preemption._forget()  # `maybe_save` listens to them
+    _preemption._reset()  # `maybe_save` handles them
 
 
 def saved(folder: Path, every: Any, steps: list[int]) -> list[int]:

@@ -152,13 +152,13 @@ def test_a_merged_trace_is_on_rank_0s_clock(tmp_path: Path) -> None:
 
 REFUSED = {
     "missing": (None, r"cannot be read: No such file"),
-    "text": ("hello", r"is no trace"),
-    "json": ('{"a": 1}', r"is no trace"),
-    "another": ('[\n{"name": "x", "ph": "X"}\n]', r"is not a timeline that cloudtrain has written"),
-    "events": ('{"traceEvents": [1]}', r"is no trace"),
-    "list": ('{"traceEvents": 5}', r"is no trace"),
-    "nobody": ('{"traceEvents": [], "distributedInfo": null}', r"does not say which rank it is of"),
-    "rank": ('{"traceEvents": []}', r"does not say which rank it is of"),
+    "text": ("hello", r"is not a trace"),
+    "json": ('{"a": 1}', r"is not a trace"),
+    "another": ('[\n{"name": "x", "ph": "X"}\n]', r"is not a timeline of cloudtrain"),
+    "events": ('{"traceEvents": [1]}', r"is not a trace"),
+    "list": ('{"traceEvents": 5}', r"is not a trace"),
+    "nobody": ('{"traceEvents": [], "distributedInfo": null}', r"does not state which rank recorded it"),
+    "rank": ('{"traceEvents": []}', r"does not state which rank recorded it"),
 }
 
 
