@@ -31,11 +31,17 @@ def known_op(op: ReduceOp | int) -> ReduceOp:
         raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
 
 
-def chosen_op(op: ReduceOp | int | None, average: bool | None) -> ReduceOp:
-    """Average unless told, as in Horovod; ``average`` is its deprecated way to tell."""
+def chosen_op(op: ReduceOp | int | None, average: bool | None, stacklevel: int = 4) -> ReduceOp:
+    """Return ``op``, else the operation that the deprecated ``average`` selects, else Average.
+
+    Args:
+        stacklevel: The frame that the DeprecationWarning is attributed to.
+    """
     if average is not None:
         if op is not None:
             raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
-        warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=4)
+        warnings.warn(
+            "Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=stacklevel
+        )
         return Average if average else Sum
     return Average if op is None else known_op(op)

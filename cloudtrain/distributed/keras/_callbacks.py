@@ -1,4 +1,4 @@
-"""What the callbacks do, for every Keras: its own ``Callback`` stands behind these in the order of resolution."""
+"""The callbacks for every Keras. `build_callbacks` derives them from the base classes of a given Keras."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import tensorflow as tf
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain import environment
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.keras._optimizer import Distributed, variables_of
+from cloudtrain.distributed.tensorflow.optimizer import Distributed, variables_of
 from cloudtrain.distributed.tensorflow.variables import broadcast_variables
 
 Logs = dict[str, Any]
 
 
 class BroadcastGlobalVariablesCallback:
-    """Overwrites weights and the optimizer's variables with the root's, after the first batch.
+    """Overwrites the weights and the optimizer's variables with the root's, after the first batch.
 
-    Before it the optimizer may have no variables yet. Seeds of dropout and the like stay each rank's own.
+    Before the first batch, the optimizer may not have variables. Random seeds, as of dropout, are not overwritten.
 
     Args:
-        root_rank: whose variables all ranks get.
-        device: has no meaning here: variables are broadcast where they are.
-        local_variables: one or several that stay each rank's own.
+        root_rank: The rank whose variables all ranks receive.
+        device: Accepted for compatibility. Variables are broadcast where they are.
+        local_variables: A variable, or several, to leave unchanged.
     """
 
     model: Any
@@ -44,11 +44,11 @@ class BroadcastGlobalVariablesCallback:
             self.register_local_var(variable)
 
     def register_local_var(self, var: Any) -> None:
-        """``var`` stays this rank's own."""
+        """Leave ``var`` unchanged."""
         self._local[id(var)] = var
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
-        """Raises InvalidArgument for an optimizer whose ranks would wait for each other in vain."""
+        """Raises InvalidArgument for a combination of optimizers that would deadlock."""
         inner = getattr(self.model.optimizer, "inner_optimizer", None)
         if isinstance(inner, Distributed) and not isinstance(self.model.optimizer, Distributed):
             raise InvalidArgument(
@@ -65,10 +65,10 @@ class BroadcastGlobalVariablesCallback:
 
 
 class MetricAverageCallback:
-    """Averages an epoch's metrics over the ranks, for all callbacks that come after it in the list.
+    """Averages the metrics of an epoch across ranks, for all callbacks after it in the list.
 
     Args:
-        device: has no meaning here: metrics are numbers in host memory.
+        device: Accepted for compatibility. Metrics are in host memory.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -84,18 +84,18 @@ class MetricAverageCallback:
 
 
 class LearningRateScheduleCallback:
-    """Sets the learning rate to ``initial_lr * multiplier(epoch)`` from ``start_epoch`` on, before ``end_epoch``.
+    """Sets the learning rate to ``initial_lr * multiplier(epoch)`` in epochs [``start_epoch``, ``end_epoch``).
 
     Args:
-        multiplier: a function of the epoch; a number ``m`` stands for ``m ** (epoch - start_epoch)``.
-        end_epoch: None for all epochs to come.
-        staircase: once an epoch; else at each batch, with the epoch as ``epoch + batch / steps_per_epoch``.
-        momentum_correction: scale the optimizer's velocity by what the learning rate changes by, as it holds the
-            learning rate of former steps (Goyal et al. 2017, https://arxiv.org/abs/1706.02677, remark 2).
-        steps_per_epoch: None for what ``fit`` is told or finds.
+        multiplier: A function of the epoch. A number ``m`` means ``m ** (epoch - start_epoch)``.
+        end_epoch: None for no end.
+        staircase: Change once per epoch; else at each batch, with the epoch as ``epoch + batch / steps_per_epoch``.
+        momentum_correction: Scale the optimizer's velocity with the learning rate, because it contains the learning
+            rates of earlier steps (Goyal et al. 2017, https://arxiv.org/abs/1706.02677, remark 2).
+        steps_per_epoch: Defaults to the value that ``fit`` is given or determines.
 
     Raises:
-        InvalidArgument: ``initial_lr`` is None; or, in ``fit``, the steps of an epoch are needed and not known.
+        InvalidArgument: ``initial_lr`` is None; or, in ``fit``, the number of steps is needed and unknown.
     """
 
     model: Any
@@ -132,8 +132,8 @@ class LearningRateScheduleCallback:
             self.steps_per_epoch = self.params.get("steps")
             if not self.steps_per_epoch:
                 raise InvalidArgument(
-                    f"{type(self).__name__}: the number of steps of an epoch is not known",
-                    hint="Give it steps_per_epoch, or give it to fit.",
+                    f"{type(self).__name__}: the number of steps per epoch is unknown",
+                    hint="Pass steps_per_epoch to the callback or to fit.",
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
@@ -159,8 +159,8 @@ class LearningRateScheduleCallback:
             optimizer.learning_rate = new
         except TypeError as error:
             raise InvalidArgument(
-                f"{type(self).__name__}: the optimizer has a schedule of its own for the learning rate",
-                hint="Give the optimizer a number, or leave the callback out.",
+                f"{type(self).__name__}: the optimizer already has a learning rate schedule",
+                hint="Pass a number as the optimizer's learning rate, or remove the callback.",
             ) from error
         if self.momentum_correction and old:
             for velocity in _velocities(optimizer, self.model):
@@ -168,14 +168,14 @@ class LearningRateScheduleCallback:
 
 
 class LearningRateWarmupCallback(LearningRateScheduleCallback):
-    """Raises the learning rate from ``initial_lr / size`` to ``initial_lr`` in the first epochs, batch by batch.
+    """Increases the learning rate from ``initial_lr / size`` to ``initial_lr`` in the first epochs, batch by batch.
 
-    With ``e`` epochs done, a fraction too, it is ``initial_lr / size * (e * (size - 1) / warmup_epochs + 1)`` (Goyal
-    et al. 2017, https://arxiv.org/abs/1706.02677, section 2.2). Arguments as of `LearningRateScheduleCallback`.
+    After ``e`` (fractional) epochs it is ``initial_lr / size * (e * (size - 1) / warmup_epochs + 1)`` (Goyal et al.
+    2017, https://arxiv.org/abs/1706.02677, section 2.2). See `LearningRateScheduleCallback` for other arguments.
 
     Args:
-        initial_lr: that to end with: of one rank, times the number of ranks.
-        verbose: 1 prints a line on rank 0 when it is done.
+        initial_lr: The final learning rate: that of one rank times the number of ranks.
+        verbose: 1 prints a line on rank 0 at the end.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
         verbose: int = 0,
     ) -> None:
         def multiplier(epoch: float) -> float:
-            # the batch counts as done, so that the last one of the last epoch has the whole learning rate
+            # this batch counts as done: the last batch of the last epoch uses the full learning rate
             done = min(epoch + 1.0 / (self.steps_per_epoch or 1), warmup_epochs)
             return 1.0 / hvd.size() * (done * (hvd.size() - 1) / warmup_epochs + 1)
 
@@ -203,13 +203,13 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
 
 
 class BestModelCheckpoint:
-    """The best model so far, written on rank 0; after MetricAverageCallback in the list, the best of all ranks.
+    """Saves the best model so far, on rank 0. Place it after MetricAverageCallback to compare averages of all ranks.
+
+    ``keras.callbacks.ModelCheckpoint`` documents the other arguments.
 
     Args:
-        filepath: ends with ``.keras``, or with ``.weights.h5`` for weights only; None for ``best.keras`` in the job's
+        filepath: Ends with ``.keras``, or with ``.weights.h5`` for weights only. Default: ``best.keras`` in the job's
             model folder.
-
-    The others are those of ``keras.callbacks.ModelCheckpoint``.
     """
 
     def __init__(
@@ -237,9 +237,84 @@ class BestModelCheckpoint:
             base.on_epoch_end(epoch, logs)
 
 
-def with_base(mixin: type[Any], base: type[Any], module: str) -> Any:
-    """``mixin`` as a callback of the Keras that ``base`` is of."""
-    return type(mixin.__name__, (mixin, base), {"__doc__": mixin.__doc__, "__module__": module})
+class CommitStateCallback:
+    """Commits ``state`` after every ``batches_per_commit`` batches, and after every epoch."""
+
+    def __init__(self, state: Any, batches_per_commit: int = 1) -> None:
+        super().__init__()
+        self.state = state
+        self.batches_per_commit = batches_per_commit
+        self._batches = 0
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self._batches = 0
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self._batches += 1
+        if self._batches % self.batches_per_commit == 0:
+            self.state.commit()
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.state.commit()
+
+
+class UpdateBatchStateCallback:
+    """Stores the index of the last batch in ``state.batch``; 0 after the end of an epoch."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        self.state.batch = batch
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.state.batch = 0
+
+
+class UpdateEpochStateCallback:
+    """Counts epochs in ``state.epoch``, across several calls of ``fit`` that begin at 0."""
+
+    def __init__(self, state: Any) -> None:
+        super().__init__()
+        self.state = state
+        self.initial_epoch = state.epoch
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        self.initial_epoch = self.state.epoch
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        self.state.epoch = self.initial_epoch + epoch + 1
+
+
+CALLBACKS = [
+    "BestModelCheckpoint",
+    "BroadcastGlobalVariablesCallback",
+    "LearningRateScheduleCallback",
+    "LearningRateWarmupCallback",
+    "MetricAverageCallback",
+]
+ELASTIC_CALLBACKS = ["CommitStateCallback", "UpdateBatchStateCallback", "UpdateEpochStateCallback"]
+
+
+def build_callbacks(keras: Any, module: str) -> list[Any]:
+    """Derive the `CALLBACKS` from the base classes of ``keras``, in this order.
+
+    Args:
+        module: The public module of the callbacks.
+    """
+    return [_build(keras, name, module) for name in CALLBACKS]
+
+
+def build_elastic_callbacks(keras: Any, module: str) -> list[Any]:
+    """Derive the `ELASTIC_CALLBACKS`. See `build_callbacks`."""
+    return [_build(keras, name, module) for name in ELASTIC_CALLBACKS]
+
+
+def _build(keras: Any, name: str, module: str) -> Any:
+    mixin = globals()[name]
+    base = keras.callbacks.ModelCheckpoint if mixin is BestModelCheckpoint else keras.callbacks.Callback
+    return type(name, (mixin, base), {"__doc__": mixin.__doc__, "__module__": module})
 
 
 def _learning_rate(optimizer: Any) -> float:
@@ -247,11 +322,11 @@ def _learning_rate(optimizer: Any) -> float:
 
 
 def _velocities(optimizer: Any, model: Any) -> list[Any]:
-    """The variables in which an optimizer with momentum keeps what is left of former steps."""
+    """Return the momentum variables of an optimizer."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)
     if not hasattr(optimizer, "momentum"):
         return []
-    if "momentum" in getattr(optimizer, "get_slot_names", list)():  # of the legacy optimizers
+    if "momentum" in getattr(optimizer, "get_slot_names", list)():  # legacy optimizers of tf_keras
         return [optimizer.get_slot(weight, "momentum") for weight in model.trainable_weights]
     found = getattr(optimizer, "momentums", None) or getattr(optimizer, "_momentums", None) or []
     return [velocity for velocity in found if velocity is not None]

@@ -1,17 +1,17 @@
-"""``DistributedOptimizer`` of Keras 3 on TensorFlow, and of tf_keras."""
+"""``DistributedOptimizer`` with Horovod's order of arguments for Keras."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.keras._optimizer import distribute
+from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._optimizer_options import warn_num_groups
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
-from cloudtrain.distributed.tensorflow._gradients import GradientReducer
-from cloudtrain.distributed.tensorflow._session import global_process_set
-from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
+from cloudtrain.distributed.reduce_op import Average, ReduceOp
+from cloudtrain.distributed.tensorflow import optimizer as tensorflow_optimizer
+from cloudtrain.distributed.tensorflow._bridge import Compression
+from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow.tape import weights_of_layers
 
 
@@ -31,54 +31,52 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """``optimizer``, whose steps average gradients over ranks first: in ``fit`` and in loops of one's own.
+    """Make ``optimizer`` average gradients across ranks before every step, in ``fit`` and in custom training loops.
 
-    It is the optimizer itself, with its state. A model saved with it loads without cloudtrain, and its optimizer is
-    a plain one then; `load_model` makes it a distributed one again. All gradients of a step travel as one operation.
+    The same object is returned, with its state. A model saved with it loads without cloudtrain, with a plain optimizer;
+    `load_model` makes the optimizer distributed again. All gradients of a step are sent in one operation.
 
-    With mixed precision wrap the optimizer that scales the loss:
-    ``DistributedOptimizer(LossScaleOptimizer(optimizer))``, so that all ranks skip the same steps.
+    For mixed precision, wrap the optimizer that scales the loss:
+    ``DistributedOptimizer(LossScaleOptimizer(optimizer))``. Then all ranks skip the same steps.
 
     Args:
-        optimizer: of Keras 3 on TensorFlow, or of tf_keras, its legacy ones too.
-        name: what ranks match the operation by. Two optimizers of a program need no different ones.
-        device_dense: where to reduce; see `cloudtrain.distributed.tensorflow`.
-        device_sparse: the same for IndexedSlices.
-        compression: of gradients on the wire.
-        sparse_as_dense: IndexedSlices travel as dense tensors; otherwise their slices are gathered.
-        gradient_predivide_factor: splits the division of Average: gradients are divided by it before the sum, and
+        optimizer: An optimizer of Keras 3 on TensorFlow, or of tf_keras, including legacy ones.
+        name: The name by which ranks match the operation. Several optimizers may share a name.
+        device_dense: The device that reduces; the default leaves gradients where they are.
+        device_sparse: The same for IndexedSlices.
+        compression: Applied to gradients while they are sent.
+        sparse_as_dense: Reduce IndexedSlices as dense tensors, instead of gathering their slices.
+        gradient_predivide_factor: Splits the division of Average: gradients are divided by it before the sum, and
             multiplied by it and divided by the number of ranks after the sum.
         op: Average or Sum.
-        backward_passes_per_step: steps whose gradients are summed up on the rank before they travel; variables
-            change at the last of them only, and ``iterations`` counts all.
-        average_aggregated_gradients: divide that sum by ``backward_passes_per_step``.
-        num_groups: deprecated; ``groups``.
-        groups: gradients that travel together. Here all do, so that it changes nothing.
-        process_set: the ranks among which gradients travel; on other ranks steps are the optimizer's own.
-        scale_local_gradients: of variables given to ``register_local_var``, divide gradients by the number of ranks,
-            as the loss of all ranks is their average.
+        backward_passes_per_step: The number of steps whose gradients are summed on the rank before they are reduced.
+            Variables change at the last of these steps only; ``iterations`` counts all.
+        average_aggregated_gradients: Divide that sum by ``backward_passes_per_step``.
+        num_groups: Deprecated; use ``groups``.
+        groups: Accepted for compatibility. All gradients are sent in one operation.
+        process_set: The ranks that reduce. On other ranks, gradients are unchanged.
+        scale_local_gradients: Divide the gradients of variables given to ``register_local_var`` by the number of ranks,
+            because the global loss is the mean of the ranks' losses.
 
     Raises:
-        InvalidArgument: arguments that do not fit each other, or an optimizer that cannot be wrapped.
+        InvalidArgument: The options are contradictory, or the optimizer is not supported.
     """
-    if op not in (Average, Sum):
-        raise InvalidArgument(
-            "op currently only supports Average and Sum", hint="Use DistributedGradientTape for Adasum."
-        )
-    reducer = GradientReducer(
-        name or f"Distributed{type(optimizer).__name__}",
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        num_groups,
-        groups,
-        process_set,
-        scale_local_gradients,
+    warn_num_groups(num_groups)
+    return tensorflow_optimizer.DistributedOptimizer(
+        optimizer,
+        name,
+        device_dense=device_dense,
+        device_sparse=device_sparse,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        backward_passes_per_step=backward_passes_per_step,
+        op=op,
+        gradient_predivide_factor=gradient_predivide_factor,
+        average_aggregated_gradients=average_aggregated_gradients,
+        groups=groups,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
-    return distribute(optimizer, reducer, backward_passes_per_step, average_aggregated_gradients)
 
 
 def PartialDistributedOptimizer(
@@ -97,10 +95,7 @@ def PartialDistributedOptimizer(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedOptimizer` in which the gradients of ``local_layers``, one or several, stay this rank's own.
-
-    The layers are built already.
-    """
+    """`DistributedOptimizer` that excludes the gradients of ``local_layers``, a built layer or several."""
     wrapped = DistributedOptimizer(
         optimizer,
         name,

@@ -6,9 +6,11 @@
     hvd.broadcast_parameters(net.collect_params())
     trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", {"learning_rate": 0.1})
 
-It stands on `cloudtrain.distributed.numpy`: over MPI with mpi4py, or over Gloo where torch is installed.
+Arrays are sent by `cloudtrain.distributed.numpy`, over MPI (needs mpi4py) or Gloo (needs torch).
 """
 
+from cloudtrain.distributed._accessors import BuildQueries
+from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.mxnet.collectives import (
     InvalidSplits,
     allgather,
@@ -23,10 +25,12 @@ from cloudtrain.distributed.mxnet.collectives import (
     grouped_reducescatter,
     reducescatter,
 )
-from cloudtrain.distributed.mxnet.compression import Compression, Compressor
-from cloudtrain.distributed.mxnet.optimizer import DistributedOptimizer
+from cloudtrain.distributed.mxnet.optimizer import (
+    Compression,
+    DistributedOptimizer,
+    DistributedTrainer,
+)
 from cloudtrain.distributed.mxnet.state import allgather_object, broadcast_object, broadcast_parameters
-from cloudtrain.distributed.mxnet.trainer import DistributedTrainer
 from cloudtrain.distributed.numpy import (
     Adasum,
     Average,
@@ -59,18 +63,13 @@ from cloudtrain.distributed.numpy import (
     start_timeline,
     stop_timeline,
 )
-from cloudtrain.distributed.numpy.queries import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
+
+_build = BuildQueries()
+mpi_built, mpi_enabled = _build.mpi_built, _build.mpi_enabled
+mpi_threads_supported = _build.mpi_threads_supported
+gloo_built, gloo_enabled = _build.gloo_built, _build.gloo_enabled
+nccl_built, cuda_built, rocm_built = _build.nccl_built, _build.cuda_built, _build.rocm_built
+ddl_built, ccl_built = _build.ddl_built, _build.ccl_built
 
 __all__ = [
     "Adasum",

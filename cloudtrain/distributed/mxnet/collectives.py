@@ -1,7 +1,7 @@
-"""Horovod's collectives on MXNet arrays. All wait for their result; on a GPU data goes by the host's memory.
+"""Horovod's collectives on MXNet arrays. All wait for their result. GPU arrays are copied through host memory.
 
-Names, arguments and their order are Horovod's. What ranks are matched by, and what is raised, is told in
-`cloudtrain.distributed.numpy.reductions`. ``priority`` has no meaning here: nothing overtakes what waits.
+Names, arguments and their order are Horovod's. `cloudtrain.distributed.numpy.reductions` describes the matching of
+ranks and the errors. ``priority`` is accepted for compatibility.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import mxnet as mx
 
 import cloudtrain.distributed.numpy as core
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.mxnet._arrays import Array, all_like, all_to_numpy, like, to_numpy, write
 from cloudtrain.distributed.numpy import Average, ProcessSet, ReduceOp, global_process_set
+from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.reduce_op import chosen_op
 
 
 class InvalidSplits(InvalidArgument, mx.MXNetError):  # type: ignore[misc]
-    """`alltoall` cannot divide rows so. Horovod raises MXNet's error here."""
+    """Invalid splits in `alltoall`, where Horovod raises an MXNetError."""
 
 
 def allreduce(
@@ -32,15 +32,15 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> Any:
-    """Reduce ``tensor`` over the ranks; ``tensor`` is not changed.
+    """Reduce ``tensor`` across ranks. ``tensor`` is not changed.
 
     Args:
-        tensor: of the same shape and type on all ranks.
-        average: deprecated; True is ``op=Average``, False is ``op=Sum``.
-        prescale_factor: multiplied before the reduction.
-        postscale_factor: multiplied after it.
-        op: Average (the default), Sum, Adasum (over Gloo only), Min, Max or Product. An average of integers
-            is rounded towards zero.
+        tensor: Of the same shape and type on all ranks.
+        average: Deprecated. True means ``op=Average``, False means ``op=Sum``.
+        prescale_factor: Multiplies the input before the reduction.
+        postscale_factor: Multiplies the result.
+        op: Average (the default), Sum, Adasum (Gloo only), Min, Max or Product. An average of integers is rounded
+            towards zero.
     """
     factors = prescale_factor, postscale_factor
     return like(tensor, _reduced([tensor], chosen_op(op, average), name, *factors, process_set)[0])
@@ -56,7 +56,7 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> Any:
-    """`allreduce` in place; returns ``tensor``."""
+    """`allreduce` in place. Return ``tensor``."""
     factors = prescale_factor, postscale_factor
     return write(tensor, _reduced([tensor], chosen_op(op, average), name, *factors, process_set)[0])
 
@@ -71,7 +71,7 @@ def grouped_allreduce(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> list[Any]:
-    """`allreduce` of several arrays as one operation."""
+    """`allreduce` of several arrays in one operation."""
     factors = prescale_factor, postscale_factor
     return all_like(tensors, _reduced(tensors, chosen_op(op, average), name, *factors, process_set))
 
@@ -86,7 +86,7 @@ def grouped_allreduce_(
     process_set: ProcessSet = global_process_set,
     op: ReduceOp | None = None,
 ) -> list[Any]:
-    """`allreduce_` of several arrays as one operation."""
+    """`allreduce_` of several arrays in one operation."""
     factors = prescale_factor, postscale_factor
     results = _reduced(tensors, chosen_op(op, average), name, *factors, process_set)
     return list(map(write, tensors, results))
@@ -98,7 +98,7 @@ def allgather(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Join the ranks' arrays along the first dimension, which may differ between ranks."""
+    """Concatenate the ranks' arrays along the first dimension, which may differ between ranks."""
     return like(tensor, core.allgather(to_numpy(tensor), name=name, process_set=process_set))
 
 
@@ -108,7 +108,7 @@ def grouped_allgather(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """`allgather` of several arrays as one operation."""
+    """`allgather` of several arrays in one operation."""
     gathered = core.grouped_allgather(all_to_numpy(tensors), name=name, process_set=process_set)
     return all_like(tensors, gathered)
 
@@ -120,11 +120,11 @@ def broadcast(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's ``tensor``; ``tensor`` is not changed.
+    """Return the root's ``tensor``. ``tensor`` is not changed.
 
     Args:
-        tensor: of the same shape and type on all ranks.
-        root_rank: a global rank of the set.
+        tensor: Of the same shape and type on all ranks.
+        root_rank: A global rank, also with a process set.
     """
     return like(tensor, core.broadcast_(to_numpy(tensor), root_rank, name=name, process_set=process_set))
 
@@ -136,7 +136,7 @@ def broadcast_(
     priority: int = 0,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """`broadcast` in place; returns ``tensor``."""
+    """`broadcast` in place. Return ``tensor``."""
     return write(tensor, core.broadcast_(to_numpy(tensor), root_rank, name=name, process_set=process_set))
 
 
@@ -150,14 +150,14 @@ def alltoall(
     """Send the first ``splits[0]`` rows of ``tensor`` to rank 0, the next ``splits[1]`` to rank 1, ...
 
     Args:
-        splits: integers, one for each rank of the set; None divides the rows evenly.
+        splits: One integer for each rank of the set; None divides the rows evenly.
 
     Returns:
-        What came from all ranks, in their order; where ``splits`` were given, a pair of that and the number
-        of rows that came from each rank, as an array of int32.
+        The rows received, in order of source rank; with ``splits``, a pair of these rows and the number of rows from
+        each rank (int32).
 
     Raises:
-        InvalidSplits: there are not as many rows as ``splits`` say, or they cannot be divided evenly.
+        InvalidSplits: ``splits`` do not add up to the number of rows, or the rows cannot be divided evenly.
     """
     rows = to_numpy(splits) if isinstance(splits, mx.nd.NDArray) else splits
     array = to_numpy(tensor)
@@ -180,7 +180,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """This rank's share of the rows of the reduced ``tensor``; the first ranks get one more.
+    """Return this rank's rows of the reduced ``tensor``. The first ranks get one more.
 
     Args:
         op: Average or Sum.
@@ -198,7 +198,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """`reducescatter` of several arrays as one operation."""
+    """`reducescatter` of several arrays in one operation."""
     shares = core.grouped_reducescatter(
         all_to_numpy(tensors),
         name=name,
@@ -226,3 +226,40 @@ def _reduced(
         postscale_factor=postscale,
         process_set=process_set,
     )
+
+
+def to_numpy(tensor: Any) -> Array:
+    """Copy ``tensor`` to host memory, once it is computed. Raises InvalidArgument unless it is a dense NDArray."""
+    if not isinstance(tensor, mx.nd.NDArray):
+        raise InvalidArgument(f"{type(tensor).__name__} is not an MXNet NDArray")
+    if tensor.stype != "default":
+        raise InvalidArgument(
+            f"a sparse array ({tensor.stype}) cannot be sent",
+            hint="Use its tostype('default'); for gradients, create the layer with sparse_grad=False.",
+        )
+    array: Array = tensor.asnumpy()
+    return array
+
+
+def all_to_numpy(tensors: Sequence[Any]) -> list[Array]:
+    """Apply `to_numpy` to every array. Raises InvalidArgument also if ``tensors`` is not a list or tuple."""
+    if not isinstance(tensors, (list, tuple)):
+        raise InvalidArgument(f"a grouped operation takes a list of arrays, not a {type(tensors).__name__}")
+    return [to_numpy(tensor) for tensor in tensors]
+
+
+def like(tensor: Any, array: Array) -> Any:
+    """Copy ``array`` to the device of ``tensor``, for the same MXNet interface (``nd`` or ``np``)."""
+    with mx.util.np_shape(True):  # otherwise a dimension of 0 means that it is unknown
+        made = mx.nd.array(array, tensor.context, array.dtype)
+    return made.as_np_ndarray() if isinstance(tensor, mx.np.ndarray) else made
+
+
+def all_like(tensors: Sequence[Any], arrays: Sequence[Array]) -> list[Any]:
+    return [like(tensor, array) for tensor, array in zip(tensors, arrays)]
+
+
+def write(tensor: Any, array: Array) -> Any:
+    """Overwrite ``tensor`` with ``array``, and return ``tensor``."""
+    tensor[()] = array  # also valid for a scalar
+    return tensor

@@ -1,24 +1,26 @@
-"""Horovod's collectives on NumPy arrays, and on all that can be read as one, such as JAX arrays.
+"""Horovod's collectives on NumPy arrays and anything convertible to one, such as JAX arrays.
 
     import cloudtrain.distributed.numpy as hvd
 
     hvd.init()
     total = hvd.allreduce(array, op=hvd.Sum)
 
-Over Gloo, where torch is installed, or over MPI with mpi4py; neither is imported before ``init``.
+The backend is Gloo (needs torch) or MPI (needs mpi4py). Neither package is imported before ``init``.
 """
 
 from cloudtrain.distributed._timeline import start_timeline, stop_timeline
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
-from cloudtrain.distributed.numpy._handle import Handle
-from cloudtrain.distributed.numpy._session import (
+from cloudtrain.distributed.numpy._backend import Handle
+from cloudtrain.distributed.numpy._context import (
     add_process_set,
+    barrier,
     cross_rank,
     cross_size,
     global_process_set,
     init,
     is_homogeneous,
     is_initialized,
+    join,
     local_rank,
     local_size,
     process_set_by_id,
@@ -30,16 +32,19 @@ from cloudtrain.distributed.numpy._session import (
 from cloudtrain.distributed.numpy.exchanges import (
     allgather,
     allgather_async,
+    allgather_object,
     alltoall,
     alltoall_async,
     broadcast,
     broadcast_,
     broadcast_async,
     broadcast_async_,
+    broadcast_object,
     grouped_allgather,
     grouped_allgather_async,
+    poll,
+    synchronize,
 )
-from cloudtrain.distributed.numpy.objects import allgather_object, broadcast_object
 from cloudtrain.distributed.numpy.reductions import (
     allreduce,
     allreduce_,
@@ -54,17 +59,11 @@ from cloudtrain.distributed.numpy.reductions import (
     reducescatter,
     reducescatter_async,
 )
-from cloudtrain.distributed.numpy.waiting import (
-    barrier,
-    join,
-    poll,
-    synchronize,
-)
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
 
 HorovodInternalError = CollectiveError
-"""Horovod's name for it."""
+"""Horovod's name for CollectiveError."""
 
 __all__ = [
     "Adasum",

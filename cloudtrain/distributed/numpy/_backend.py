@@ -1,27 +1,78 @@
-"""What carries arrays between ranks. Whoever writes another one writes these methods.
+"""The interface of a backend, the handle of a running collective, and the collectives of a single rank.
 
-Arrays come checked: contiguous, of numbers, in this machine's byte order, of an operation that has a meaning for
-them. Results are arrays of the same types. Methods that give a handle return at once; what goes wrong between
-ranks is raised as CollectiveError where the handle is waited for, or where a method waits itself.
+Arrays arrive validated: contiguous, numeric, in native byte order, and of a type that the operation is defined for.
+Results have the same types. Methods that return a handle return immediately. An error between ranks is raised as
+CollectiveError when the handle is waited for, or by a method that waits itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Callable, Protocol
 
-from cloudtrain.distributed.numpy._arrays import Array
-from cloudtrain.distributed.numpy._handle import Handle
+from cloudtrain import observe
+from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.world import World
 
 
+class Work(Protocol):
+    """A running operation of a backend."""
+
+    def done(self) -> bool:
+        """Whether `wait` would return immediately."""
+        ...
+
+    def wait(self) -> Any:
+        """Raises CollectiveError, which names the operation and the ranks."""
+        ...
+
+
+class Handle:
+    """A running collective. Pass it to `synchronize` or `poll`, or call it to wait for the result.
+
+    Args:
+        work: None if there is nothing to wait for.
+        finish: Computes the result from what ``work`` returned.
+    """
+
+    def __init__(self, work: Work | None, finish: Callable[[Any], Any]) -> None:
+        self._work = work
+        self._finish: Callable[[Any], Any] | None = finish
+        self._output: Any = None
+
+    def done(self) -> bool:
+        """Whether `wait` would return immediately."""
+        return self._work is None or self._work.done()
+
+    def wait(self) -> Any:
+        """Return the result. Later calls return the same object. Raises CollectiveError."""
+        if self._finish is not None:
+            observe.beat()
+            given = None if self._work is None else self._work.wait()
+            self._output = self._finish(given)
+            self._finish = self._work = None
+            observe.beat()
+        return self._output
+
+    __call__ = wait
+
+    def then(self, change: Callable[[Any], Any]) -> Handle:
+        """Return a handle for the same work whose result is ``change(result)``."""
+        return Handle(self, change)
+
+
+def only(handle: Handle) -> Handle:
+    """Unwrap the result of ``handle``, a list of one."""
+    return handle.then(lambda results: results[0])
+
+
 class Collectives(Protocol):
-    """Among the ranks of ``process_set``, of which this is one. ``name`` is what ranks are matched by."""
+    """Operations among the ranks of ``process_set``, which include this one. Ranks are matched by ``name``."""
 
     def barrier(self, process_set: ProcessSet) -> None:
-        """Waits."""
+        """Wait for all ranks of the set."""
         ...
 
     def allreduce(
@@ -35,21 +86,21 @@ class Collectives(Protocol):
         *,
         in_place: bool,
     ) -> Handle:
-        """The list of results; ``in_place``, the arrays themselves, which are writable then."""
+        """The result is a list of arrays: with ``in_place`` the inputs, which are then writable."""
         ...
 
     def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
-        """The list of results; arrays have a first dimension, which may differ between ranks."""
+        """The result is a list of arrays. Inputs have a first dimension, which may differ between ranks."""
         ...
 
     def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
-        """``array`` itself, overwritten; ``root_rank`` is a global rank of the set."""
+        """The result is ``array``, overwritten. ``root_rank`` is a global rank of the set."""
         ...
 
     def alltoall(
         self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
     ) -> Handle:
-        """A pair: the rows received, and the list of how many came from each rank."""
+        """The result is a pair: the rows received, and the list of row counts by source rank."""
         ...
 
     def reducescatter(
@@ -61,26 +112,29 @@ class Collectives(Protocol):
         postscale: float,
         process_set: ProcessSet,
     ) -> Handle:
-        """The list of this rank's shares (see `share`); ``op`` is Average or Sum."""
+        """The result is the list of this rank's shares (see `share`). ``op`` is Average or Sum."""
         ...
 
 
 class Backend(Collectives, Protocol):
-    """All ranks of a job, between ``init`` and ``shutdown``."""
+    """All ranks of a job, from ``init`` to ``shutdown``."""
+
+    name: str
+    """The value of ``init(backend=...)``."""
 
     @property
     def world(self) -> World: ...
 
     def add_process_set(self, process_set: ProcessSet) -> None:
-        """Agree on it with all ranks, and attach it. Raises InvalidArgument, CollectiveError."""
+        """Register the set with all ranks, and attach it. Raises InvalidArgument, CollectiveError."""
         ...
 
     def remove_process_set(self, process_set: ProcessSet) -> bool:
-        """Agree on it with all ranks, and detach it; False where it is not known."""
+        """Unregister the set with all ranks, and detach it. Return False if it is unknown."""
         ...
 
     def process_sets(self) -> list[ProcessSet]:
-        """Those that were added and not removed."""
+        """The sets added and not removed."""
         ...
 
     def join(self) -> int:
@@ -88,5 +142,56 @@ class Backend(Collectives, Protocol):
         ...
 
     def close(self) -> None:
-        """Leave, and detach all process sets; the other ranks are told."""
+        """Leave the job, notify the other ranks, and detach all process sets."""
         ...
+
+
+class SingleRank:
+    """`Collectives` of a process set with one rank."""
+
+    def barrier(self, process_set: ProcessSet) -> None:
+        pass
+
+    def allreduce(
+        self,
+        arrays: Sequence[Array],
+        op: ReduceOp,
+        name: str | None,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+        *,
+        in_place: bool,
+    ) -> Handle:
+        results = list(arrays) if in_place else [array.copy() for array in arrays]
+        if prescale != 1.0 or postscale != 1.0:
+            for result in results:
+                accumulator = result.astype(accumulator_type(result.dtype.name))
+                scale(accumulator, prescale)
+                scale(accumulator, postscale)
+                result[...] = accumulator.astype(result.dtype)
+        return Handle(None, lambda _: results)
+
+    def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
+        results = [array.copy() for array in arrays]
+        return Handle(None, lambda _: results)
+
+    def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
+        return Handle(None, lambda _: array)
+
+    def alltoall(
+        self, array: Array, splits: Sequence[int], name: str | None, process_set: ProcessSet
+    ) -> Handle:
+        received = array.copy()
+        return Handle(None, lambda _: (received, list(splits)))
+
+    def reducescatter(
+        self,
+        arrays: Sequence[Array],
+        op: ReduceOp,
+        name: str | None,
+        prescale: float,
+        postscale: float,
+        process_set: ProcessSet,
+    ) -> Handle:
+        return self.allreduce(arrays, op, name, prescale, postscale, process_set, in_place=False)

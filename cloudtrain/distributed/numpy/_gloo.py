@@ -1,4 +1,4 @@
-"""Arrays over `cloudtrain.distributed.torch`, as tensors on the same memory."""
+"""The Gloo backend: arrays as tensors on the same memory, over `cloudtrain.distributed.torch`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.numpy._arrays import Array, back_into, is_extension
-from cloudtrain.distributed.numpy._handle import Handle
+from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
+from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.world import World
@@ -27,16 +27,18 @@ _TYPES = {
     if hasattr(torch, name)
 }
 _CARRIERS = {1: ("uint8", torch.uint8), 2: ("int16", torch.int16)}
-"""By size in bytes, as what both sides see the memory of a type from outside NumPy."""
+"""Integer types for sending number types from outside NumPy, by item size in bytes."""
 _WIDER = {"bool": "uint8", "uint16": "int32", "uint32": "int64"}
-"""Types that Gloo does not reduce, and some that hold their values."""
+"""Types that Gloo cannot reduce, and types that hold all their values."""
 
 
-class Gloo:
-    """See `Backend`. Joins the ranks by ``hvd.init``, or uses them where the script has called that before."""
+class GlooBackend:
+    """`Backend` on ``torch.distributed``. Reuses the ranks if the script has already initialized torch's."""
+
+    name = "gloo"
 
     def __init__(self, start_timeout: float | None, timeout: float | None) -> None:
-        self._owns_session = not hvd.is_initialized()
+        self._owns_context = not hvd.is_initialized()
         hvd.init(backend="gloo", start_timeout=start_timeout, timeout=timeout)
         self.world = World(
             hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
@@ -60,7 +62,7 @@ class Gloo:
         return hvd.join()
 
     def close(self) -> None:
-        if self._owns_session:
+        if self._owns_context:
             hvd.shutdown()
 
     def barrier(self, process_set: ProcessSet) -> None:
@@ -83,14 +85,14 @@ class Gloo:
 
         def finish(tensors: list[Tensor]) -> list[Array]:
             if not in_place:
-                return _back(tensors, arrays)
-            return [back_into(array, wire) for array, wire in zip(arrays, wires)]
+                return _arrays(tensors, arrays)
+            return [copy_back(array, wire) for array, wire in zip(arrays, wires)]
 
         return Handle(handle, finish)
 
     def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
         handle = hvd.grouped_allgather_async(_tensors(arrays), name, process_set)
-        return Handle(handle, lambda tensors: _back(tensors, arrays))
+        return Handle(handle, lambda tensors: _arrays(tensors, arrays))
 
     def broadcast(self, array: Array, root_rank: int, name: str | None, process_set: ProcessSet) -> Handle:
         return Handle(
@@ -114,11 +116,11 @@ class Gloo:
     ) -> Handle:
         tensors = _tensors(map(_reducible, arrays))
         handle = hvd.grouped_reducescatter_async(tensors, name, op, process_set, prescale, postscale)
-        return Handle(handle, lambda results: _back(results, arrays))
+        return Handle(handle, lambda results: _arrays(results, arrays))
 
 
 def _reducible(array: Array) -> Array:
-    """``array`` as a type that Gloo reduces. Raises InvalidArgument where there is none for all values."""
+    """Convert ``array`` to a type that Gloo reduces. Raises InvalidArgument if no such type holds all values."""
     if array.dtype == np.uint64:
         raise InvalidArgument("Gloo does not reduce uint64", hint="Convert to int64, or use backend='mpi'.")
     return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
@@ -129,7 +131,7 @@ def _tensors(arrays: Iterable[Array]) -> list[Tensor]:
 
 
 def _tensor(array: Array) -> Tensor:
-    """On the same memory. Raises InvalidArgument where torch has no such type."""
+    """A tensor on the same memory. Raises InvalidArgument if torch lacks the type."""
     dtype = _TYPES.get(array.dtype.name)
     if dtype is None:
         raise InvalidArgument(
@@ -138,20 +140,20 @@ def _tensor(array: Array) -> Tensor:
         )
     if is_extension(array.dtype):
         array = array.view(_CARRIERS[array.dtype.itemsize][0])
-    # torch warns of read-only memory; it is only read here
+    # torch warns about read-only memory; here the memory is only read
     tensor: Tensor = torch.from_numpy(array if array.flags.writeable else np.asarray(_Unlocked(array)))
     return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 class _Unlocked:
-    """A read-only array's memory, as if it were writable (NumPy's array interface, version 3)."""
+    """Presents a read-only array as writable (NumPy's array interface, version 3)."""
 
     def __init__(self, array: Array) -> None:
         self._array = array
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
-def _back(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
+def _arrays(tensors: Sequence[Tensor], arrays: Sequence[Array]) -> list[Array]:
     return [_array(tensor, array.dtype) for tensor, array in zip(tensors, arrays)]
 
 

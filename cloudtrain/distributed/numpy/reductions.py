@@ -1,12 +1,12 @@
 """allreduce and reducescatter on arrays.
 
-An array is what ``numpy.asarray`` takes; results are NumPy arrays of its type, the same on all ranks, bit for
-bit. Ranks may call in different orders: operations are matched by kind and ``name``, those without a name by
-their order.
+An array is anything ``numpy.asarray`` accepts. Results are NumPy arrays of the same type, equal on all ranks bit
+for bit. Ranks may call operations in different orders: operations are matched by kind and ``name``, operations
+without a name by their order.
 
-All raise NotInitialized before ``init``, InvalidArgument (a ValueError too) for arguments that are wrong in
-themselves and for a name that is under way already, and, when waited for, CollectiveError: the ranks disagree
-in shape, type, operation or a factor; one of them has died; or one has not come in time.
+All functions raise NotInitialized before ``init``, and InvalidArgument (also a ValueError) for an invalid argument
+or a name already in use. Waiting raises CollectiveError if the ranks disagree on shape, type, operation or factor,
+if a rank died, or if a rank did not call the operation in time.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import (
     Array,
-    back_into,
+    as_array,
+    as_arrays,
+    checked_op,
+    copy_back,
     from_wire,
-    plain,
-    plain_list,
     to_wire,
     writable,
 )
-from cloudtrain.distributed.numpy._handle import Handle, only
-from cloudtrain.distributed.numpy._reduction import checked_op
-from cloudtrain.distributed.numpy._session import among, global_process_set
+from cloudtrain.distributed.numpy._backend import Handle, only
+from cloudtrain.distributed.numpy._context import collectives_of, global_process_set
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
 
@@ -40,17 +40,16 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to reduce ``array`` over the ranks; ``array`` is not changed.
+    """Start to reduce ``array`` across ranks. ``array`` is not changed.
 
     Args:
-        array: of the same shape and type on all ranks.
-        op: Average, Sum, Adasum (over Gloo only), Min, Max or Product. An average of integers is rounded
-            towards zero.
-        prescale_factor: multiplied before the reduction.
-        postscale_factor: multiplied after it.
+        array: Of the same shape and type on all ranks.
+        op: Average, Sum, Adasum (Gloo only), Min, Max or Product. An average of integers is rounded towards zero.
+        prescale_factor: Multiplies the input before the reduction.
+        postscale_factor: Multiplies the result.
     """
     factors = prescale_factor, postscale_factor
-    return only(_reduce([plain(array)], name, op, *factors, process_set))
+    return only(_reduce([as_array(array)], name, op, *factors, process_set))
 
 
 def allreduce(
@@ -62,9 +61,9 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Reduce ``array`` over the ranks. Arguments as of `allreduce_async`."""
+    """Reduce ``array`` across ranks. See `allreduce_async`."""
     factors = prescale_factor, postscale_factor
-    result: Array = only(_reduce([plain(array)], name, op, *factors, process_set)).wait()
+    result: Array = only(_reduce([as_array(array)], name, op, *factors, process_set)).wait()
     return result
 
 
@@ -77,7 +76,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """`allreduce_async` in place; ``array`` may not be touched before `synchronize`."""
+    """`allreduce_async` in place. Do not access ``array`` before `synchronize`."""
     factors = prescale_factor, postscale_factor
     return only(_reduce_in_place([writable(array)], name, op, *factors, process_set))
 
@@ -91,7 +90,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """Reduce ``array`` over the ranks in place. Arguments as of `allreduce_async`."""
+    """Reduce ``array`` across ranks in place. See `allreduce_async`."""
     factors = prescale_factor, postscale_factor
     result: Array = only(_reduce_in_place([writable(array)], name, op, *factors, process_set)).wait()
     return result
@@ -106,8 +105,8 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """`allreduce_async` of several arrays as one operation; the result is their list."""
-    return _reduce(plain_list(arrays), name, op, prescale_factor, postscale_factor, process_set)
+    """`allreduce_async` of several arrays in one operation. The result is a list."""
+    return _reduce(as_arrays(arrays), name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_allreduce(
@@ -119,9 +118,9 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """Reduce several arrays over the ranks, as one operation. Arguments as of `allreduce_async`."""
+    """Reduce several arrays across ranks in one operation. See `allreduce_async`."""
     factors = prescale_factor, postscale_factor
-    result: list[Array] = _reduce(plain_list(arrays), name, op, *factors, process_set).wait()
+    result: list[Array] = _reduce(as_arrays(arrays), name, op, *factors, process_set).wait()
     return result
 
 
@@ -135,7 +134,7 @@ def grouped_allreduce_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """`grouped_allreduce_async` in place."""
-    plain_list(arrays)
+    as_arrays(arrays)
     given = [writable(array) for array in arrays]
     return _reduce_in_place(given, name, op, prescale_factor, postscale_factor, process_set)
 
@@ -149,7 +148,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """Reduce several arrays over the ranks in place, as one operation."""
+    """Reduce several arrays across ranks in place, in one operation."""
     handle = grouped_allreduce_async_(
         arrays,
         name=name,
@@ -171,15 +170,15 @@ def reducescatter_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to reduce ``array`` over the ranks, each of which gets its share of the rows.
+    """Start to reduce ``array`` across ranks and scatter the rows of the result.
 
-    Rows are shared as evenly as can be: the first ranks get one more.
+    Rows are divided as evenly as possible; the first ranks get one more.
 
     Args:
         op: Average or Sum.
     """
     factors = prescale_factor, postscale_factor
-    return only(_scatter([plain(array)], name, op, *factors, process_set))
+    return only(_scatter([as_array(array)], name, op, *factors, process_set))
 
 
 def reducescatter(
@@ -191,9 +190,9 @@ def reducescatter(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Array:
-    """This rank's share of the rows of the reduced ``array``. Arguments as of `reducescatter_async`."""
+    """Return this rank's rows of the reduced ``array``. See `reducescatter_async`."""
     factors = prescale_factor, postscale_factor
-    result: Array = only(_scatter([plain(array)], name, op, *factors, process_set)).wait()
+    result: Array = only(_scatter([as_array(array)], name, op, *factors, process_set)).wait()
     return result
 
 
@@ -206,8 +205,8 @@ def grouped_reducescatter_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """`reducescatter_async` of several arrays as one operation; the result is their list."""
-    return _scatter(plain_list(arrays), name, op, prescale_factor, postscale_factor, process_set)
+    """`reducescatter_async` of several arrays in one operation. The result is a list."""
+    return _scatter(as_arrays(arrays), name, op, prescale_factor, postscale_factor, process_set)
 
 
 def grouped_reducescatter(
@@ -219,9 +218,9 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[Array]:
-    """`reducescatter` of several arrays as one operation."""
+    """`reducescatter` of several arrays in one operation."""
     factors = prescale_factor, postscale_factor
-    result: list[Array] = _scatter(plain_list(arrays), name, op, *factors, process_set).wait()
+    result: list[Array] = _scatter(as_arrays(arrays), name, op, *factors, process_set).wait()
     return result
 
 
@@ -234,7 +233,7 @@ def _reduce(
     process_set: ProcessSet,
 ) -> Handle:
     wires = [to_wire(array) for array in arrays]
-    handle = among(process_set).allreduce(
+    handle = collectives_of(process_set).allreduce(
         wires, checked_op(op, arrays), name, prescale, postscale, process_set, in_place=False
     )
     return handle.then(lambda results: list(map(from_wire, results, arrays)))
@@ -249,10 +248,10 @@ def _reduce_in_place(
     process_set: ProcessSet,
 ) -> Handle:
     wires = [to_wire(array) for array in arrays]
-    handle = among(process_set).allreduce(
+    handle = collectives_of(process_set).allreduce(
         wires, checked_op(op, arrays), name, prescale, postscale, process_set, in_place=True
     )
-    return handle.then(lambda results: list(map(back_into, arrays, results)))
+    return handle.then(lambda results: list(map(copy_back, arrays, results)))
 
 
 def _scatter(
@@ -263,12 +262,12 @@ def _scatter(
     postscale: float,
     process_set: ProcessSet,
 ) -> Handle:
-    collectives = among(process_set)
+    collectives = collectives_of(process_set)
     op = checked_op(op, arrays)
     if op not in (Average, Sum):
         raise InvalidArgument(f"reducescatter takes Average or Sum, not {op.name}")
     if any(array.ndim == 0 for array in arrays):
-        raise InvalidArgument("reducescatter needs arrays with a first dimension, which it divides")
+        raise InvalidArgument("reducescatter needs arrays with a first dimension to divide")
     wires = [to_wire(array) for array in arrays]
     handle = collectives.reducescatter(wires, op, name, prescale, postscale, process_set)
     return handle.then(lambda results: list(map(from_wire, results, arrays)))

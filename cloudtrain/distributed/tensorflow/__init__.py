@@ -7,9 +7,9 @@
         loss = ...
     tape = hvd.DistributedGradientTape(tape)
     optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
-    hvd.broadcast_variables(variables, root_rank=0)  # after the first step, when the optimizer has its own
+    hvd.broadcast_variables(variables, root_rank=0)  # after the first step, when the optimizer has variables, too
 
-A plain ``python train.py`` runs as one rank. Tensors on the CPU travel by `cloudtrain.distributed.numpy`.
+A plain ``python train.py`` runs as one rank. CPU tensors are sent by `cloudtrain.distributed.numpy`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument, NotInitialized
 from cloudtrain.distributed.numpy import (
     add_process_set,
@@ -36,14 +37,25 @@ from cloudtrain.distributed.numpy import (
 )
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
-from cloudtrain.distributed.tensorflow._session import (
+from cloudtrain.distributed.tensorflow._bridge import Compression
+from cloudtrain.distributed.tensorflow._context import (
+    ccl_built,
+    cuda_built,
+    ddl_built,
     global_process_set,
+    gloo_built,
+    gloo_enabled,
     init,
     join,
     local_rank_op,
     local_size_op,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     process_set_included_op,
     rank_op,
+    rocm_built,
     shutdown,
     size_op,
 )
@@ -57,35 +69,24 @@ from cloudtrain.distributed.tensorflow.collectives import (
     grouped_reducescatter,
     reducescatter,
 )
-from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
-from cloudtrain.distributed.tensorflow.objects import allgather_object, broadcast_object, broadcast_object_fn
 from cloudtrain.distributed.tensorflow.optimizer import DistributedOptimizer
-from cloudtrain.distributed.tensorflow.queries import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
 from cloudtrain.distributed.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from cloudtrain.distributed.tensorflow.variables import (
     BroadcastGlobalVariablesHook,
+    allgather_object,
     broadcast_,
     broadcast_global_variables,
+    broadcast_object,
+    broadcast_object_fn,
     broadcast_variables,
 )
 
 HorovodInternalError = CollectiveError
-"""Horovod's name for it."""
+"""Horovod's name for CollectiveError."""
 
 
 def __getattr__(name: str) -> Any:
-    """What takes PyTorch or Keras along is imported when it is first used (PEP 562)."""
+    """Import on first use what needs PyTorch or Keras (PEP 562)."""
     if name == "elastic":
         return import_module("cloudtrain.distributed.tensorflow.elastic")
     if name == "SyncBatchNormalization":

@@ -1,6 +1,6 @@
-"""The collectives on dense tensors, with the gradients that Horovod gives them.
+"""The collectives on dense tensors, with Horovod's gradients.
 
-``then`` is called in the thread that has waited for the other ranks.
+``then`` is called in the thread that waited for the other ranks.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
-from cloudtrain.distributed.tensorflow._crossing import cross, operation_name, rows_unknown
-from cloudtrain.distributed.tensorflow._session import gpus_for
+from cloudtrain.distributed.tensorflow._bridge import any_rows, call_numpy, operation_name
+from cloudtrain.distributed.tensorflow._context import gpus_for
 
 
-def nothing() -> None:
-    """What is to be done where there is nothing to do."""
+def no_op() -> None:
+    """Do nothing."""
 
 
-def reduced(
+def reduce_tensors(
     tensors: Sequence[Any],
     op: ReduceOp,
     name: str | None,
     prescale: float,
     postscale: float,
     process_set: ProcessSet,
-    then: Callable[[], None] = nothing,
+    then: Callable[[], None] = no_op,
 ) -> list[Any]:
-    """All ranks' tensors, reduced as one operation. The gradient of a sum is the sum of the ranks' gradients."""
+    """Reduce tensors across ranks in one operation. The gradient of a sum is the sum of all ranks' gradients."""
     factors = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
 
     def reduce(arrays: list[Array]) -> Sequence[Array]:
@@ -47,23 +47,23 @@ def reduced(
             if op not in (Average, Sum):
                 raise InvalidArgument(
                     f"allreduce with op={op.name} has no gradient",
-                    hint="Use tf.stop_gradient before the call.",
+                    hint="Apply tf.stop_gradient to the input.",
                 )
             matched = operation_name(None, "allreduce", gradients)
-            return reduced(gradients, op, matched, prescale, postscale, process_set)
+            return reduce_tensors(gradients, op, matched, prescale, postscale, process_set)
 
         gpus = gpus_for(given, process_set)
         if gpus is not None:
             return tuple(gpus.reduce(given, op, name, prescale, postscale)), gradient
-        return tuple(cross(reduce, given, [(one.dtype, one.shape) for one in given])), gradient
+        return tuple(call_numpy(reduce, given, [(one.dtype, one.shape) for one in given])), gradient
 
     return list(differentiable(*tensors))
 
 
-def gathered(
-    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, then: Callable[[], None] = nothing
+def gather_tensors(
+    tensors: Sequence[Any], name: str | None, process_set: ProcessSet, then: Callable[[], None] = no_op
 ) -> list[Any]:
-    """All ranks' tensors, joined along the first dimension. The gradient is averaged, and each takes its rows."""
+    """Concatenate the ranks' tensors by rows. The gradient is averaged, and each rank takes its own rows."""
 
     def gather(arrays: list[Array]) -> Sequence[Array]:
         results = hvd.grouped_allgather(arrays, name=name, process_set=process_set)
@@ -74,22 +74,22 @@ def gathered(
     def differentiable(*given: Any) -> Any:
         def gradient(*gradients: Any) -> Any:
             matched = operation_name(None, "allreduce", gradients)
-            averaged = reduced(gradients, Average, matched, 1.0, 1.0, process_set)
+            averaged = reduce_tensors(gradients, Average, matched, 1.0, 1.0, process_set)
             rows = [tf.reshape(tf.shape(tf.reshape(one, _rows_of(one)))[0], [1]) for one in given]
-            counts = gathered(rows, operation_name(None, "allgather", rows), process_set)
+            counts = gather_tensors(rows, operation_name(None, "allgather", rows), process_set)
             rank = process_set.rank()
             return [
                 tf.reshape(whole[tf.reduce_sum(count[:rank]) :][: count[rank]], tf.shape(one))
                 for whole, count, one in zip(averaged, counts, given)
             ]
 
-        return tuple(cross(gather, given, [(one.dtype, rows_unknown(one)) for one in given])), gradient
+        return tuple(call_numpy(gather, given, [(one.dtype, any_rows(one)) for one in given])), gradient
 
     return list(differentiable(*tensors))
 
 
-def sent(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
-    """The root's tensor. Its gradient is the average of all, and zero elsewhere."""
+def broadcast_tensor(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet) -> Any:
+    """Return the root's tensor. Its gradient is the average of all ranks' on the root, and zero on the others."""
 
     def broadcast(arrays: list[Array]) -> Sequence[Array]:
         return [hvd.broadcast(arrays[0], root_rank, name=name, process_set=process_set)]
@@ -98,20 +98,20 @@ def sent(tensor: Any, root_rank: int, name: str | None, process_set: ProcessSet)
     def differentiable(given: Any) -> Any:
         def gradient(one: Any) -> Any:
             matched = operation_name(None, "allreduce", [one])
-            [averaged] = reduced([one], Average, matched, 1.0, 1.0, process_set)
-            with tf.control_dependencies([averaged]):  # the root waits for it, though this rank needs it not
+            [averaged] = reduce_tensors([one], Average, matched, 1.0, 1.0, process_set)
+            with tf.control_dependencies([averaged]):  # the root needs it, even if this rank does not
                 return averaged if hvd.rank() == root_rank else tf.zeros_like(averaged)
 
         gpus = gpus_for([given], process_set)
         if gpus is not None:
             return gpus.broadcast(given, root_rank, name), gradient
-        return cross(broadcast, [given], [(given.dtype, given.shape)])[0], gradient
+        return call_numpy(broadcast, [given], [(given.dtype, given.shape)])[0], gradient
 
     return differentiable(tensor)
 
 
-def exchanged(tensor: Any, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[Any, Any]:
-    """Rows from every rank, and how many came from each, as int32. The gradient goes back where its rows are from."""
+def exchange_rows(tensor: Any, splits: Any, name: str | None, process_set: ProcessSet) -> tuple[Any, Any]:
+    """Return the rows from every rank and their counts (int32). The gradient returns to the source of its rows."""
 
     def alltoall(arrays: list[Array]) -> Sequence[Array]:
         rows, counts = hvd.alltoall(*arrays, name=name, process_set=process_set)
@@ -119,11 +119,11 @@ def exchanged(tensor: Any, splits: Any, name: str | None, process_set: ProcessSe
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def differentiable(given: Any) -> Any:
-        outputs = [(given.dtype, rows_unknown(given)), (tf.int32, (process_set.size(),))]
-        rows, counts = cross(alltoall, [given, splits], outputs)
+        outputs = [(given.dtype, any_rows(given)), (tf.int32, (process_set.size(),))]
+        rows, counts = call_numpy(alltoall, [given, splits], outputs)
 
         def gradient(one: Any, _: Any) -> Any:
-            return exchanged(one, counts, operation_name(None, "alltoall", [one]), process_set)[0]
+            return exchange_rows(one, counts, operation_name(None, "alltoall", [one]), process_set)[0]
 
         return (rows, counts), gradient
 
@@ -131,7 +131,7 @@ def exchanged(tensor: Any, splits: Any, name: str | None, process_set: ProcessSe
     return rows, tf.stop_gradient(counts)
 
 
-def scattered(
+def reduce_scatter(
     tensors: Sequence[Any],
     op: ReduceOp,
     name: str | None,
@@ -139,9 +139,9 @@ def scattered(
     postscale: float,
     process_set: ProcessSet,
 ) -> list[Any]:
-    """This rank's rows of the reduced tensors.
+    """Return this rank's rows of the reduced tensors.
 
-    The gradient is gathered, and that of a sum times the number of ranks, as in Horovod.
+    The gradient is gathered, and for a sum multiplied by the number of ranks, as in Horovod.
     """
     factors = {"op": op, "prescale_factor": prescale, "postscale_factor": postscale}
 
@@ -153,13 +153,13 @@ def scattered(
         def gradient(*gradients: Any) -> Any:
             factor = prescale * postscale * (process_set.size() if op == Sum else 1)
             scaled = [one * tf.cast(factor, one.dtype) for one in gradients]
-            return gathered(scaled, operation_name(None, "allgather", scaled), process_set)
+            return gather_tensors(scaled, operation_name(None, "allgather", scaled), process_set)
 
-        return tuple(cross(scatter, given, [(one.dtype, rows_unknown(one)) for one in given])), gradient
+        return tuple(call_numpy(scatter, given, [(one.dtype, any_rows(one)) for one in given])), gradient
 
     return list(differentiable(*tensors))
 
 
 def _rows_of(tensor: Any) -> Any:
-    """The shape of ``tensor``, which counts as one row where it has no dimensions."""
+    """Return the shape of ``tensor``. A scalar counts as one row."""
     return tf.shape(tensor) if tensor.shape.rank != 0 else np.array([1])

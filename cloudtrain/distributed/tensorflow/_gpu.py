@@ -1,8 +1,8 @@
-"""Reductions between GPUs by TensorFlow's own collectives over NCCL: numbers stay in the memory of the GPUs.
+"""Reductions between GPUs, by TensorFlow's own collectives over NCCL. Data stays in GPU memory.
 
-What comes next is agreed on as on the CPU, by name and with limits of time; only then do the GPUs start.
+Each operation is first negotiated as on the CPU, by name and with a timeout; then the GPUs start.
 
-Unrun on GPUs: the tests run it on CPUs, where TensorFlow's collectives go over the network.
+Not yet run on GPUs. The tests run it on CPUs, where TensorFlow's collectives use the network.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
 GROUP_KEY = 1 << 20
-"""Names the group of all ranks. The strategy below counts its own groups from 1."""
+"""Identifies the group of all ranks. The strategy below numbers its own groups from 1."""
 _MERGES = {Average: "Add", Sum: "Add", Min: "Min", Max: "Max", Product: "Mul"}
 
 
-class Gpus:
-    """The ranks' runtimes of TensorFlow, joined. To be made by all ranks, before TensorFlow runs an operation.
+class GpuCollectives:
+    """The connected TensorFlow runtimes of the ranks. All ranks construct it before TensorFlow runs an operation.
 
     Args:
-        hint: how TensorFlow's collectives go: "nccl", or "ring" for CPUs.
+        hint: TensorFlow's implementation of collectives: "nccl", or "ring" for CPUs.
 
     Raises:
-        InvalidArgument: TensorFlow has run an operation already.
+        InvalidArgument: TensorFlow has already run an operation.
     """
 
     def __init__(self, hint: str = "nccl") -> None:
@@ -46,25 +46,25 @@ class Gpus:
         )
         try:
             _choose_gpu()
-            # It joins the runtimes; nothing else of it is used.
+            # Constructing it connects the runtimes. It has no other use here.
             self._strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
         except RuntimeError as error:
             raise InvalidArgument(
-                f"TensorFlow's collectives cannot be set up any more: {error}",
-                hint="Call hvd.init() before TensorFlow makes a tensor or a model.",
+                f"TensorFlow's collectives cannot be configured any more: {error}",
+                hint="Call hvd.init() before creating a tensor or a model.",
             ) from error
 
     def reduce(
         self, tensors: Sequence[Any], op: ReduceOp, name: str | None, prescale: float, postscale: float
     ) -> list[Any]:
-        """The tensors of all ranks, reduced; those of one type travel together.
+        """Reduce tensors across ranks, with one operation per type.
 
         Raises:
-            InvalidArgument: Adasum.
-            CollectiveError: as on the CPU; names the ranks that disagree.
+            InvalidArgument: ``op`` is Adasum.
+            CollectiveError: As on the CPU. Names the ranks that disagree.
         """
         if op not in _MERGES:
-            raise InvalidArgument(f"op={op.name} is not offered between GPUs")
+            raise InvalidArgument(f"op={op.name} is not available between GPUs")
         postscale = postscale / hvd.size() if op == Average else postscale
         results: dict[int, Any] = {}
         for dtype in dict.fromkeys(one.dtype for one in tensors):
@@ -74,7 +74,7 @@ class Gpus:
                 input=_scaled(tf.concat([tf.reshape(one, [-1]) for one in own], 0), prescale),
                 group_size=hvd.size(),
                 group_key=GROUP_KEY,
-                instance_key=_agreed(f"{op.name} {[(dtype.name, str(one.shape)) for one in own]}", name),
+                instance_key=_negotiated(f"{op.name} {[(dtype.name, str(one.shape)) for one in own]}", name),
                 ordering_token=[],
                 merge_op=_MERGES[op],
                 final_op="Id",
@@ -85,13 +85,13 @@ class Gpus:
         return [results[n] for n in range(len(tensors))]
 
     def broadcast(self, tensor: Any, root_rank: int, name: str | None) -> Any:
-        """The root's ``tensor``, to which the others add zeros."""
+        """Return the root's ``tensor``, computed as a sum with zeros from all other ranks."""
         own = tensor if hvd.rank() == root_rank else tf.zeros_like(tensor)
         return self.reduce([own], Sum, name, 1.0, 1.0)[0]
 
 
 def _choose_gpu() -> None:
-    """Where this host's GPUs are not shared out among its ranks yet, this rank takes its own."""
+    """Select this rank's GPU, unless the launcher already did."""
     visible = tf.config.get_visible_devices("GPU")
     for gpu in visible:
         tf.config.experimental.set_memory_growth(gpu, True)
@@ -99,15 +99,15 @@ def _choose_gpu() -> None:
         tf.config.set_visible_devices(visible[hvd.local_rank()], "GPU")
 
 
-def _agreed(what: str, name: str | None) -> Any:
-    """The key of an operation, once all ranks have come to it; a tensor, on which the operation then depends."""
+def _negotiated(what: str, name: str | None) -> Any:
+    """Wait until all ranks request the operation. Return its key as a tensor, so that the operation depends on it."""
 
     def agree() -> Array:
         everyone = hvd.allgather_object(what, name=name)
-        for rank, theirs in enumerate(everyone):
-            if theirs != everyone[0]:
+        for rank, other in enumerate(everyone):
+            if other != everyone[0]:
                 raise CollectiveError(
-                    f"allreduce {name or ''}: rank 0 has {everyone[0]}, rank {rank} has {theirs}",
+                    f"allreduce {name or ''}: rank 0 has {everyone[0]}, rank {rank} has {other}",
                     hint="Call the same operations on all ranks.",
                 )
         return np.array(zlib.crc32(f"{what} {name}".encode()) >> 1, np.int32)
@@ -129,7 +129,7 @@ def _scaled(tensor: Any, factor: float) -> Any:
 
 
 def _free_address() -> str:
-    """Where the other ranks' runtimes can reach that of this one."""
+    """Return an address where the other runtimes can reach this one."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]

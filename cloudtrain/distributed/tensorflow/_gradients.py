@@ -1,85 +1,80 @@
-"""A step's gradients, over all ranks."""
+"""The gradients of a step, reduced across ranks, or accumulated over several steps first."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Callable
 
 import tensorflow as tf
 
+from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._optimizer_options import check_predivide_factor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, known_op
-from cloudtrain.distributed.tensorflow._differentiable import nothing
-from cloudtrain.distributed.tensorflow._session import global_process_set
+from cloudtrain.distributed.tensorflow._bridge import Compression
+from cloudtrain.distributed.tensorflow._context import global_process_set
+from cloudtrain.distributed.tensorflow._differentiable import no_op
 from cloudtrain.distributed.tensorflow.collectives import reduce_group
-from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
 from cloudtrain.observe.timeline import recorder
 
 
 @dataclass(eq=False)
 class GradientReducer:
-    """Reduces the gradients of a step, all as one operation. Arguments of ``DistributedOptimizer``.
+    """Reduces all gradients of a step in one operation. Takes the options of ``DistributedOptimizer``.
 
     Raises:
-        InvalidArgument: they do not fit each other.
+        InvalidArgument: The options are contradictory.
     """
 
     name: str
-    """What ranks match the operation by."""
+    """The name by which ranks match the operation."""
     device_dense: str = ""
     device_sparse: str = ""
     compression: type[Compressor] = Compression.none
     sparse_as_dense: bool = False
     op: ReduceOp = Average
     gradient_predivide_factor: float = 1.0
-    num_groups: int = 0
     groups: int | Sequence[Sequence[Any]] | None = None
     process_set: ProcessSet = global_process_set
     scale_local_gradients: bool = True
     _local: dict[int, Any] = field(default_factory=dict)
-    """By identity: as tensors variables are equal by value."""
+    """By identity, because variables compare by value."""
 
     def __post_init__(self) -> None:
-        if self.gradient_predivide_factor != 1.0 and self.op != Average:
-            raise InvalidArgument("gradient_predivide_factor not supported with op != Average")
-        if self.num_groups != 0:
-            warnings.warn(
-                "Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=4
-            )
-        # All gradients travel together, so those of a group do.
+        check_predivide_factor(self.gradient_predivide_factor, self.op)
+        # Valid groups change nothing: all gradients are sent in one operation.
         if isinstance(self.groups, int) and self.groups <= 0:
             raise InvalidArgument("groups should be a non-negative integer or a list of list of tf.Variable.")
 
     def keep_local(self, variable: Any) -> None:
-        """The gradient of ``variable`` stays this rank's own."""
+        """Exclude the gradient of ``variable`` from the reduction."""
         self._local[id(variable)] = variable
 
     def is_local(self, variable: Any) -> bool:
         return id(variable) in self._local
 
     def reduce(self, gradients: Iterable[Any], variables: Sequence[Any]) -> list[Any]:
-        """The gradients of ``variables`` over all ranks; None where there is none, which is so on all ranks."""
+        """Return the reduced gradients of ``variables``. None stays None, and has to be None on all ranks."""
         results = list(gradients)
         if not self.process_set.included() or self.process_set.size() == 1:
             return results
         for n, (gradient, variable) in enumerate(zip(results, variables)):
             if self.is_local(variable) and gradient is not None and self.scale_local_gradients:
-                # Each rank's loss is the average over its own data: that over the data of all is 1 / size of it.
+                # A rank's loss is the mean over its own data, and contributes 1 / size to the mean over all data.
                 results[n] = _scaled(gradient, 1.0 / self.process_set.size())
-        travelling = [
+        numbers = [
             n
             for n, (gradient, variable) in enumerate(zip(results, variables))
             if gradient is not None and not self.is_local(variable)
         ]
-        if not travelling:
+        if not numbers:
             return results
-        sent = [results[n] for n in travelling]
+        own = [results[n] for n in numbers]
         if self.sparse_as_dense:
-            sent = [tf.convert_to_tensor(one) for one in sent]
-        for n, reduced in zip(travelling, self._reduced(sent)):
+            own = [tf.convert_to_tensor(one) for one in own]
+        for n, reduced in zip(numbers, self._reduced(own)):
             results[n] = reduced
         return results
 
@@ -89,7 +84,7 @@ class GradientReducer:
         dense = [n for n in range(len(gradients)) if n not in set(sparse)]
         results = list(gradients)
         for numbers, prescale, postscale, then in (
-            (dense, 1.0 / factor, factor, nothing if sparse else recorder.step_ended),
+            (dense, 1.0 / factor, factor, no_op if sparse else recorder.step_ended),
             (sparse, 1.0, 1.0, recorder.step_ended),
         ):
             if numbers:
@@ -114,3 +109,58 @@ def _scaled(gradient: Any, factor: float) -> Any:
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(gradient.values * factor, gradient.indices, gradient.dense_shape)
     return gradient * factor
+
+
+class GradientAccumulator:
+    """Sums the gradients of several steps. All ranks count the same steps, and reduce at the same ones.
+
+    Args:
+        passes: The number of steps to sum up.
+        average: Whether to divide the sum by ``passes``.
+    """
+
+    def __init__(self, passes: int, average: bool) -> None:
+        self._passes = passes
+        self._average = average
+        self._sums: dict[int, Any] = {}
+        """Dense variables by index of the gradient: the number of slices differs between steps."""
+        self.counter: Any = None
+        """A variable that counts the steps since the last sum; None before the first step."""
+
+    def add(
+        self,
+        gradients: Sequence[Any],
+        variables: Sequence[Any],
+        step: Callable[[list[Any]], Any],
+        skip: Callable[[], Any],
+    ) -> None:
+        """Call ``step`` with the sums at the last of the passes, and ``skip`` at the others."""
+        self._make(gradients, variables)
+        for n, total in self._sums.items():
+            gradient = gradients[n]
+            if isinstance(gradient, tf.IndexedSlices):
+                total.scatter_add(gradient)
+            else:
+                total.assign_add(gradient)
+
+        def last() -> Any:
+            divisor = self._passes if self._average else 1
+            sums = [self._sums[n] / divisor if n in self._sums else None for n in range(len(gradients))]
+            step(sums)
+            for total in self._sums.values():
+                total.assign(tf.zeros_like(total))
+            return self.counter.assign(0)
+
+        def not_yet() -> Any:
+            skip()
+            return self.counter.assign_add(1)
+
+        tf.cond(tf.equal(self.counter + 1, self._passes), last, not_yet)
+
+    def _make(self, gradients: Sequence[Any], variables: Sequence[Any]) -> None:
+        with tf.init_scope():
+            if self.counter is None:
+                self.counter = tf.Variable(0, trainable=False, dtype=tf.int32)
+            for n, (gradient, variable) in enumerate(zip(gradients, variables)):
+                if gradient is not None and n not in self._sums:
+                    self._sums[n] = tf.Variable(tf.zeros(variable.shape, gradient.dtype), trainable=False)

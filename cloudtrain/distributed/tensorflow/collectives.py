@@ -1,39 +1,42 @@
-"""Horovod's operations on tensors, variables and IndexedSlices, eagerly and in graphs.
+"""Horovod's operations on tensors, variables and IndexedSlices, in eager mode and in graphs.
 
-Operations are matched by kind and ``name``; those without a name by their order in the program. All ranks give
-tensors of the same type, and where nothing else is said of the same shape.
+Operations are matched by kind and ``name``, operations without a name by program order. Unless stated otherwise,
+tensors have the same type and shape on all ranks.
 
-All raise NotInitialized before ``init``, InvalidArgument (tf.errors.InvalidArgumentError and ValueError too) for
-arguments that are wrong in themselves, and CollectiveError (tf.errors.FailedPreconditionError too): the ranks disagree;
-one of them has died; or one has not come in time. Inside of ``tf.function`` TensorFlow raises another tf.errors.OpError
-instead, with the same text in it.
+All functions raise NotInitialized before ``init``, InvalidArgument (also a tf.errors.InvalidArgumentError and a
+ValueError) for an invalid argument, and CollectiveError (also a tf.errors.FailedPreconditionError) if the ranks
+disagree, if a rank died, or if a rank did not call the operation in time. Inside ``tf.function``, TensorFlow raises
+another tf.errors.OpError with the same text.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Callable
 
 import tensorflow as tf
 
-from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._rows import even_splits
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, known_op
-from cloudtrain.distributed.sharding import even_splits
-from cloudtrain.distributed.tensorflow._crossing import operation, operation_name
-from cloudtrain.distributed.tensorflow._devices import checked_device, placed
-from cloudtrain.distributed.tensorflow._differentiable import (
-    exchanged,
-    gathered,
-    nothing,
-    reduced,
-    scattered,
-    sent,
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op, known_op
+from cloudtrain.distributed.tensorflow._bridge import (
+    Compression,
+    UnsupportedSlices,
+    checked_device,
+    operation,
+    operation_name,
+    placed,
 )
-from cloudtrain.distributed.tensorflow._errors import UnsupportedSlices
-from cloudtrain.distributed.tensorflow._session import global_process_set
-from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
+from cloudtrain.distributed.tensorflow._context import global_process_set
+from cloudtrain.distributed.tensorflow._differentiable import (
+    broadcast_tensor,
+    exchange_rows,
+    gather_tensors,
+    no_op,
+    reduce_scatter,
+    reduce_tensors,
+)
 
 
 @operation
@@ -50,21 +53,21 @@ def allreduce(
     process_set: ProcessSet = global_process_set,
     ignore_name_scope: bool = False,
 ) -> Any:
-    """Reduce ``tensor`` over the ranks.
+    """Reduce ``tensor`` across ranks.
 
     The gradient of a sum or an average is the sum or the average of the ranks' gradients.
 
     Args:
-        tensor: IndexedSlices are gathered: the result has the slices of all ranks.
-        average: deprecated; ``op``.
-        device_dense: where to reduce; see `cloudtrain.distributed.tensorflow`.
-        device_sparse: the same for IndexedSlices.
-        compression: of the tensor on the wire.
-        op: Average (the default), Sum, Adasum (over Gloo only), Min, Max or Product. An average of integers is
-            rounded towards zero. Average or Sum for IndexedSlices.
-        prescale_factor: multiplied before the reduction.
-        postscale_factor: multiplied after it.
-        ignore_name_scope: has no meaning here: names are taken as they are.
+        tensor: IndexedSlices are gathered: the result holds the slices of all ranks.
+        average: Deprecated; use ``op``.
+        device_dense: The device that reduces; the default leaves tensors where they are.
+        device_sparse: The same for IndexedSlices.
+        compression: Applied to the tensor while it is sent.
+        op: Average (the default), Sum, Adasum (Gloo only), Min, Max or Product; for IndexedSlices, Average or Sum.
+            An average of integers is rounded towards zero.
+        prescale_factor: Multiplies the input before the reduction.
+        postscale_factor: Multiplies the result.
+        ignore_name_scope: Accepted for compatibility. Name scopes are never added.
     """
     return grouped_allreduce(
         [tensor],
@@ -95,13 +98,13 @@ def grouped_allreduce(
     ignore_name_scope: bool = False,
     name: str | None = None,
 ) -> list[Any]:
-    """Reduce several tensors over the ranks, as one operation. Arguments as of `allreduce`."""
+    """Reduce several tensors across ranks in one operation. See `allreduce`."""
     return reduce_group(
         tensors,
         device_dense,
         device_sparse,
         compression,
-        _chosen_op(op, average),
+        chosen_op(op, average, stacklevel=5),
         prescale_factor,
         postscale_factor,
         process_set,
@@ -120,21 +123,21 @@ def reduce_group(
     postscale_factor: float,
     process_set: ProcessSet,
     name: str | None,
-    then: Callable[[], None] = nothing,
+    then: Callable[[], None] = no_op,
 ) -> list[Any]:
-    """`grouped_allreduce`, and then ``then`` in the thread that has waited; where GPUs reduce, none waits."""
+    """`grouped_allreduce` that calls ``then`` in the thread that waited; never, if GPUs reduce."""
     results = [one if isinstance(one, tf.IndexedSlices) else tf.convert_to_tensor(one) for one in tensors]
     sparse = [n for n, one in enumerate(results) if isinstance(one, tf.IndexedSlices)]
     dense = [n for n, one in enumerate(results) if not isinstance(one, tf.IndexedSlices)]
     if sparse:
         if op not in (Average, Sum) or prescale_factor != 1.0 or postscale_factor != 1.0:
             raise UnsupportedSlices(
-                f"IndexedSlices can be averaged and summed only, without factors, not op={op.name}",
-                hint="Use tf.convert_to_tensor, or sparse_as_dense=True of an optimizer or a tape.",
+                f"IndexedSlices support Average and Sum without factors only, not op={op.name}",
+                hint="Use tf.convert_to_tensor; for an optimizer or a tape, sparse_as_dense=True.",
             )
         with checked_device(device_sparse):
             gathered_slices = _gather_slices(
-                [results[n] for n in sparse], op, name, process_set, device_sparse, nothing if dense else then
+                [results[n] for n in sparse], op, name, process_set, device_sparse, no_op if dense else then
             )
         for n, one in zip(sparse, gathered_slices):
             results[n] = one
@@ -145,7 +148,7 @@ def reduce_group(
             matched = operation_name(name, "allreduce", wires)
             factors = float(prescale_factor), float(postscale_factor)
             for n, one, (_, context) in zip(
-                dense, reduced(wires, op, matched, *factors, process_set, then), pairs
+                dense, reduce_tensors(wires, op, matched, *factors, process_set, then), pairs
             ):
                 results[n] = compression.decompress(one, context)
     return results
@@ -158,10 +161,9 @@ def allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """All ranks' tensors, joined along the first dimension, in which they may differ.
+    """Concatenate all ranks' tensors along the first dimension, in which they may differ.
 
-    A tensor without dimensions counts as one row. The gradient is averaged over the ranks, of which each takes the
-    rows that are its own.
+    A scalar counts as one row. The gradient is averaged across ranks, and each rank takes its own rows.
     """
     return grouped_allgather([tensor], name, ignore_name_scope, process_set)[0]
 
@@ -173,9 +175,9 @@ def grouped_allgather(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> list[Any]:
-    """`allgather` of several tensors as one operation."""
+    """`allgather` of several tensors in one operation."""
     given = [tf.convert_to_tensor(one) for one in tensors]
-    return gathered(given, operation_name(name, "allgather", given), process_set)
+    return gather_tensors(given, operation_name(name, "allgather", given), process_set)
 
 
 @operation
@@ -186,9 +188,9 @@ def broadcast(
     ignore_name_scope: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's ``tensor``. Its gradient is the average of all ranks', and zero on the others."""
+    """Return the root's ``tensor``. On the root, the gradient is the average over all ranks; elsewhere it is zero."""
     given = tf.convert_to_tensor(tensor)
-    return sent(given, root_rank, operation_name(name, "broadcast", [given]), process_set)
+    return broadcast_tensor(given, root_rank, operation_name(name, "broadcast", [given]), process_set)
 
 
 @operation
@@ -202,16 +204,16 @@ def alltoall(
     """Send the first ``splits[0]`` rows of ``tensor`` to rank 0, the next ``splits[1]`` to rank 1, ...
 
     Args:
-        tensor: of the same type on all ranks, and of the same shape but for the first dimension.
-        splits: integers, one for each rank of the set; None divides the rows evenly.
+        tensor: Of the same type on all ranks, and the same shape except for the first dimension.
+        splits: One integer for each rank of the set; None divides the rows evenly.
 
     Returns:
-        What came from all ranks, in their order; where ``splits`` were given, a pair of that and the number of rows
-        that came from each rank, as int32.
+        The rows received, in order of source rank; with ``splits``, a pair of these rows and the number of rows from
+        each rank (int32).
     """
     given = tf.convert_to_tensor(tensor)
     chosen = tf.convert_to_tensor(_even(given, process_set) if splits is None else splits)
-    rows, counts = exchanged(given, chosen, operation_name(name, "alltoall", [given]), process_set)
+    rows, counts = exchange_rows(given, chosen, operation_name(name, "alltoall", [given]), process_set)
     return rows if splits is None else (rows, counts)
 
 
@@ -227,9 +229,9 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Any:
-    """Reduce ``tensor`` over the ranks, each of which gets its share of the rows.
+    """Reduce ``tensor`` across ranks and scatter the rows of the result.
 
-    Rows are shared as evenly as can be: the first ranks get one more. ``op`` is Average or Sum.
+    Rows are divided as evenly as possible; the first ranks get one more. ``op`` is Average or Sum.
     """
     pre, post = prescale_factor, postscale_factor
     return _scatter([tensor], device_dense, compression, op, name, process_set, pre, post)[0]
@@ -245,7 +247,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[Any]:
-    """`reducescatter` of several tensors as one operation."""
+    """`reducescatter` of several tensors in one operation."""
     pre, post = prescale_factor, postscale_factor
     return _scatter(tensors, device_dense, compression, op, None, process_set, pre, post)
 
@@ -265,7 +267,7 @@ def _scatter(
         pairs = [compression.compress(one) for one in placed(given, device)]
         wires = [wire for wire, _ in pairs]
         matched = operation_name(name, "reducescatter", wires)
-        results = scattered(wires, known_op(op), matched, float(prescale), float(postscale), process_set)
+        results = reduce_scatter(wires, known_op(op), matched, float(prescale), float(postscale), process_set)
         return [compression.decompress(one, context) for one, (_, context) in zip(results, pairs)]
 
 
@@ -277,10 +279,10 @@ def _gather_slices(
     device: str,
     then: Callable[[], None],
 ) -> list[Any]:
-    """All ranks' slices; as one operation, as a sum of slices is what all of them together stand for."""
+    """Gather all ranks' slices in one operation. IndexedSlices represent the sum of their slices."""
     parts = placed([part for one in slices for part in (one.values, one.indices)], device)
     matched = operation_name(name, "allreduce", parts)
-    joined = gathered(parts, None if matched is None else f"{matched} (slices)", process_set, then)
+    joined = gather_tensors(parts, None if matched is None else f"{matched} (slices)", process_set, then)
     divisor = process_set.size() if op == Average else 1
     return [
         tf.IndexedSlices(values / tf.cast(divisor, values.dtype), indices, one.dense_shape)
@@ -293,13 +295,3 @@ def _even(tensor: Any, process_set: ProcessSet) -> Any:
     if rows is not None:
         return even_splits(rows, size)
     return tf.fill([size], tf.shape(tensor)[0] // size)
-
-
-def _chosen_op(op: ReduceOp | None, average: bool | None) -> ReduceOp:
-    """Average unless told, as in Horovod; ``average`` is its deprecated way to tell."""
-    if average is None:
-        return Average if op is None else known_op(op)
-    if op is not None:
-        raise InvalidArgument("The op parameter supersedes average. Please provide only one of them.")
-    warnings.warn("Parameter `average` has been replaced with `op`", DeprecationWarning, stacklevel=5)
-    return Average if average else Sum

@@ -1,11 +1,11 @@
-"""Trainings that survive lost ranks: `cloudtrain.distributed.torch.elastic` with TensorFlow's variables in its states.
+"""Elastic training: `cloudtrain.distributed.torch.elastic` with states that hold TensorFlow variables.
 
     @hvd.elastic.run
     def train(state): ...
 
     train(hvd.elastic.TensorFlowKerasState(model, epoch=0))
 
-Needs PyTorch, over whose Gloo the ranks meet again.
+Needs PyTorch: the ranks reconnect over its Gloo.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Callable, TypeVar
 import tensorflow as tf
 
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.tensorflow.optimizer import variables_of
 from cloudtrain.distributed.torch.elastic import ObjectState, State
 from cloudtrain.distributed.torch.elastic import run as run_on_torch
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 
 
 def run(func: Callable[..., T]) -> Callable[..., T]:
-    """See `cloudtrain.distributed.torch.elastic.run`; collectives may fail inside of ``tf.function`` too."""
+    """See `cloudtrain.distributed.torch.elastic.run`. Also handles collectives that fail inside ``tf.function``."""
 
     @functools.wraps(func)
     def wrapper(*args: Any, **kwargs: Any) -> T:
@@ -44,8 +45,8 @@ class TensorFlowState(ObjectState):
     """Variables, and other values as attributes.
 
     Args:
-        variables: the same on all ranks.
-        session: has no meaning here: variables are those of eager execution.
+        variables: The same on all ranks.
+        session: Accepted for compatibility. Variables are eager.
     """
 
     def __init__(self, variables: Iterable[Any], session: Any = None, **values: Any) -> None:
@@ -54,15 +55,15 @@ class TensorFlowState(ObjectState):
 
 
 class TensorFlowKerasState(ObjectState):
-    """A model of Keras and its optimizer, and other values as attributes.
+    """A Keras model and its optimizer, and other values as attributes.
 
     Args:
-        model: built.
-        optimizer: that of the model, unless told.
-        backend: has no meaning here.
+        model: A built model.
+        optimizer: Defaults to the model's.
+        backend: Accepted for compatibility.
 
     Raises:
-        InvalidArgument: the model is not built. Also a ValueError.
+        InvalidArgument: The model is not built. Also a ValueError.
     """
 
     def __init__(self, model: Any, optimizer: Any = None, backend: Any = None, **values: Any) -> None:
@@ -71,16 +72,19 @@ class TensorFlowKerasState(ObjectState):
         optimizer = optimizer or model.optimizer
         self.model, self.optimizer = model, optimizer
         weights = _Variables(lambda: model.weights)
-        steps = _Variables(lambda: _variables_of(optimizer), lambda: optimizer.build(model.trainable_weights))
+        steps = _Variables(
+            lambda: variables_of(optimizer) if optimizer is not None else [],
+            lambda: optimizer.build(model.trainable_weights),
+        )
         super().__init__(_weights=weights, _steps=steps, **values)
 
 
 class _Variables:
-    """Variables as something that has a ``state_dict``.
+    """Gives variables a ``state_dict``.
 
     Args:
-        find: gives them.
-        make: makes those that there are not yet, where other ranks have them.
+        find: Returns the variables.
+        make: Creates the variables that other ranks have and this rank lacks.
     """
 
     def __init__(self, find: Callable[[], Sequence[Any]], make: Callable[[], Any] = lambda: None) -> None:
@@ -91,7 +95,7 @@ class _Variables:
         return {str(number): variable.numpy() for number, variable in enumerate(self._find())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises InvalidArgument where there are not as many variables as in ``state``."""
+        """Raises InvalidArgument if the number of variables differs from that in ``state``."""
         if len(self._find()) < len(state):
             self._make()
         own = self._find()
@@ -102,9 +106,3 @@ class _Variables:
             )
         for number, variable in enumerate(own):
             variable.assign(state[str(number)])
-
-
-def _variables_of(optimizer: Any) -> list[Any]:
-    from cloudtrain.distributed.keras._optimizer import variables_of
-
-    return variables_of(optimizer) if optimizer is not None else []

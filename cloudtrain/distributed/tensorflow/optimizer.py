@@ -1,4 +1,9 @@
-"""``DistributedOptimizer`` of any optimizer that runs on TensorFlow."""
+"""``DistributedOptimizer`` for every optimizer that runs on TensorFlow: Keras 3, tf_keras, TensorFlow 1.
+
+A wrapped Keras optimizer gets a class of the same name and module, with `Distributed` before its own class in the
+method resolution order, so that a saved model loads without cloudtrain. All Keras versions apply gradients in a single
+method, before clipping: Keras 3 in ``apply``, tf_keras in ``apply_gradients``.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +12,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._optimizer_options import check_passes, warn_num_groups
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, ReduceOp
-from cloudtrain.distributed.tensorflow._crossing import as_written
-from cloudtrain.distributed.tensorflow._gradients import GradientReducer
-from cloudtrain.distributed.tensorflow._session import global_process_set
-from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
+from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
+from cloudtrain.distributed.tensorflow._bridge import Compression, no_autograph
+from cloudtrain.distributed.tensorflow._context import global_process_set
+from cloudtrain.distributed.tensorflow._gradients import GradientAccumulator, GradientReducer
 
 
 def DistributedOptimizer(
@@ -33,40 +39,27 @@ def DistributedOptimizer(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """``optimizer``, whose steps average gradients over ranks first.
+    """Make ``optimizer`` average gradients across ranks before every step.
 
-    An optimizer of Keras is given to `cloudtrain.distributed.keras.DistributedOptimizer`, where the arguments are
-    explained. For an optimizer of TensorFlow 1, gradients are averaged in ``compute_gradients``.
+    `cloudtrain.distributed.keras.DistributedOptimizer` documents the arguments. A TensorFlow 1 optimizer is wrapped,
+    and averages in ``compute_gradients``; all others are changed in place.
 
     Args:
-        use_locking: of an optimizer of TensorFlow 1.
+        use_locking: For TensorFlow 1 optimizers.
 
     Raises:
-        InvalidArgument: arguments that do not fit each other, or an optimizer that cannot be wrapped.
+        InvalidArgument: The options are contradictory, or the optimizer is not supported.
     """
-    if not isinstance(optimizer, tf.compat.v1.train.Optimizer):
-        from cloudtrain.distributed.keras.optimizer import DistributedOptimizer as of_keras
-
-        return of_keras(
-            optimizer,
-            name,
-            device_dense,
-            device_sparse,
-            compression,
-            sparse_as_dense,
-            gradient_predivide_factor,
-            op,
-            backward_passes_per_step,
-            average_aggregated_gradients,
-            num_groups,
-            groups,
-            process_set,
-            scale_local_gradients,
-        )
-    if backward_passes_per_step != 1:
+    warn_num_groups(num_groups)
+    is_v1 = isinstance(optimizer, tf.compat.v1.train.Optimizer)
+    if is_v1 and backward_passes_per_step != 1:
         raise InvalidArgument(
-            "backward_passes_per_step > 1 is not offered for optimizers of TensorFlow 1",
-            hint="Use an optimizer of tf.keras.optimizers.",
+            "backward_passes_per_step > 1 is not supported for TensorFlow 1 optimizers",
+            hint="Use an optimizer from tf.keras.optimizers.",
+        )
+    if not is_v1 and op not in (Average, Sum):
+        raise InvalidArgument(
+            "op currently only supports Average and Sum", hint="Use DistributedGradientTape for Adasum."
         )
     name = name or f"Distributed{type(optimizer).__name__}"
     reducer = GradientReducer(
@@ -77,12 +70,125 @@ def DistributedOptimizer(
         sparse_as_dense,
         op,
         gradient_predivide_factor,
-        num_groups,
         groups,
         process_set,
         scale_local_gradients,
     )
-    return _DistributedV1(optimizer, name, use_locking, reducer)
+    if is_v1:
+        return _DistributedV1(optimizer, name, use_locking, reducer)
+    return distribute(optimizer, reducer, backward_passes_per_step, average_aggregated_gradients)
+
+
+def distribute(optimizer: Any, reducer: GradientReducer, passes: int, average_passes: bool) -> Any:
+    """Make a Keras optimizer reduce gradients with ``reducer``. Return the same object, with its state.
+
+    Args:
+        passes: The number of steps whose gradients are summed on the rank before they are reduced.
+        average_passes: Whether to divide that sum by ``passes``.
+
+    Raises:
+        InvalidArgument: It is not an optimizer of a Keras on TensorFlow, or is already distributed.
+    """
+    base = type(optimizer)
+    if isinstance(optimizer, Distributed):
+        raise InvalidArgument("the optimizer is already a DistributedOptimizer")
+    check_passes(passes)
+    if is_keras_3(optimizer):
+        _check_backend()
+        mixin: type[Distributed] = _DistributedKeras3
+    elif hasattr(optimizer, "apply_gradients"):
+        mixin = _DistributedTfKeras
+    else:
+        raise InvalidArgument(f"{base.__name__} is not a Keras optimizer")
+    # class attributes, so that an optimizer made by from_config has them, too
+    settings = {"_reducer": reducer, "_passes": passes, "_average_passes": average_passes}
+    optimizer.__class__ = type(base.__name__, (mixin, base), {"__module__": _public_module(base), **settings})
+    return optimizer
+
+
+def is_keras_3(optimizer: Any) -> bool:
+    return any(base.__module__.split(".")[0] == "keras" for base in type(optimizer).__mro__) and hasattr(
+        optimizer, "apply"
+    )
+
+
+def variables_of(optimizer: Any) -> list[Any]:
+    """Return an optimizer's variables, for every version of Keras."""
+    variables = optimizer.variables
+    return list(variables() if callable(variables) else variables)
+
+
+class Distributed:
+    """Precedes the optimizer's own class in the method resolution order."""
+
+    _reducer: GradientReducer
+    _passes: int
+    _average_passes: bool
+
+    def register_local_var(self, var: Any) -> None:
+        """Exclude the gradient of ``var`` from the reduction."""
+        self._reducer.keep_local(var)
+
+    def _accumulator(self) -> GradientAccumulator | None:
+        """None if gradients are reduced at every step."""
+        if self._passes == 1:
+            return None
+        made: GradientAccumulator | None = vars(self).get("_agg_helper")  # scripts read Horovod's name
+        if made is None:
+            made = GradientAccumulator(self._passes, self._average_passes)
+            vars(self)["_agg_helper"] = made  # not by assignment, which Keras tracks
+        return made
+
+
+class _DistributedKeras3(Distributed):
+    built: bool
+    name: str
+    iterations: Any
+
+    @no_autograph
+    def apply(self, grads: Iterable[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """See the optimizer's own ``apply``. Gradients are reduced first."""
+        base: Any = super()
+        given: Any = self
+        own = list(grads)
+        if not own:
+            return
+        variables = list(given._trainable_variables if trainable_variables is None else trainable_variables)
+        accumulator = self._accumulator()
+        if accumulator is None:
+            base.apply(self._reducer.reduce(own, variables), variables)
+            return
+        if not self.built:  # variables cannot be created inside the tf.cond of the accumulator
+            with tf.init_scope(), tf.name_scope(self.name):
+                given.build(variables)
+            self.built = True
+        accumulator.add(
+            own,
+            variables,
+            lambda sums: base.apply(self._reducer.reduce(sums, variables), variables),
+            lambda: self.iterations.assign_add(1),
+        )
+
+
+class _DistributedTfKeras(Distributed):
+    iterations: Any
+
+    @no_autograph
+    def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]], *args: Any, **kwargs: Any) -> Any:
+        """See the optimizer's own ``apply_gradients``. Gradients are reduced first. Return the iteration count."""
+        base: Any = super()
+        pairs = list(grads_and_vars)
+        gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
+
+        def step(sums: Sequence[Any]) -> Any:
+            reduced = self._reducer.reduce(sums, variables)
+            return base.apply_gradients(list(zip(reduced, variables)), *args, **kwargs)
+
+        accumulator = self._accumulator()
+        if accumulator is None:
+            return step(gradients)
+        accumulator.add(gradients, variables, step, lambda: self.iterations.assign_add(1))
+        return tf.identity(self.iterations)
 
 
 class _DistributedV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
@@ -92,12 +198,12 @@ class _DistributedV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
         self._reducer = reducer
 
     def register_local_var(self, var: Any) -> None:
-        """The gradient of ``var`` stays this rank's own."""
+        """Exclude the gradient of ``var`` from the reduction."""
         self._reducer.keep_local(var)
 
-    @as_written
+    @no_autograph
     def compute_gradients(self, *args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
-        """As the optimizer's own, with the gradients of all ranks."""
+        """See the optimizer's own ``compute_gradients``. The gradients are reduced."""
         pairs = self._optimizer.compute_gradients(*args, **kwargs)
         gradients, variables = [gradient for gradient, _ in pairs], [variable for _, variable in pairs]
         return list(zip(self._reducer.reduce(gradients, variables), variables))
@@ -115,3 +221,24 @@ class _DistributedV1(tf.compat.v1.train.Optimizer):  # type: ignore[misc]
 
     def variables(self, *args: Any, **kwargs: Any) -> Any:
         return self._optimizer.variables(*args, **kwargs)
+
+
+def _public_module(base: type[Any]) -> str:
+    """Return the module that a saved model refers to: Keras 3 looks up its own classes by their public module."""
+    if base.__module__.split(".")[0] == "keras":
+        import keras
+
+        if getattr(keras.optimizers, base.__name__, None) is base:
+            return "keras.optimizers"
+    return base.__module__
+
+
+def _check_backend() -> None:
+    import keras
+
+    backend = keras.backend.backend()
+    if backend != "tensorflow":
+        raise InvalidArgument(
+            f"Keras uses the {backend} backend; DistributedOptimizer supports TensorFlow only",
+            hint="Set KERAS_BACKEND=tensorflow.",
+        )

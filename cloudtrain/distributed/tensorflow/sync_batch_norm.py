@@ -1,4 +1,4 @@
-"""Batch normalization over the batches of all ranks."""
+"""Batch normalization across ranks."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cloudtrain.distributed.tensorflow.collectives import allreduce
 
 
 class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
-    """``BatchNormalization`` whose mean and variance, in training, are those of all ranks' batches together.
+    """``BatchNormalization`` that, in training, uses the mean and variance of the batches of all ranks.
 
-    Batches are of the same size on all ranks. Arguments as of the layer's base.
+    All ranks have batches of the same size. Takes the arguments of ``BatchNormalization``.
 
     Raises:
-        InvalidArgument: ``fused`` is not False: a fused operation computes its moments itself.
+        InvalidArgument: ``fused`` is not False. A fused operation computes its moments internally.
     """
 
     def __init__(self, fused: bool = False, **kwargs: Any) -> None:
         if fused is not False:
             raise InvalidArgument("SyncBatchNormalization does not support fused=True.")
-        if hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used"):  # tf_keras; Keras 3 has none
+        if hasattr(tf.keras.layers.BatchNormalization, "_fused_can_be_used"):  # tf_keras only
             kwargs["fused"] = False
         super().__init__(**kwargs)
 
@@ -31,7 +31,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignor
         mean, variance = super()._moments(inputs, *args, **kwargs)
         if hvd.size() == 1:
             return mean, variance
-        # Var[x] = E[x^2] - E[x]^2, and both expectations are averages over the ranks.
+        # Var[x] = E[x^2] - E[x]^2, where both expectations average across ranks.
         own = tf.stack([mean, variance + tf.square(mean)])
         mean, of_squares = tf.unstack(allreduce(own, name=f"SyncBatchNormalization {self.name}"))
         return mean, of_squares - tf.square(mean)

@@ -1,4 +1,4 @@
-"""Gradients over all ranks for loops of one's own."""
+"""Gradient tapes for custom training loops."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import Any
 
 import tensorflow as tf
 
+from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._optimizer_options import warn_num_groups
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp
-from cloudtrain.distributed.tensorflow._crossing import as_written
+from cloudtrain.distributed.tensorflow._bridge import Compression, no_autograph
+from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._gradients import GradientReducer
-from cloudtrain.distributed.tensorflow._session import global_process_set
-from cloudtrain.distributed.tensorflow.compression import Compression, Compressor
 
 
-@as_written
+@no_autograph
 def DistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -30,27 +31,28 @@ def DistributedGradientTape(
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """``gradtape``, whose ``gradient`` is that of all ranks: the average, unless told.
+    """Make ``gradtape.gradient`` return gradients reduced across ranks, and return ``gradtape`` itself.
 
-    It is the tape itself, with what it has recorded. Sources of which a rank has no gradient have none on all ranks.
+    A source without a gradient on one rank has none on all ranks.
 
     Args:
-        device_dense: where to reduce; see `cloudtrain.distributed.tensorflow`.
-        device_sparse: the same for IndexedSlices.
-        compression: of gradients on the wire.
-        sparse_as_dense: IndexedSlices travel as dense tensors; otherwise their slices are gathered.
-        op: Average, Sum, or Adasum of dense gradients (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
-        gradient_predivide_factor: splits the division of Average: gradients are divided by it before the sum, and
+        device_dense: The device that reduces; the default leaves gradients where they are.
+        device_sparse: The same for IndexedSlices.
+        compression: Applied to gradients while they are sent.
+        sparse_as_dense: Reduce IndexedSlices as dense tensors, instead of gathering their slices.
+        op: Average, Sum, or Adasum for dense gradients (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
+        gradient_predivide_factor: Splits the division of Average: gradients are divided by it before the sum, and
             multiplied by it and divided by the number of ranks after the sum.
-        num_groups: deprecated; ``groups``.
-        groups: gradients that travel together. Here all do, so that it changes nothing.
-        process_set: the ranks among which gradients travel; on other ranks they stay as they are.
-        scale_local_gradients: of sources given to ``register_local_source``, divide gradients by the number of
-            ranks, as the loss of all ranks is their average.
+        num_groups: Deprecated; use ``groups``.
+        groups: Accepted for compatibility. All gradients are sent in one operation.
+        process_set: The ranks that reduce. On other ranks gradients are unchanged.
+        scale_local_gradients: Divide the gradients of sources given to ``register_local_source`` by the number of
+            ranks, because the global loss is the mean of the ranks' losses.
 
     Raises:
-        InvalidArgument: arguments that do not fit each other.
+        InvalidArgument: The options are contradictory.
     """
+    warn_num_groups(num_groups)
     reducer = GradientReducer(
         "DistributedGradientTape",
         device_dense,
@@ -59,7 +61,6 @@ def DistributedGradientTape(
         sparse_as_dense,
         op,
         gradient_predivide_factor,
-        num_groups,
         groups,
         process_set,
         scale_local_gradients,
@@ -72,7 +73,7 @@ def DistributedGradientTape(
     return gradtape
 
 
-@as_written
+@no_autograph
 def PartialDistributedGradientTape(
     gradtape: Any,
     device_dense: str = "",
@@ -87,7 +88,7 @@ def PartialDistributedGradientTape(
     local_layers: Any = None,
     scale_local_gradients: bool = True,
 ) -> Any:
-    """`DistributedGradientTape` in which the gradients of ``local_layers``, one or several, stay this rank's own."""
+    """`DistributedGradientTape` that excludes the gradients of ``local_layers``, a layer or several."""
     tape = DistributedGradientTape(
         gradtape,
         device_dense,
@@ -107,7 +108,7 @@ def PartialDistributedGradientTape(
 
 
 def weights_of_layers(layers: Any) -> list[Any]:
-    """The variables that a layer, or each of several, trains. Raises InvalidArgument for what is no layer."""
+    """Return the trainable weights of a layer or several. Raises InvalidArgument for other objects."""
     several = layers if isinstance(layers, Iterable) else [] if layers is None else [layers]
     weights: list[Any] = []
     for layer in several:
@@ -118,15 +119,15 @@ def weights_of_layers(layers: Any) -> list[Any]:
 
 
 class _DistributedTape:
-    """Stands before the tape's own class in the order of resolution."""
+    """Precedes the tape's own class in the method resolution order."""
 
     _reducer: GradientReducer
 
     def register_local_source(self, source: Any) -> None:
-        """The gradient of ``source`` stays this rank's own."""
+        """Exclude the gradient of ``source`` from the reduction."""
         self._reducer.keep_local(source)
 
-    @as_written
+    @no_autograph
     def gradient(
         self,
         target: Any,
@@ -135,7 +136,7 @@ class _DistributedTape:
         unconnected_gradients: Any = tf.UnconnectedGradients.NONE,
         use_generic_names: bool = False,
     ) -> Any:
-        """As ``tf.GradientTape.gradient``. ``use_generic_names`` is Horovod's, and has no meaning here."""
+        """See ``tf.GradientTape.gradient``. ``use_generic_names`` is accepted for compatibility with Horovod."""
         base: Any = super()
         own = base.gradient(target, sources, output_gradients, unconnected_gradients)
         flat = tf.nest.flatten(own)
@@ -149,7 +150,7 @@ class _DistributedTape:
         output_gradients: Any = None,
         use_generic_names: bool = False,
     ) -> tuple[list[Any], list[Any]]:
-        """Pairs of source and gradient: those that stay this rank's own, and those of all ranks."""
+        """Return (source, gradient) pairs: those excluded from the reduction, and those reduced."""
         pairs = list(zip(sources, self.gradient(target, sources, output_gradients)))
         local = [pair for pair in pairs if self._reducer.is_local(pair[0])]
         return local, [pair for pair in pairs if not self._reducer.is_local(pair[0])]

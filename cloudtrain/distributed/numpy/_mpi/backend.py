@@ -1,43 +1,47 @@
-"""Operations matched by name, as in `cloudtrain.distributed.torch`, whose data goes by MPI."""
+"""The collectives over MPI, and the buffers that they use.
+
+Ranks are matched by name, as in `cloudtrain.distributed.torch`.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
+from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
-from cloudtrain.distributed.numpy._arrays import Array
-from cloudtrain.distributed.numpy._handle import Handle
-from cloudtrain.distributed.numpy._mpi.buffers import Buckets, words, words_per_row
-from cloudtrain.distributed.numpy._mpi.session import MPI_OPS, Session
-from cloudtrain.distributed.numpy._reduction import scale, working_type
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
+from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
+from cloudtrain.distributed.numpy._backend import Handle
+from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
-from cloudtrain.distributed.sharding import share
 
 
-class Mpi:
-    """See `Backend`. Arguments of `cloudtrain.distributed.numpy.init`."""
+class MpiBackend:
+    """`Backend` on MPI. Takes the arguments of `cloudtrain.distributed.numpy.init`."""
+
+    name = "mpi"
 
     def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
-        self._session = Session(comm, start_timeout, timeout)
-        self.world = self._session.world
+        self._context = MpiContext(comm, start_timeout, timeout)
+        self.world = self._context.world
         self._sets: list[ProcessSet] = []
 
     def add_process_set(self, process_set: ProcessSet) -> None:
         ranks = process_set.check_new(self.world.size, self._sets)
-        process_set.attach(self._session.add_set(ranks), ranks, self.world.rank)
+        process_set.attach(self._context.add_set(ranks), ranks, self.world.rank)
         self._sets.append(process_set)
 
     def remove_process_set(self, process_set: ProcessSet) -> bool:
         set_id = process_set.process_set_id
         if process_set not in self._sets or set_id is None:
             return False
-        self._session.remove_set(set_id)
+        self._context.remove_set(set_id)
         self._sets.remove(process_set)
         process_set.detach()
         return True
@@ -46,16 +50,16 @@ class Mpi:
         return self._sets
 
     def join(self) -> int:
-        return self._session.join()
+        return self._context.join()
 
     def close(self) -> None:
         for process_set in self._sets:
             process_set.detach()
-        self._session.close()
+        self._context.close()
 
     def barrier(self, process_set: ProcessSet) -> None:
-        # That all ranks have come is all that it takes.
-        self._session.submit("barrier", None, process_set, {}, lambda comm, verdict: [], lambda: None).wait()
+        # The negotiation is the barrier; no data follows.
+        self._context.submit("barrier", None, process_set, {}, lambda comm, verdict: [], lambda: None).wait()
 
     def allreduce(
         self,
@@ -69,15 +73,15 @@ class Mpi:
         in_place: bool,
     ) -> Handle:
         if op == Adasum:
-            raise InvalidArgument("Adasum is not offered over MPI", hint="Use backend='gloo'.")
+            raise InvalidArgument("Adasum is not available over MPI", hint="Use backend='gloo'.")
         buckets = Buckets(arrays, share=in_place)
         for flat in buckets.flats:
             scale(flat, prescale)
 
-        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
             return [comm.Iallreduce(MPI.IN_PLACE, flat, MPI_OPS[op]) for flat in buckets.flats if flat.size]
 
-        def arrived(_: CollectiveResponse, payload: bytes) -> None:
+        def arrived(_: Verdict, payload: bytes) -> None:
             [flat] = buckets.flats
             flat[...] = np.frombuffer(payload, flat.dtype)
 
@@ -92,7 +96,7 @@ class Mpi:
             return list(arrays)
 
         small = len(buckets.flats) == 1 and buckets.flats[0].nbytes <= EAGER_BYTES
-        return self._session.submit(
+        return self._context.submit(
             "allreduce",
             name,
             process_set,
@@ -106,24 +110,24 @@ class Mpi:
     def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
         results: list[Array] = []
 
-        def post(comm: MPI.Intracomm, verdict: CollectiveResponse) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, verdict: Verdict) -> list[MPI.Request]:
             requests = []
-            for array, rows in zip(arrays, zip(*verdict.per_rank)):
+            for array, rows in zip(arrays, zip(*verdict.own)):
                 result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
                 results.append(result)
-                counts = [count * words_per_row(array) for count in rows]
-                requests.append(comm.Iallgatherv(words(array), [words(result), counts]))
+                counts = [count * units_per_row(array) for count in rows]
+                requests.append(comm.Iallgatherv(as_units(array), [as_units(result), counts]))
             return requests
 
-        def arrived(verdict: CollectiveResponse, payload: bytes) -> None:
-            rows = sum(count for [count] in verdict.per_rank)
-            # a bytearray, because results are writable
+        def arrived(verdict: Verdict, payload: bytes) -> None:
+            rows = sum(count for [count] in verdict.own)
+            # a bytearray, because the result must be writable
             flat = np.frombuffer(bytearray(payload), one.dtype)
             results.append(flat.reshape(rows, *one.shape[1:]))
 
         one = arrays[0]
         small = len(arrays) == 1 and one.nbytes <= EAGER_BYTES
-        return self._session.submit(
+        return self._context.submit(
             "allgather",
             name,
             process_set,
@@ -144,14 +148,14 @@ class Mpi:
         if array.nbytes <= EAGER_BYTES:
             payload = array.tobytes() if is_root else b""
 
-        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
-            return [comm.Ibcast(words(array), process_set.members().index(root_rank))]
+        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+            return [comm.Ibcast(as_units(array), process_set.members().index(root_rank))]
 
-        def arrived(_: CollectiveResponse, payload: bytes) -> None:
+        def arrived(_: Verdict, payload: bytes) -> None:
             if not is_root:
                 array[...] = np.frombuffer(payload, array.dtype).reshape(array.shape)
 
-        return self._session.submit(
+        return self._context.submit(
             "broadcast",
             name,
             process_set,
@@ -168,14 +172,14 @@ class Mpi:
         received: list[int] = []
         results: list[Array] = []
 
-        def post(comm: MPI.Intracomm, verdict: CollectiveResponse) -> list[MPI.Request]:
-            received.extend(splits[comm.rank] for splits in verdict.per_rank)
+        def post(comm: MPI.Intracomm, verdict: Verdict) -> list[MPI.Request]:
+            received.extend(splits[comm.rank] for splits in verdict.own)
             results.append(np.empty((sum(received), *array.shape[1:]), array.dtype))
-            width = words_per_row(array)
-            sent = [words(array), [rows * width for rows in splits]]
-            return [comm.Ialltoallv(sent, [words(results[0]), [rows * width for rows in received]])]
+            width = units_per_row(array)
+            sent = [as_units(array), [rows * width for rows in splits]]
+            return [comm.Ialltoallv(sent, [as_units(results[0]), [rows * width for rows in received]])]
 
-        return self._session.submit(
+        return self._context.submit(
             "alltoall",
             name,
             process_set,
@@ -194,7 +198,7 @@ class Mpi:
         postscale: float,
         process_set: ProcessSet,
     ) -> Handle:
-        wires = [array.astype(working_type(array.dtype.name)) for array in arrays]
+        wires = [array.astype(accumulator_type(array.dtype.name)) for array in arrays]
         for wire in wires:
             scale(wire, prescale)
         ranks = range(process_set.size())
@@ -204,7 +208,7 @@ class Mpi:
             for wire, rows in zip(wires, shares)
         ]
 
-        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
             return [
                 comm.Ireduce_scatter(wire, part, [count * wire[0].size for count in rows], MPI.SUM)
                 for wire, part, rows in zip(wires, own, shares)
@@ -217,7 +221,7 @@ class Mpi:
             return [part.astype(array.dtype, copy=False) for array, part in zip(arrays, own)]
 
         equal = _equal(arrays, op, prescale, postscale)
-        return self._session.submit("reducescatter", name, process_set, equal, post, finish)
+        return self._context.submit("reducescatter", name, process_set, equal, post, finish)
 
 
 def _equal(arrays: Sequence[Array], op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
@@ -231,5 +235,48 @@ def _equal(arrays: Sequence[Array], op: ReduceOp, prescale: float, postscale: fl
 
 
 def _one_or_all(values: list[Any]) -> Any:
-    """As errors show it best."""
+    """Unwrap a single value, for shorter error messages."""
     return values[0] if len(values) == 1 else values
+
+
+class Buckets:
+    """Arrays packed into one flat buffer per accumulator type.
+
+    Args:
+        share: Use an array as its own buffer if it is the only one of its accumulator type, and has that type.
+    """
+
+    def __init__(self, arrays: Sequence[Array], *, share: bool) -> None:
+        by_type: dict[np.dtype[Any], list[int]] = {}
+        for number, array in enumerate(arrays):
+            by_type.setdefault(accumulator_type(array.dtype.name), []).append(number)
+        parts: dict[int, Array] = {}
+        self.flats: list[Array] = []
+        for dtype, numbers in by_type.items():
+            flat = _concatenate([arrays[number].reshape(-1) for number in numbers], dtype, share=share)
+            self.flats.append(flat)
+            offset = 0
+            for number in numbers:
+                array = arrays[number]
+                parts[number] = flat[offset : offset + array.size].reshape(array.shape)
+                offset += array.size
+        self.parts = [parts[number] for number in range(len(arrays))]
+        """Views into the buffers, one per array and in its shape."""
+
+
+def _concatenate(flats: list[Array], dtype: np.dtype[Any], *, share: bool) -> Array:
+    if len(flats) == 1:
+        return flats[0].astype(dtype, copy=not share)
+    return np.concatenate(flats, dtype=dtype, casting="unsafe")
+
+
+def as_units(array: Array) -> Array:
+    """View a contiguous array as flat unsigned integers, as wide as its items allow.
+
+    MPI counts elements in 32 bits, and only moves bytes here: this way any type can be sent.
+    """
+    return array.reshape(-1).view(f"u{math.gcd(array.itemsize, 8)}")
+
+
+def units_per_row(array: Array) -> int:
+    return math.prod(array.shape[1:]) * array.itemsize // math.gcd(array.itemsize, 8)

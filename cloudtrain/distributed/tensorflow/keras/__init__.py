@@ -9,131 +9,23 @@ model.fit(data, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
 from tensorflow import keras
 
-from cloudtrain.distributed.keras import _models
-from cloudtrain.distributed.keras.optimizer import DistributedOptimizer, PartialDistributedOptimizer
-from cloudtrain.distributed.keras.values import allgather, allreduce, broadcast, reducescatter
-from cloudtrain.distributed.tensorflow import (
-    Adasum,
-    Average,
-    CollectiveError,
-    Compression,
-    HorovodInternalError,
-    InvalidArgument,
-    NotInitialized,
-    ProcessSet,
-    Sum,
-    add_process_set,
-    allgather_object,
-    barrier,
-    broadcast_global_variables,
-    broadcast_object,
-    broadcast_variables,
-    ccl_built,
-    cross_rank,
-    cross_size,
-    cuda_built,
-    ddl_built,
-    global_process_set,
-    gloo_built,
-    gloo_enabled,
-    init,
-    is_homogeneous,
-    is_initialized,
-    local_rank,
-    local_size,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rank,
-    remove_process_set,
-    rocm_built,
-    shutdown,
-    size,
-    start_timeline,
-    stop_timeline,
-)
+from cloudtrain.distributed.keras import _api
+from cloudtrain.distributed.keras._api import *  # noqa: F403
 from cloudtrain.distributed.tensorflow.keras import callbacks
 
+load_model = _api.load_model_with(keras)
 
-def load_model(
-    filepath: Any,
-    custom_optimizers: Sequence[type[Any]] | None = None,
-    custom_objects: Mapping[str, Any] | None = None,
-    compression: type[Any] = Compression.none,
-    legacy_opts: bool = False,
-) -> Any:
-    """A saved model, whose optimizer is a `DistributedOptimizer` with the state that it was saved with.
-
-    Args:
-        filepath: what ``keras.models.load_model`` takes; every rank reads it.
-        custom_optimizers: classes of optimizers that are not Keras's own.
-        custom_objects: other classes and functions by name.
-        compression: of gradients on the wire.
-        legacy_opts: has no meaning here: the file tells which optimizer it is.
-    """
-    return _models.load(keras, filepath, custom_optimizers, custom_objects, compression)
+__all__ = ["callbacks", "load_model"]
+__all__ += _api.__all__
 
 
 def __getattr__(name: str) -> Any:
-    """What takes PyTorch along is imported when it is first used (PEP 562)."""
+    """Import ``elastic`` on first use, because it needs PyTorch (PEP 562)."""
     if name == "elastic":
-        return import_module("cloudtrain.distributed.tensorflow.keras.elastic")
+        return import_module(f"{__name__}.elastic")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-__all__ = [
-    "Adasum",
-    "Average",
-    "CollectiveError",
-    "Compression",
-    "DistributedOptimizer",
-    "HorovodInternalError",
-    "InvalidArgument",
-    "NotInitialized",
-    "PartialDistributedOptimizer",
-    "ProcessSet",
-    "Sum",
-    "add_process_set",
-    "allgather",
-    "allgather_object",
-    "allreduce",
-    "barrier",
-    "broadcast",
-    "broadcast_global_variables",
-    "broadcast_object",
-    "broadcast_variables",
-    "callbacks",
-    "ccl_built",
-    "cross_rank",
-    "cross_size",
-    "cuda_built",
-    "ddl_built",
-    "global_process_set",
-    "gloo_built",
-    "gloo_enabled",
-    "init",
-    "is_homogeneous",
-    "is_initialized",
-    "load_model",
-    "local_rank",
-    "local_size",
-    "mpi_built",
-    "mpi_enabled",
-    "mpi_threads_supported",
-    "nccl_built",
-    "rank",
-    "reducescatter",
-    "remove_process_set",
-    "rocm_built",
-    "shutdown",
-    "size",
-    "start_timeline",
-    "stop_timeline",
-]

@@ -1,4 +1,4 @@
-"""How the ranks that ``mpirun`` started meet. No step waits for longer than it may."""
+"""The rendezvous of ranks started by ``mpirun``. Every step has a timeout."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ import numpy as np
 from mpi4py import MPI
 
 from cloudtrain.contract.launcher_env import LauncherEnv
-from cloudtrain.distributed import options
+from cloudtrain.distributed import _timeouts
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.negotiation.client import NegotiationClient
+from cloudtrain.distributed.negotiation.client import Engine
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.negotiation.rendezvous import connect
 from cloudtrain.distributed.world import World
 
 POLL_SECONDS = 0.002
-WORD_BYTES = 512
-"""Room for a host's name, or for where rank 0 listens."""
+MESSAGE_BYTES = 512
+"""Enough for a host name, or for rank 0's address."""
 
 
-class Meeting:
-    """The ranks of ``comm``, else of ``MPI.COMM_WORLD``, on a communicator of their own. To be made by all.
+class Rendezvous:
+    """A duplicate of ``comm``, or of ``MPI.COMM_WORLD``. All ranks construct it.
+
+    The methods raise CollectiveError, too.
 
     Raises:
-        InvalidArgument: this is not the MPI that started the ranks, or it does not allow threads.
-        CollectiveError: not all ranks came within ``timeout`` seconds. So do the methods.
+        InvalidArgument: This is not the MPI library that started the ranks, or it does not support threads.
+        CollectiveError: Not all ranks arrived within ``timeout`` seconds.
     """
 
     def __init__(self, comm: MPI.Intracomm | None, timeout: float) -> None:
@@ -36,7 +38,7 @@ class Meeting:
             comm = MPI.COMM_WORLD
             _check_launcher(comm.size, os.environ)
         elif not isinstance(comm, MPI.Intracomm):
-            raise InvalidArgument(f"comm={comm!r} is not a communicator of mpi4py")
+            raise InvalidArgument(f"comm={comm!r} is not an mpi4py communicator")
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise InvalidArgument(
                 "MPI was initialized without MPI_THREAD_MULTIPLE",
@@ -48,8 +50,8 @@ class Meeting:
         self._wait(request)
         self.world = self._world()
 
-    def join(self, engine: NegotiationClient, combine: Combine, timeout: float) -> None:
-        """Give ``engine`` its channel (see `connect`)."""
+    def join(self, engine: Engine, combine: Combine, timeout: float) -> None:
+        """Connect ``engine`` to the coordinator (see `connect`)."""
         one_host = self.world.cross_size == 1
         connect(
             engine,
@@ -60,25 +62,25 @@ class Meeting:
             combine,
             start_timeout=self._timeout,
             timeout=timeout,
-            warn_after=options.warn_after(),
+            warn_after=_timeouts.warn_after(),
         )
 
     def set(self, key: str, value: str) -> None:
-        """Rank 0 tells all others; as a store (`cloudtrain.distributed.negotiation.rendezvous.Store`)."""
-        self._wait(self.comm.Ibcast(_word(value), 0))
+        """Broadcast ``value`` from rank 0 (`cloudtrain.distributed.negotiation.rendezvous.Store`)."""
+        self._wait(self.comm.Ibcast(_padded(value), 0))
 
     def get(self, key: str) -> bytes:
-        """What rank 0 tells."""
-        word = _word("")
-        self._wait(self.comm.Ibcast(word, 0))
-        return word.tobytes().rstrip(b"\0")
+        """Receive the value that rank 0 broadcasts."""
+        message = _padded("")
+        self._wait(self.comm.Ibcast(message, 0))
+        return message.tobytes().rstrip(b"\0")
 
     def _world(self) -> World:
-        """Ranks that have the same host's name share a host."""
+        """Ranks with the same processor name share a host."""
         rank, size = self.comm.rank, self.comm.size
-        own, words = _word(MPI.Get_processor_name()), np.empty((size, WORD_BYTES), np.uint8)
-        self._wait(self.comm.Iallgather(own, words))
-        names = [word.tobytes() for word in words]
+        own, messages = _padded(MPI.Get_processor_name()), np.empty((size, MESSAGE_BYTES), np.uint8)
+        self._wait(self.comm.Iallgather(own, messages))
+        names = [message.tobytes() for message in messages]
         hosts = list(dict.fromkeys(names))
         local = [other for other, name in enumerate(names) if name == names[rank]]
         return World(rank, size, local.index(rank), len(local), hosts.index(names[rank]), len(hosts))
@@ -88,14 +90,14 @@ class Meeting:
         while not request.Test():
             if time.monotonic() > deadline:
                 raise CollectiveError(
-                    f"{self._where}: not all ranks came to init within {self._timeout:g} s",
-                    hint=f"Look at their logs, or raise {options.START_TIMEOUT}.",
+                    f"{self._where}: not all ranks called init within {self._timeout:g} s",
+                    hint=f"Check their logs, or increase {_timeouts.START_TIMEOUT}.",
                 )
             time.sleep(POLL_SECONDS)
 
 
-def _word(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    return np.frombuffer(bytearray(text.encode()[:WORD_BYTES].ljust(WORD_BYTES, b"\0")), np.uint8)
+def _padded(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.frombuffer(bytearray(text.encode()[:MESSAGE_BYTES].ljust(MESSAGE_BYTES, b"\0")), np.uint8)
 
 
 def _check_launcher(size: int, environ: Mapping[str, str]) -> None:
@@ -105,6 +107,6 @@ def _check_launcher(size: int, environ: Mapping[str, str]) -> None:
         library = MPI.Get_library_version().splitlines()[0].split(",")[0]
         raise InvalidArgument(
             f"the launcher started {started} ranks ({variable}), but mpi4py, with {library}, sees a world of "
-            f"{size}: the launcher is not of that MPI",
-            hint="Start the ranks by mpirun, and set MPI4PY_LIBMPI to the libmpi.so that belongs to it.",
+            f"{size}: the launcher belongs to another MPI",
+            hint="Start the ranks with mpirun, and set MPI4PY_LIBMPI to the libmpi.so of that mpirun.",
         )

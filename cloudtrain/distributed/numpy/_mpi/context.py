@@ -1,0 +1,344 @@
+"""`MpiContext`: how an operation is negotiated, started on MPI, and waited for.
+
+A single thread makes all MPI calls that move data. MPI progresses only inside its calls: a rank that negotiates or
+computes makes none, and would stall the ranks that wait for its data. One thread also fixes the order of operations.
+"""
+
+from __future__ import annotations
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Callable
+
+import numpy as np
+from mpi4py import MPI
+
+from cloudtrain.distributed import _log, _timeline, _timeouts
+from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.negotiation.client import Engine, Pending
+from cloudtrain.distributed.negotiation.messages import (
+    ADD_SET,
+    GLOBAL,
+    REMOVE_SET,
+    Request,
+    Verdict,
+    add_set,
+    remove_set,
+)
+from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, reduce_in_order
+from cloudtrain.distributed.numpy._backend import Handle
+from cloudtrain.distributed.numpy._mpi.rendezvous import Rendezvous
+from cloudtrain.distributed.options import cycle_seconds
+from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from cloudtrain.observe.timeline import recorder
+
+LOST_RANK_SECONDS = 5.0
+"""How long an operation may continue after a rank is lost: that rank may have done its part."""
+CLOSE_SECONDS = 5.0
+"""How long ``shutdown`` waits for running operations."""
+MPI_OPS = {Average: MPI.SUM, Sum: MPI.SUM, Min: MPI.MIN, Max: MPI.MAX, Product: MPI.PROD}
+
+Post = Callable[[MPI.Intracomm, Verdict], "list[MPI.Request]"]
+"""Starts the data transfer among the ranks of a process set."""
+PostNow = Callable[[], "list[MPI.Request]"]
+"""Starts MPI operations on buffers that it refers to. It is kept alive until they end, because mpi4py 4.1 does not
+keep the buffers of Iallreduce alive."""
+
+
+class MpiContext:
+    """The initialized state of one process. All ranks construct it.
+
+    Takes the arguments of `cloudtrain.distributed.numpy.init`.
+
+    Raises:
+        InvalidArgument, CollectiveError: See `Rendezvous`.
+    """
+
+    def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
+        _log.set_up()
+        start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
+        self._timeout = _timeouts.collective_timeout() if timeout is None else timeout
+        rendezvous = Rendezvous(comm, start_timeout)
+        self.world = rendezvous.world
+        self._comms = {GLOBAL: rendezvous.comm}
+        """By process set. Used by the progress thread only, in the negotiated order."""
+        self.engine = Engine(self._contribute_zeros, self._timeout, cycle_seconds())
+        if self.world.size > 1:
+            rendezvous.join(self.engine, combine, self._timeout)
+        self._progress = Progress()
+        _timeline.attach(self.world, self.engine.channel.ask_time if self.world.size > 1 else None)
+
+    def submit(
+        self,
+        kind: str,
+        name: str | None,
+        process_set: ProcessSet,
+        equal: dict[str, Any],
+        post: Post,
+        finish: Callable[[], Any],
+        *,
+        own: Any = None,
+        payload: bytes | None = None,
+        arrived: Callable[[Verdict, bytes], None] | None = None,
+    ) -> Handle:
+        """Request an operation from the ranks of ``process_set``, and start it once they agree.
+
+        Args:
+            equal: Properties that must be equal on all ranks.
+            post: Called if the response does not carry the result.
+            finish: Returns the result. Called by the thread that waits for it.
+            own: This rank's values that every rank needs.
+            payload: The data, if it is small enough to send with the request.
+            arrived: Called with the combined payloads of all ranks.
+        """
+        set_id = process_set.process_set_id
+        assert set_id is not None
+        request = Request(kind, self.engine.key(set_id, kind, name), set_id, equal, own, payload)
+
+        timeline = recorder.active
+        recorded = None if timeline is None else timeline.operation(kind, name or "", equal, negotiated=True)
+
+        def start(verdict: Verdict) -> Transfer | None:
+            if recorded is not None:
+                recorded.agreed = recorder.now()
+            if verdict.payload is None or arrived is None:
+                return self._progress.start(lambda: post(self._comms[set_id], verdict), recorded)
+            arrived(verdict, verdict.payload)
+            if recorded is not None:
+                recorded.end()
+            return None
+
+        return Handle(self._operation(request, start, recorded), lambda _: finish())
+
+    def add_set(self, ranks: list[int]) -> int:
+        """Register a process set, and return its number. All ranks call this with the same ranks."""
+        numbers: list[int] = []
+
+        def start(verdict: Verdict) -> Transfer:
+            numbers.extend(verdict.own)
+            return self._open(verdict.own[0], ranks)
+
+        self._operation(add_set(ranks), start).wait()
+        return numbers[0]
+
+    def remove_set(self, set_id: int) -> None:
+        """Unregister a process set. All ranks call this."""
+        self._operation(remove_set(set_id), lambda verdict: self._close(set_id)).wait()
+
+    def join(self) -> int:
+        """See `Engine.join`. There is nothing to flush: every transfer here is negotiated."""
+        return self.engine.join(lambda: None) if self.world.size > 1 else 0
+
+    def close(self) -> None:
+        """Leave the job. Running operations may end first, unless a rank is lost."""
+        _timeline.detach()
+        if self.world.size > 1:
+            self.engine.close()
+        lost = bool(self.engine.lost)
+        if self._progress.close(0.0 if lost else CLOSE_SECONDS) and not lost:
+            for comm in self._comms.values():
+                comm.Free()
+
+    def _operation(
+        self,
+        request: Request,
+        start: Callable[[Verdict], Transfer | None],
+        recorded: recorder.Operation | None = None,
+    ) -> _Operation:
+        try:
+            pending = self.engine.submit(request, start)
+        except BaseException:
+            if recorded is not None:
+                recorded.fail()
+            raise
+        return _Operation(self.engine, pending, self.world.rank, self._timeout, recorded)
+
+    def _contribute_zeros(self, verdict: Verdict) -> None:
+        """Take part in an operation of the other ranks after this rank has joined (see `Engine`)."""
+        request = verdict.request
+        assert request is not None
+        if request.kind == ADD_SET:
+            self._open(verdict.own[0], request.equal["ranks"])
+        elif request.kind == REMOVE_SET:
+            self._close(request.equal["process set"])
+        elif request.kind == "allreduce" and verdict.payload is None:
+            op = MPI_OPS[ReduceOp[request.equal["operation"]]]
+            buffers = [zeros for zeros in zeros_for(request.equal) if zeros.size]
+            self._progress.start(
+                lambda: [self._comms[verdict.set_id].Iallreduce(MPI.IN_PLACE, zeros, op) for zeros in buffers]
+            )
+
+    def _open(self, set_id: int, ranks: list[int]) -> Transfer:
+        def post() -> list[MPI.Request]:
+            if self.world.rank in ranks:
+                everyone = self._comms[GLOBAL].Get_group()
+                members = everyone.Incl(ranks)
+                self._comms[set_id] = self._comms[GLOBAL].Create_group(members, set_id)
+                members.Free()
+                everyone.Free()
+            return []
+
+        return self._progress.start(post)
+
+    def _close(self, set_id: int) -> Transfer:
+        def post() -> list[MPI.Request]:
+            if set_id in self._comms:
+                self._comms.pop(set_id).Free()
+            return []
+
+        return self._progress.start(post)
+
+
+class _Operation:
+    """`Work`: a negotiated operation and its transfer."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        pending: Pending,
+        rank: int,
+        timeout: float,
+        recorded: recorder.Operation | None,
+    ) -> None:
+        self._engine, self._pending = engine, pending
+        self._rank, self._timeout = rank, timeout
+        self._recorded = recorded
+
+    def done(self) -> bool:
+        return self._pending.begun and (self._pending.work is None or self._pending.work.done())
+
+    def wait(self) -> None:
+        recorder.wait_for(self._wait, self._pending.request.label, self._recorded)
+
+    def _wait(self) -> None:
+        transfer = self._engine.wait(self._pending)
+        if transfer is None:
+            return
+        end = time.monotonic() + self._timeout
+        while not transfer.wait(LOST_RANK_SECONDS / 10):
+            now = time.monotonic()
+            if self._engine.lost:
+                end = min(end, now + LOST_RANK_SECONDS)
+            if now >= end:
+                raise self._failure(f"it did not end within {self._timeout:g} s")
+        if transfer.error is not None:
+            raise self._failure(transfer.error) from transfer.error
+
+    def _failure(self, reason: Any) -> CollectiveError:
+        lost = "; ".join(f"rank {rank} {why}" for rank, why in sorted(self._engine.lost.items()))
+        return CollectiveError(
+            f"{self._pending.request.label} failed on rank {self._rank}: {lost or reason}",
+            hint="Check the logs of the other ranks: one died, hangs, or called another collective.",
+        )
+
+
+class Transfer:
+    """The MPI operations of one collective.
+
+    Args:
+        recorded: The timeline entry to update.
+    """
+
+    def __init__(self, post: PostNow, recorded: recorder.Operation | None = None) -> None:
+        self._post = post
+        self._recorded = recorded
+        self._requests: list[MPI.Request] = []
+        self._ended = threading.Event()
+        self.error: CollectiveError | None = None
+
+    def done(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, timeout: float) -> bool:
+        """Whether it ended within ``timeout`` seconds."""
+        return self._ended.wait(timeout)
+
+    def begin(self) -> None:
+        if self._recorded is not None:
+            self._recorded.carrier, self._recorded.began = "MPI", recorder.now()
+        try:
+            self._requests = self._post()
+        except Exception as error:
+            self._fail(error)
+
+    def advance(self) -> bool:
+        """Test for completion. Return whether it has ended."""
+        try:
+            if self._requests and not MPI.Request.Testall(self._requests):
+                return False
+        except Exception as error:
+            self._fail(error)
+        if self._recorded is not None and self.error is None:
+            self._recorded.end()
+        self._ended.set()
+        return True
+
+    def _fail(self, error: Exception) -> None:
+        self._requests = []
+        self.error = CollectiveError(f"MPI failed: {error}")
+
+
+class Progress:
+    """The thread that makes all MPI calls."""
+
+    def __init__(self) -> None:
+        self._posted: queue.SimpleQueue[Transfer | None] = queue.SimpleQueue()
+        self._active: list[Transfer] = []
+        self._given_up = False
+        self._thread = threading.Thread(target=self._run, name="cloudtrain-mpi", daemon=True)
+        self._thread.start()
+
+    def start(self, post: PostNow, recorded: recorder.Operation | None = None) -> Transfer:
+        """Queue ``post`` after everything queued before. See `Transfer`."""
+        transfer = Transfer(post, recorded)
+        self._posted.put(transfer)
+        return transfer
+
+    def close(self, timeout: float) -> bool:
+        """Whether all transfers ended within ``timeout`` seconds."""
+        self._posted.put(None)
+        self._thread.join(timeout)
+        self._given_up = True
+        self._thread.join(timeout)
+        return not self._active
+
+    def _run(self) -> None:
+        closing = False
+        while not self._given_up and (self._active or not closing):
+            while not closing and not (self._active and self._posted.empty()):
+                transfer = self._posted.get()
+                if transfer is None:
+                    closing = True
+                else:
+                    transfer.begin()
+                    self._active.append(transfer)
+            self._active = [transfer for transfer in self._active if not transfer.advance()]
+
+
+def zeros_for(equal: dict[str, Any]) -> list[Array]:
+    """Return the zero buffers of a joined rank, for an allreduce that it has not requested."""
+    shapes, types = equal["shape"], equal["type"]
+    if isinstance(types, str):
+        shapes, types = [shapes], [types]
+    sizes: dict[np.dtype[Any], int] = {}
+    for shape, name in zip(shapes, types):
+        dtype = accumulator_type(name)
+        sizes[dtype] = sizes.get(dtype, 0) + math.prod(shape)
+    return [np.zeros(size, dtype) for dtype, size in sizes.items()]
+
+
+def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+    """Compute the result of an operation from its payloads (see `cloudtrain.distributed.negotiation.matcher`)."""
+    if request.kind in ("broadcast", "allgather"):  # in a broadcast only the root has data
+        return b"".join(payload or b"" for payload in payloads)
+    types = request.equal["type"]
+    dtype = accumulator_type(types if isinstance(types, str) else types[0])  # the same for all of them
+    op = ReduceOp[request.equal["operation"]]
+    given = [np.frombuffer(payload, dtype) for payload in payloads if payload is not None]
+    if len(given) < len(payloads) and op not in (Average, Sum):
+        given.append(np.zeros_like(given[0]))
+    return reduce_in_order(op, given).tobytes()

@@ -1,0 +1,197 @@
+"""The bridge between tensors and the collectives on NumPy arrays.
+
+On the CPU, an eager tensor and its NumPy array share memory. In a graph, a collective is a single stateful operation.
+TensorFlow runs the stateful operations of a ``tf.function`` in program order, which is the same on all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Callable, TypeVar, cast
+
+import numpy as np
+import tensorflow as tf
+
+import cloudtrain.distributed.numpy as hvd
+from cloudtrain.distributed._compression import CastCompressor, Compressor
+from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.numpy._arrays import Array
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Output = tuple[Any, Any]
+"""Type and static shape of a result. Unknown dimensions are None."""
+
+HOST_MEMORY = "CLOUDTRAIN_TENSORFLOW_HOST_MEMORY"
+"""Set to 1 to allow copies of GPU tensors through host memory."""
+
+
+def call_numpy(
+    function: Callable[[list[Array]], Sequence[Array]], tensors: Sequence[Any], outputs: Sequence[Output]
+) -> list[Any]:
+    """Call ``function`` on ``tensors`` as read-only arrays, and return its results as tensors.
+
+    Raises:
+        CollectiveError, InvalidArgument: In a graph TensorFlow raises tf.errors.OpError with the same text.
+        InvalidArgument: The tensors are on a GPU.
+    """
+    if hvd.size() > 1:
+        check_in_host_memory(tensors)
+    if tf.executing_eagerly():
+        results = function([np.asarray(tensor) for tensor in tensors])
+        return [tf.convert_to_tensor(result, dtype) for result, (dtype, _) in zip(results, outputs)]
+
+    def run(*arrays: Array) -> list[Array]:
+        return [np.asarray(result) for result in function([np.asarray(array) for array in arrays])]
+
+    types = [dtype for dtype, _ in outputs]
+    results = tf.numpy_function(run, list(tensors), types)
+    for result, (_, shape) in zip(results, outputs):
+        result.set_shape(shape)
+    return list(results)
+
+
+def no_autograph(function: Function) -> Function:
+    """Exclude ``function`` from AutoGraph, which would otherwise convert the whole library."""
+    return cast(Function, tf.autograph.experimental.do_not_convert(function))
+
+
+def operation(function: Function) -> Function:
+    """Decorate an operation on tensors: no AutoGraph, and TensorFlow's error classes."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with tensorflow_errors():
+            return function(*args, **kwargs)
+
+    return cast(Function, no_autograph(call))
+
+
+def operation_name(name: str | None, kind: str, tensors: Sequence[Any]) -> str | None:
+    """Return the name by which ranks match an operation; None matches by program order.
+
+    A TensorFlow 1 graph has no program order. There the name derives from the tensor, as in Horovod, made unique if
+    several operations use the same tensor.
+    """
+    if name is None and in_graph_1():
+        unique: str = tf.compat.v1.get_default_graph().unique_name(f"{kind} {tensors[0].name}")
+        return unique
+    return name
+
+
+def in_graph_1() -> bool:
+    """Whether operations are added to a TensorFlow 1 graph, rather than to that of a ``tf.function``."""
+    return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
+
+
+def any_rows(tensor: Any) -> Any:
+    """Return the static shape of ``tensor`` with an unknown number of rows. A scalar counts as one row."""
+    shape = tensor.shape
+    if shape.rank is None:
+        return shape
+    return tf.TensorShape([None, *shape.as_list()[1:]])
+
+
+def checked_device(device: str) -> Any:
+    """Return ``tf.device(device)``. Raises InvalidArgument if the process has no such device."""
+    if "GPU" in device.upper() and not tf.config.list_logical_devices("GPU"):
+        raise InvalidArgument(
+            f"device {device!r}: TensorFlow sees no GPU in this process", hint="Omit the device."
+        )
+    return tf.device(device or None)
+
+
+def placed(tensors: Iterable[Any], device: str) -> list[Any]:
+    """Copy ``tensors`` to an explicitly chosen device. Call it inside ``with checked_device(device)``."""
+    return [tf.identity(tensor) for tensor in tensors] if device else list(tensors)
+
+
+def host_memory_allowed() -> bool:
+    """Whether the user allows copies of GPU tensors through host memory."""
+    return os.environ.get(HOST_MEMORY) == "1"
+
+
+def in_host_memory(tensors: Sequence[Any]) -> bool:
+    """Whether all tensors are on the CPU. In a graph this is known only for explicitly placed tensors."""
+    return all("CPU" in (tensor.device or "").upper() for tensor in tensors)
+
+
+def check_in_host_memory(tensors: Sequence[Any]) -> None:
+    """Raises InvalidArgument for tensors that are, or in a graph may be, on a GPU."""
+    if host_memory_allowed() or not tf.config.list_logical_devices("GPU") or in_host_memory(tensors):
+        return
+    raise InvalidArgument(
+        "this operation would copy GPU tensors through host memory",
+        hint=f"Set {HOST_MEMORY}=1 to allow it, or pass CPU tensors.",
+    )
+
+
+class FailedPrecondition(CollectiveError, tf.errors.FailedPreconditionError):  # type: ignore[misc]
+    """`CollectiveError` of an operation on tensors, for scripts that catch TensorFlow's error."""
+
+    message = ""  # makes it assignable: OpError defines a property
+    __reduce__ = Exception.__reduce__  # OpError's expects its own arguments
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        tf.errors.FailedPreconditionError.__init__(self, None, None, message)
+        CollectiveError.__init__(self, message, hint=hint)
+
+
+class InvalidTensor(InvalidArgument, tf.errors.InvalidArgumentError):  # type: ignore[misc]
+    """`InvalidArgument` of an operation on tensors, for scripts that catch TensorFlow's error."""
+
+    message = ""
+    __reduce__ = Exception.__reduce__
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        tf.errors.InvalidArgumentError.__init__(self, None, None, message)
+        InvalidArgument.__init__(self, message, hint=hint)
+
+
+class UnsupportedSlices(InvalidArgument, NotImplementedError):
+    """The operation is not defined for IndexedSlices."""
+
+
+@contextlib.contextmanager
+def tensorflow_errors() -> Iterator[None]:
+    """Convert errors to classes that derive from TensorFlow's, too.
+
+    Effective in eager mode only: TensorFlow replaces exceptions raised inside a graph.
+    """
+    try:
+        yield
+    except (CollectiveError, InvalidArgument) as error:
+        for known, own in ((CollectiveError, FailedPrecondition), (InvalidArgument, InvalidTensor)):
+            if type(error) is known:
+                raise own(error.message, hint=error.hint) from error
+        raise
+
+
+class FP16Compressor(CastCompressor):
+    """Sends floating-point tensors as IEEE half precision: 11 bits of significand, at most 65504."""
+
+    dtype = tf.float16
+
+    @staticmethod
+    def is_floating(tensor: Any) -> bool:
+        return bool(tensor.dtype.is_floating)
+
+    @staticmethod
+    def cast(tensor: Any, dtype: Any) -> Any:
+        return tf.cast(tensor, dtype)
+
+
+class BF16Compressor(FP16Compressor):
+    """Sends floating-point tensors as bfloat16: the range of float32, with 8 bits of significand."""
+
+    dtype = tf.bfloat16
+
+
+class Compression:
+    """The built-in compressors. ``compression`` also accepts any other subclass of `Compressor`."""
+
+    none = Compressor
+    fp16 = FP16Compressor
+    bf16 = BF16Compressor
