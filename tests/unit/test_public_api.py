@@ -208,14 +208,23 @@ def test_names_are_these(name: str) -> None:
         assert getattr(module, public) is not None
 
 
-def _written_names(package: str) -> list[str]:
-    """``__all__`` as it stands in the file."""
-    path = Path(*cloudtrain.__path__, *package.split(".")[1:], "__init__.py")
+def _written_names(module: str) -> list[str]:
+    """``__all__`` as written in the source: a list of names, extended by ``+= other.__all__``."""
+    path = Path(*cloudtrain.__path__, *module.split(".")[1:])
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    names: list[str] = []
+    imported: dict[str, str] = {}
     for statement in ast.parse(path.read_text()).body:
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
-            names: list[str] = ast.literal_eval(statement.value)
-            return sorted(names)
-    raise AssertionError(f"{path} has no __all__")
+        if isinstance(statement, ast.ImportFrom):
+            imported |= {alias.name: f"{statement.module}.{alias.name}" for alias in statement.names}
+        elif isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            names += ast.literal_eval(statement.value)
+        elif isinstance(statement, ast.AugAssign) and ast.unparse(statement.target) == "__all__":
+            other, attribute = ast.unparse(statement.value).split(".")
+            assert attribute == "__all__"
+            names += _written_names(imported[other])
+    assert names, f"{path} has no __all__"
+    return sorted(names)
 
 
 def _can_be_elsewhere(package: str) -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 import cloudtrain.distributed.tensorflow as hvd
-from cloudtrain.distributed.tensorflow._gpu import Gpus
+from cloudtrain.distributed.tensorflow._gpu import GpuCollectives
 
-GPUS = Gpus("ring")
+GPUS = GpuCollectives("ring")
 SUM = float(sum(range(1, hvd.size() + 1)))
 
 
