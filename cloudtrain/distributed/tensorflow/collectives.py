@@ -285,9 +285,17 @@ def _gather_slices(
     joined = gather_tensors(parts, None if matched is None else f"{matched} (slices)", process_set, then)
     divisor = process_set.size() if op == Average else 1
     return [
-        tf.IndexedSlices(values / tf.cast(divisor, values.dtype), indices, one.dense_shape)
+        tf.IndexedSlices(_divided(values, divisor), indices, one.dense_shape)
         for one, values, indices in zip(slices, joined[::2], joined[1::2])
     ]
+
+
+def _divided(values: Any, divisor: int) -> Any:
+    """Divide in the type of ``values``. Integers are rounded towards zero, as for dense tensors."""
+    if divisor == 1:
+        return values
+    divide = tf.truncatediv if values.dtype.is_integer else tf.divide
+    return divide(values, tf.cast(divisor, values.dtype))
 
 
 def _even(tensor: Any, process_set: ProcessSet) -> Any:

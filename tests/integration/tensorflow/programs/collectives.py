@@ -103,6 +103,20 @@ def case_grouped_with_slices() -> None:
         hvd.allreduce(slices, op=hvd.Max)
 
 
+def case_slices_keep_their_type() -> None:
+    """As in Horovod's test_horovod_allreduce_indexed_slices_cpu. An integer average is rounded towards zero."""
+    for dtype in (tf.uint8, tf.int8, tf.int32, tf.int64, tf.float16, tf.float32, tf.float64):
+        for op in (hvd.Sum, hvd.Average):
+            values = own(2, 3, dtype=dtype) * 7 if dtype.is_unsigned else own(2, 3, dtype=dtype) * -7
+            slices = tf.IndexedSlices(values, tf.constant([0, 2]), tf.constant([4, 3]))
+            for run in (hvd.allreduce, tf.function(hvd.allreduce)):
+                reduced = run(slices, op=op)
+                assert reduced.values.dtype == dtype, f"{op.name} of {dtype.name} is {reduced.values.dtype.name}"
+                quotient = hvd.allgather(values).numpy().astype(float) / (hvd.size() if op == hvd.Average else 1)
+                check(reduced.values, np.trunc(quotient) if dtype.is_integer else quotient)
+                check(reduced.indices, [0, 2] * hvd.size())
+
+
 def case_allgather_of_different_rows() -> None:
     rows = own(hvd.rank() + 1, 2)
     everyone = both_ways(lambda: hvd.allgather(rows))
