@@ -51,7 +51,7 @@ class WorldAccessors:
 
 
 class BuildQueries:
-    """What Horovod answers about its build, answered for the packages installed here.
+    """Horovod's queries about its build, answered for the installed packages.
 
     The base class answers for collectives in host memory. A framework overrides what differs.
     """

@@ -1,9 +1,9 @@
-"""LARS and LAMB for Keras 3, on any of its backends, as their papers write them.
+"""LARS and LAMB for Keras 3, on all its backends, as defined in their papers.
 
     from cloudtrain.optimizers.keras import LARS
 
-Variables of at most one dimension, such as biases, are neither decayed nor adapted, as in the training runs of
-both papers' authors; those that ``exclude_from_weight_decay`` names are not decayed.
+Variables with at most one dimension, such as biases, are neither decayed nor adapted, as in the authors' training
+runs. Variables excluded with ``exclude_from_weight_decay`` are not decayed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ __all__ = ["LAMB", "LARS"]
 
 
 class _Decaying:
-    """Keras would decay weights before the update; here decay is part of it. Stands before Keras's class."""
+    """Makes weight decay part of the update; Keras decays before it. Precedes Keras's class in the MRO."""
 
     weight_decay: float | None
 
     def _apply_weight_decay(self, variables: Sequence[Any]) -> None:
-        """Nothing: see `_decay`."""
+        """Do nothing: see `_decay`."""
 
     def _decay(self, variable: Any) -> float:
         decays: bool = self._use_weight_decay(variable)  # type: ignore[attr-defined]
@@ -43,8 +43,8 @@ class LARS(_Decaying, keras.optimizers.Optimizer):  # type: ignore[misc]
     ``local`` is 1 where ``w`` is zero.
 
     Args:
-        learning_rate: a number or a schedule.
-        options: those of every optimizer of Keras.
+        learning_rate: A number or a schedule.
+        options: The common arguments of Keras optimizers.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LARS(_Decaying, keras.optimizers.Optimizer):  # type: ignore[misc]
     def build(self, variables: Sequence[Any]) -> None:
         if not self.built:
             super().build(variables)
-            # the name is that of Keras's SGD: callbacks find by it what holds the learning rate of former steps
+            # named as in Keras's SGD, where callbacks find it to correct the momentum
             self.momentums = self.add_optimizer_variables(variables, "momentum")
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
@@ -94,8 +94,8 @@ class LAMB(_Decaying, keras.optimizers.Lamb):  # type: ignore[misc]
         r = m / (1 - beta_1 ** t) / (sqrt(v / (1 - beta_2 ** t)) + epsilon) + weight_decay * w
         w = w - learning_rate * |w| / |r| * r
 
-    The ratio of the norms is 1 where one of them is zero. Arguments are those of ``keras.optimizers.Lamb``, which
-    decays weights outside of the ratio, and adapts biases too.
+    The ratio of the norms is 1 where one of them is zero. Takes the arguments of ``keras.optimizers.Lamb``, which
+    decays weights outside the ratio, and adapts biases, too.
     """
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:

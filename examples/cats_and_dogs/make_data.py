@@ -1,9 +1,9 @@
-"""Write scikit-learn's handwritten digits as if they were photographs, a folder for each class, for a trial.
+"""Write scikit-learn's handwritten digits as image files, with a folder for each class, to try the script.
 
 python make_data.py data
 
-The cats are fours, the dogs nines; the other eight digits are what the network learns to see from. Real photographs
-have the same layout: that of ImageNet, and of Kaggle's cats and dogs.
+The cats are fours, the dogs nines, and the other eight digits are for pretraining. ImageNet and Kaggle's cats and dogs
+have the same layout.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CATS, DOGS = 4, 9
 
 
 def place(digit: int, number: int) -> str:
-    """Where the ``number``-th image of a digit belongs: every fifth is for validation."""
+    """Return the folder for the ``number``-th image of a digit. Every fifth image is for validation."""
     part = "validation" if number % 5 == 0 else "train"
     if digit in (CATS, DOGS):
         return f"{part}/{'cats' if digit == CATS else 'dogs'}"

@@ -1,6 +1,6 @@
-"""Tell cats from dogs with few photographs: learn to see from other ones first. On one GPU or many.
+"""Classify cats and dogs from few photographs, by transfer learning, on one GPU or many.
 
-The eight changes are those of ../cifar_keras.
+../cifar_keras explains the eight changes for many GPUs.
 
 python train.py
 cloudtrain submit train.yaml
@@ -25,16 +25,18 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pretrain-epochs", type=int, default=6)
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--lr", type=float, default=0.01, help="of one rank")
+    parser.add_argument("--lr", type=float, default=0.01, help="learning rate for one rank")
     parser.add_argument("--batch-size", type=int, default=16, help="images per rank and step")
-    parser.add_argument("--image-size", type=int, default=32, help="pixels of a side")
+    parser.add_argument("--image-size", type=int, default=32, help="width and height in pixels")
     return parser.parse_args()
 
 
 def load(folder: Path, image_size: int) -> tuple[tf.data.Dataset, list[str]]:
-    """Images (H, W, 3) from 0 to 255 with their labels, in an order that is the same on all ranks; the classes."""
+    """Return images (H, W, 3) in [0, 255] with labels, in the same order on all ranks, and the class names."""
     if not folder.is_dir():
-        sys.exit(f"error: there is no folder {folder}; for a trial: python make_data.py {folder.parent}")
+        sys.exit(
+            f"error: there is no folder {folder}; to try the script: python make_data.py {folder.parent}"
+        )
     data = keras.utils.image_dataset_from_directory(
         folder, image_size=(image_size, image_size), batch_size=None, shuffle=False, verbose=False
     )
@@ -42,12 +44,12 @@ def load(folder: Path, image_size: int) -> tuple[tf.data.Dataset, list[str]]:
 
 
 def share(data: tf.data.Dataset) -> tf.data.Dataset:
-    """Every size-th image, from the rank's own number on; kept in memory once they are read."""
+    """Return this rank's images: every size-th, starting at its rank. They are cached in memory."""
     return data.shard(hvd.size(), hvd.rank()).cache()  # 3
 
 
 def make_base(image_size: int) -> keras.Model:
-    """What sees: from images to 64 features each."""
+    """The feature extractor: 64 features for each image."""
     return keras.Sequential([
         layers.Input((image_size, image_size, 3)), layers.Rescaling(1 / 255),
         layers.Conv2D(32, 3, padding="same", activation="relu"), layers.MaxPooling2D(),
@@ -58,14 +60,14 @@ def make_base(image_size: int) -> keras.Model:
 
 
 def fit(model: keras.Model, data: tf.data.Dataset, arguments: argparse.Namespace, epochs: int) -> None:
-    """Train what is trainable of the model, on all ranks."""
+    """Train the trainable layers on all ranks."""
     lr = arguments.lr * hvd.size()  # 4
     optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(lr, momentum=0.9))  # 5
     model.compile(
         optimizer,
         "sparse_categorical_crossentropy",
         metrics=["accuracy"],
-        jit_compile=False,  # 5: what XLA compiles, as Keras has it do on GPUs, no gradient can leave
+        jit_compile=False,  # 5: gradients cannot leave code compiled by XLA, which is Keras's default on GPUs
     )
     count = int(data.cardinality())
     own = share(data).shuffle(math.ceil(count / hvd.size()), seed=0).repeat().batch(arguments.batch_size)
@@ -79,12 +81,12 @@ def fit(model: keras.Model, data: tf.data.Dataset, arguments: argparse.Namespace
             hvd.callbacks.LearningRateWarmupCallback(lr, warmup_epochs=2),  # 4
         ],
         verbose=2 if hvd.rank() == 0 else 0,  # 8
-        shuffle=False,  # has been done
+        shuffle=False,  # the dataset is already shuffled
     )
 
 
 def evaluate(model: keras.Model, data: tf.data.Dataset) -> float:
-    """The part of the images that is told right, each rank looking at its share; the shares may be unequal."""
+    """Return the accuracy over all images. Each rank evaluates its share; the shares may differ in size."""
     own = share(data)
     right = model.evaluate(own.batch(64), verbose=0)[1] * int(own.cardinality())
     return float(hvd.allreduce(right, name="right", op=hvd.Sum)) / int(data.cardinality())  # 7
@@ -106,7 +108,7 @@ def main() -> None:
     base = make_base(arguments.image_size)
     fit(keras.Sequential([base, layers.Dense(len(names), activation="softmax")]), others, arguments,
         arguments.pretrain_epochs)  # fmt: skip
-    base.trainable = False  # and what it has learned stays
+    base.trainable = False  # keep the pretrained features
     model = keras.Sequential([base, layers.Dense(len(classes), activation="softmax")])
     fit(model, train, arguments, arguments.epochs)
 

@@ -1,4 +1,4 @@
-"""Write scikit-learn's 1,797 handwritten digits in the layout of CIFAR-10, for a trial without its 160 MB.
+"""Write scikit-learn's 1,797 handwritten digits in the format of CIFAR-10, to try the script without a download.
 
 python make_data.py data
 """
@@ -14,7 +14,7 @@ from sklearn.model_selection import train_test_split
 
 
 def records(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Digits (N, 8, 8) from 0 to 16 as rows of CIFAR-10's binary files: a label, then 32 * 32 red, green, blue."""
+    """Convert digits (N, 8, 8) in [0, 16] to records of CIFAR-10's binary files: label, then 32 * 32 R, G and B."""
     large = np.kron(np.minimum(images * 16, 255), np.ones((4, 4))).astype(np.uint8)
     return np.column_stack([labels.astype(np.uint8), np.tile(large.reshape(len(images), -1), 3)])
 

@@ -1,4 +1,4 @@
-"""Classify the images of CIFAR-10, on one GPU or many. What makes it fit for many is marked # 1 to # 8.
+"""Classify the images of CIFAR-10, on one GPU or many. The changes for many GPUs are marked # 1 to # 8.
 
 python train.py
 cloudtrain submit train.yaml
@@ -25,7 +25,7 @@ from cloudtrain.distributed import shard_indices
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--lr", type=float, default=0.01, help="of one rank")
+    parser.add_argument("--lr", type=float, default=0.01, help="learning rate for one rank")
     parser.add_argument("--momentum", type=float, default=0.9)
     parser.add_argument("--batch-size", type=int, default=32, help="images per rank and step")
     parser.add_argument("--warmup-epochs", type=int, default=5)
@@ -34,17 +34,17 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def load(folder: Path, pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images (N, 32, 32, 3) in [0, 1] and labels (N,) of the files of CIFAR-10's binary version."""
+    """Return images (N, 32, 32, 3) in [0, 1] and labels (N,) from files of CIFAR-10's binary version."""
     files = sorted(folder.glob(pattern))
     if not files:
-        sys.exit(f"error: there is no {pattern} in {folder}; for a trial: python make_data.py {folder}")
+        sys.exit(f"error: there is no {pattern} in {folder}; to try the script: python make_data.py {folder}")
     rows = np.concatenate([np.fromfile(file, np.uint8).reshape(-1, 1 + 3 * 32 * 32) for file in files])
     images = rows[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     return np.ascontiguousarray(images, np.float32) / 255, rows[:, 0].astype(np.int64)
 
 
 class Augmented(keras.utils.PyDataset):
-    """This rank's share of each epoch, in batches of images that are shifted, and mirrored, at random."""
+    """This rank's share of each epoch, in batches of randomly shifted and mirrored images."""
 
     def __init__(self, images, labels, batch_size: int, flip: bool, epoch: int) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Augmented(keras.utils.PyDataset):
         return np.stack([self.augment(image) for image in self.images[batch]]), self.labels[batch]
 
     def augment(self, image: np.ndarray) -> np.ndarray:
-        """As He et al. do it for CIFAR-10 (arXiv 1512.03385): cut out of the image with a margin of 4 pixels."""
+        """Pad by 4 pixels, crop at random, and mirror, as He et al. do for CIFAR-10 (arXiv 1512.03385)."""
         top, left = self.random.integers(0, 9, 2)
         image = np.pad(image, ((4, 4), (4, 4), (0, 0)))[top : top + 32, left : left + 32]
         return image[:, ::-1] if self.flip and self.random.integers(2) else image
@@ -101,7 +101,7 @@ def main() -> None:
         optimizer,
         "sparse_categorical_crossentropy",
         metrics=["accuracy"],
-        jit_compile=False,  # 5: what XLA compiles, as Keras has it do on GPUs, no gradient can leave
+        jit_compile=False,  # 5: gradients cannot leave code compiled by XLA, which is Keras's default on GPUs
     )
 
     checkpoints = CheckpointCallback(Checkpointer())
@@ -109,10 +109,10 @@ def main() -> None:
     last_third = arguments.epochs * 2 // 3
     callbacks = [
         hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # 6
-        hvd.callbacks.MetricAverageCallback(),  # 7: before those that look at metrics
+        hvd.callbacks.MetricAverageCallback(),  # 7: before the callbacks that read metrics
         hvd.callbacks.LearningRateWarmupCallback(lr, warmup_epochs=arguments.warmup_epochs),  # 4
         hvd.callbacks.LearningRateScheduleCallback(lr, lambda epoch: 0.1, start_epoch=last_third),
-        checkpoints,  # 8: rank 0 alone writes
+        checkpoints,  # 8: only rank 0 writes
     ]
     own = shard_indices(len(test_images), hvd.rank(), hvd.size(), epoch=0, shuffle=False)  # 3
     test = test_images[own], test_labels[own]
@@ -120,7 +120,7 @@ def main() -> None:
         Augmented(images, labels, arguments.batch_size, bool(arguments.flip), done),
         epochs=arguments.epochs,
         initial_epoch=done,
-        shuffle=False,  # is that of shard_indices
+        shuffle=False,  # shard_indices shuffles
         validation_data=test,
         callbacks=callbacks,
         verbose=2 if hvd.rank() == 0 else 0,  # 8

@@ -1,4 +1,4 @@
-"""Learn to read handwritten digits with Gluon, on one rank or many.
+"""Classify handwritten digits with Gluon, on one rank or many.
 
 python train.py
 mpirun -n 2 python train.py
@@ -23,14 +23,14 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument(
-        "--lr", type=float, default=0.02, help="of one rank; it is multiplied by their number"
+        "--lr", type=float, default=0.02, help="learning rate for one rank; multiplied by the number of ranks"
     )
     parser.add_argument("--batch-size", type=int, default=16, help="digits per rank and step")
     return parser.parse_args()
 
 
 def load() -> list[np.ndarray]:
-    """Images (N, 1, 8, 8) in [0, 1] to train on and to test with, then the labels (N,) of both."""
+    """Return training and test images (N, 1, 8, 8) in [0, 1], then training and test labels (N,)."""
     digits = load_digits()
     images = (digits.images / 16).astype(np.float32)[:, None]
     return train_test_split(images, digits.target, test_size=0.2, random_state=0, stratify=digits.target)
@@ -49,7 +49,7 @@ def make_model() -> nn.HybridSequential:
 
 
 def train_epoch(net, trainer, images: np.ndarray, labels: np.ndarray, batch_size: int, epoch: int) -> float:
-    """One pass over this rank's share, the same number of steps on all ranks; the mean loss over all ranks."""
+    """Train one epoch on this rank's share, and return the mean loss of all ranks. All ranks take equally many steps."""
     order = np.random.default_rng(epoch).permutation(len(images))
     share = order[hvd.rank() :: hvd.size()]
     steps = steps_per_epoch(len(images), batch_size)
@@ -65,12 +65,12 @@ def train_epoch(net, trainer, images: np.ndarray, labels: np.ndarray, batch_size
 
 
 def steps_per_epoch(digits: int, batch_size: int) -> int:
-    """Divided by the number of ranks: together they see every digit once."""
+    """The number of steps is divided by the number of ranks: together they process every digit once."""
     return digits // hvd.size() // batch_size
 
 
 def accuracy(net, images: np.ndarray, labels: np.ndarray) -> float:
-    """The part of the digits that is read right, each rank looking at its share."""
+    """Return the accuracy over all digits. Each rank evaluates its share."""
     share = slice(hvd.rank(), None, hvd.size())
     right = (net(mx.nd.array(images[share])).asnumpy().argmax(1) == labels[share]).sum()
     return hvd.allreduce(mx.nd.array([right]), name="right", op=hvd.Sum).asscalar() / len(images)
@@ -79,12 +79,12 @@ def accuracy(net, images: np.ndarray, labels: np.ndarray) -> float:
 def main() -> None:
     arguments = parse_arguments()
     hvd.init()
-    mx.random.seed(hvd.rank())  # each begins with other weights, until those of rank 0 are sent to all
+    mx.random.seed(hvd.rank())  # different initial weights, until rank 0 broadcasts its own
     train_images, test_images, train_labels, test_labels = load()
     net = make_model()
     hvd.broadcast_parameters(net.collect_params(), root_rank=0)
 
-    # The rate grows with the number of ranks, whose batches are one large batch; slowly at first.
+    # The ranks' batches form one large batch: scale the learning rate, with a warm-up.
     steps = steps_per_epoch(len(train_images), arguments.batch_size)
     schedule = mx.lr_scheduler.CosineScheduler(
         max_update=arguments.epochs * steps, base_lr=arguments.lr * hvd.size(), warmup_steps=2 * steps

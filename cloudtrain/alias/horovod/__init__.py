@@ -1,9 +1,9 @@
-"""Horovod's names for cloudtrain's collectives: a script that was written for Horovod runs unchanged.
+"""Horovod's module names for cloudtrain's collectives: a script written for Horovod runs unchanged.
 
     import horovod.torch as hvd
 
-The folder above stands on the path of cloudtrain's ranks, behind everything else: where the real Horovod is
-installed, that one is found.
+In cloudtrain's ranks, the parent folder is the last entry of ``sys.path``. The real Horovod takes precedence where
+it is installed.
 """
 
 __version__ = "0.28.1+cloudtrain"

@@ -1,4 +1,4 @@
-"""What `cloudtrain.distributed.keras` and `cloudtrain.distributed.tensorflow.keras` have in common.
+"""The common part of `cloudtrain.distributed.keras` and `cloudtrain.distributed.tensorflow.keras`.
 
 ``__all__`` is the list of names that both export. `load_model_with` builds the function that depends on the Keras.
 """

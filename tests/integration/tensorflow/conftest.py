@@ -1,4 +1,4 @@
-"""TensorFlow and both Keras, in an environment of their own (``scripts/build_tensorflow``)."""
+"""TensorFlow, Keras 3 and tf_keras, in a separate environment (``scripts/build_tensorflow``)."""
 
 from __future__ import annotations
 

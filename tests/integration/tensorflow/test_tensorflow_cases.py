@@ -1,4 +1,4 @@
-"""The cases of `programs`, run by real ranks in the Python of TensorFlow; all of one start of ranks."""
+"""The cases of `programs`, run by real ranks in TensorFlow's environment, all cases in one launch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCHES: dict[str, tuple[int, list[str], dict[str, str]]] = {
     "tf-keras": (2, ["training"], {"TF_USE_LEGACY_KERAS": "1"}),
     "alone": (1, ["collectives", "training", "names"], {}),
 }
-"""Number of ranks, modules of cases, and variables of the environment."""
+"""Number of ranks, modules with cases, and environment variables."""
 
 
 def cases() -> list[tuple[str, str]]:
@@ -34,13 +34,13 @@ def cases() -> list[tuple[str, str]]:
         for indent, name in re.findall(
             r"^( *)def case_(\w+)\(", (PROGRAMS / f"{module}.py").read_text(), re.M
         )
-        if variables or not indent  # those of tf_keras alone stand under an if
+        if variables or not indent  # indented cases are for tf_keras only
     ]
 
 
 @functools.cache
 def failures(python: str, launch: str) -> dict[str, list[str]]:
-    """What went wrong in each case, one text for each rank."""
+    """Return the failures of each case, one text per rank."""
     count, modules, variables = LAUNCHES[launch]
     with tempfile.TemporaryDirectory() as folder:
         ended = run_ranks(python, count, variables, folder, *modules)
@@ -64,10 +64,10 @@ def test_case(tensorflow_python: str, launch: str, case: str) -> None:
 
 
 def run_ranks(python: str, count: int, variables: dict[str, str], *arguments: str) -> str:
-    """Run all cases as ``count`` ranks to their end; stdout and stderr of all."""
+    """Run all cases as ``count`` ranks until they end. Return stdout and stderr of all ranks."""
     slots = RankSlot.on_host(0, 1, count)
-    told = {name for slot in slots for name in slot.environment("", 0)}
-    base = {name: value for name, value in os.environ.items() if name not in told}
+    named = {name for slot in slots for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in named}
     base |= {
         "PYTHONPATH": str(Path(cloudtrain.__file__).parents[1]),
         "OMP_NUM_THREADS": "1",

@@ -1,11 +1,11 @@
-"""``horovod.common.process_sets``, for the framework that the script uses Horovod with."""
+"""``horovod.common.process_sets``, for the framework that the script has imported."""
 
 import sys
 from importlib import import_module
 
 from cloudtrain.distributed import ProcessSet
 
-# torch last: the others may have their data carried by it
+# torch last: the other frameworks may import it for Gloo
 _used = (name for name in ("tensorflow", "mxnet") if f"cloudtrain.distributed.{name}" in sys.modules)
 _collectives = import_module(f"cloudtrain.distributed.{next(_used, 'torch')}")
 

@@ -6,15 +6,15 @@ from typing import Any
 
 
 def check_extension(*arguments: Any, **options: Any) -> None:
-    """Nothing to check: there is no extension to build."""
+    """Do nothing: there is no extension to build."""
 
 
 def check_installed_version(*arguments: Any, **options: Any) -> None:
-    """Nothing to check: there is one version."""
+    """Do nothing: there is only one version."""
 
 
 def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
-    """Whether tensors on a GPU can be given to collectives."""
+    """Whether collectives accept GPU tensors."""
     import torch
 
     return torch.cuda.is_available()

@@ -1,4 +1,4 @@
-"""Runs all cases of the modules that are named after a folder; writes what went wrong to a file of this rank in it."""
+"""Runs all cases of the given modules, and writes the failures of this rank to a file in the given folder."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import cloudtrain.distributed.tensorflow as hvd
 
 
 def main(folder: str, *modules: str) -> None:
-    """Stops at the first case that fails: the ranks may be at different places then."""
+    """Stops at the first failing case: the ranks may be out of step after it."""
     hvd.init(start_timeout=120, timeout=60)
     report: dict[str, str | None] = {}
     for module in modules:

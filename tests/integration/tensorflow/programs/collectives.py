@@ -1,4 +1,4 @@
-"""Every collective, eagerly and in ``tf.function``, with its gradient."""
+"""Every collective and its gradient, in eager mode and in ``tf.function``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cloudtrain.distributed.tensorflow as hvd
 
 RANKS = range(hvd.size()) if hvd.is_initialized() else range(1)
 SUM = float(sum(rank + 1 for rank in RANKS))
-"""Of ``rank + 1``."""
+"""The sum of ``rank + 1`` over all ranks."""
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def raises(kind: type[BaseException], *words: str) -> Iterator[None]:
 
 
 def both_ways(function: Callable[..., Any], *arguments: Any) -> Any:
-    """What ``function`` gives, which has to be the same in a graph, where it has the same static type."""
+    """Return the result of ``function``. In a graph, result and static type have to be the same."""
     eager = function(*arguments)
     graph = tf.function(function)(*arguments)
     tf.nest.map_structure(np.testing.assert_array_equal, eager, graph)
@@ -37,7 +37,7 @@ def both_ways(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def own(*shape: int, dtype: Any = tf.float32) -> Any:
-    """This rank's tensor, of its rank + 1."""
+    """Return this rank's tensor, filled with rank + 1."""
     return tf.cast(tf.fill(shape, hvd.rank() + 1), dtype)
 
 
@@ -74,7 +74,7 @@ def case_operations_and_factors() -> None:
     assert half.dtype == np.float32
     check(half, np.full(3, SUM))
     same = both_ways(lambda one: hvd.allreduce(one, op=hvd.Adasum), tf.constant([3.0, 4.0]))
-    check(same, [3.0, 4.0])  # equal vectors, of which Adasum is the average
+    check(same, [3.0, 4.0])  # the Adasum of equal vectors is their average
 
 
 def case_a_large_tensor_is_equal_on_all_ranks() -> None:
@@ -111,8 +111,12 @@ def case_slices_keep_their_type() -> None:
             slices = tf.IndexedSlices(values, tf.constant([0, 2]), tf.constant([4, 3]))
             for run in (hvd.allreduce, tf.function(hvd.allreduce)):
                 reduced = run(slices, op=op)
-                assert reduced.values.dtype == dtype, f"{op.name} of {dtype.name} is {reduced.values.dtype.name}"
-                quotient = hvd.allgather(values).numpy().astype(float) / (hvd.size() if op == hvd.Average else 1)
+                assert reduced.values.dtype == dtype, (
+                    f"{op.name} of {dtype.name} is {reduced.values.dtype.name}"
+                )
+                quotient = hvd.allgather(values).numpy().astype(float) / (
+                    hvd.size() if op == hvd.Average else 1
+                )
                 check(reduced.values, np.trunc(quotient) if dtype.is_integer else quotient)
                 check(reduced.indices, [0, 2] * hvd.size())
 
@@ -222,7 +226,7 @@ def case_a_graph_of_tensorflow_1() -> None:
 
 
 def case_many_operations_of_a_graph_of_tensorflow_1_at_once() -> None:
-    """In any order, each in a thread of the session."""
+    """The session runs them in any order, each in its own thread."""
     config = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=40, use_per_session_threads=True)
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         sums = [hvd.allreduce(tf.fill([2], float(n)), op=hvd.Sum) for n in range(40)]

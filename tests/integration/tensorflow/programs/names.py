@@ -1,4 +1,4 @@
-"""What horovod.tensorflow 0.28.1 and its Keras modules offer is there, with the same parameters in the same order."""
+"""All names of horovod.tensorflow 0.28.1 and its Keras modules exist, with the same parameters in the same order."""
 
 from __future__ import annotations
 
@@ -94,6 +94,21 @@ def case_names_of_horovod() -> None:
     for module, names in MODULES.items():
         missing = [name for name in names.split() if not hasattr(import_module(module), name)]
         assert not missing, f"{module} lacks {missing}"
+
+
+def case_public_names_exist() -> None:
+    for name in ("tensorflow", "keras", "keras.callbacks", "keras.elastic"):
+        for module in {name, f"tensorflow.{name}".replace("tensorflow.tensorflow", "tensorflow")}:
+            found = import_module(f"cloudtrain.distributed.{module}")
+            missing = [public for public in found.__all__ if getattr(found, public, None) is None]
+            assert not missing, f"{module} lacks {missing}"
+
+
+def case_both_keras_modules_export_the_same_names() -> None:
+    for name in ("keras", "keras.callbacks", "keras.elastic"):
+        keras_3 = import_module(f"cloudtrain.distributed.{name}")
+        tf_keras = import_module(f"cloudtrain.distributed.tensorflow.{name}")
+        assert sorted(keras_3.__all__) == sorted(tf_keras.__all__)
 
 
 def case_parameters_of_horovod() -> None:

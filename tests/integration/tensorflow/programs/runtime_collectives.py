@@ -1,4 +1,4 @@
-"""What is for GPUs, on CPUs, where TensorFlow's own collectives go by a ring. It has to come first in a process."""
+"""The GPU collectives, run on CPUs with TensorFlow's ring implementation. Has to run first in a process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Optimizers, tapes, callbacks and saved models: on Keras 3, and on tf_keras with ``TF_USE_LEGACY_KERAS=1``.
 
-Every training of all ranks is compared with that of one process which has the batches of all.
+Every training on all ranks is compared with one process that trains on the batches of all ranks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BATCH, BATCHES = 8, 3
 
 
 def data() -> tuple[Any, Any]:
-    """Of all ranks: those of rank r are ``[r::SIZE]``."""
+    """Return the data of all ranks. Rank r has the rows ``[r::SIZE]``."""
     rng = np.random.default_rng(7)
     x = rng.normal(size=(BATCH * BATCHES * SIZE, 5)).astype(np.float32)
     return x, (x @ rng.normal(size=(5, 2))).astype(np.float32)
@@ -51,7 +51,7 @@ def close(one: Any, other: Any, tolerance: float = 2e-5) -> None:
 
 
 def equal_on_all_ranks(arrays: Any) -> None:
-    """Bit for bit."""
+    """Check equality bit for bit."""
     assert (
         len({b"".join(one.tobytes() for one in of_rank) for of_rank in hvd.allgather_object(list(arrays))})
         == 1
@@ -59,7 +59,7 @@ def equal_on_all_ranks(arrays: Any) -> None:
 
 
 def alone(make: Callable[[], Any] = sgd, steps: int = 2 * BATCHES, **options: Any) -> list[Any]:
-    """The weights after a training of one process on the joined batches."""
+    """Return the weights after training one process on the joined batches."""
     x, y = data()
     model = dense_model()
     model.compile(make(**options), "mse")
@@ -88,7 +88,7 @@ def case_a_timeline_has_the_steps() -> None:
         hvd.stop_timeline()
         [own] = Path(folder).iterdir()
         steps = own.read_text().count('"STEP"')
-    assert steps == (BATCHES - 1 if SIZE > 1 else 0), "the first ends where the timeline's first begins"
+    assert steps == (BATCHES - 1 if SIZE > 1 else 0), "the end of the first step starts the timeline"
 
 
 def case_without_it_ranks_drift_apart() -> None:
@@ -109,7 +109,7 @@ def case_ranks_that_start_apart_are_equal_after_fit() -> None:
     equal_on_all_ranks([np.asarray(one) for one in model.optimizer.variables])
 
 
-def case_loops_of_ones_own() -> None:
+def case_custom_training_loops() -> None:
     wanted = alone()
     for graph in (False, True):
         model, optimizer = dense_model(), hvd.DistributedOptimizer(sgd())
@@ -165,7 +165,7 @@ def case_clipping_sees_the_averaged_gradient() -> None:
 
 
 def case_backward_passes_per_step() -> None:
-    """Three passes of a third of the data each are one of all."""
+    """Three passes over a third of the data each equal one pass over all data."""
     x, y = data()
     single = dense_model()
     single.compile(sgd(), "mse")
@@ -185,7 +185,7 @@ def case_backward_passes_per_step() -> None:
 
 
 def case_slices_of_an_embedding() -> None:
-    """With SGD, to which several slices of one row are their sum; Adam of Keras 3 takes each for itself."""
+    """With SGD, which sums the slices of a row. Adam in Keras 3 applies each slice separately."""
     words = np.random.default_rng(5).integers(0, 50, size=(BATCH * SIZE, 6))
     target = np.ones((BATCH * SIZE, 6, 3), np.float32)
 
@@ -206,7 +206,7 @@ def case_slices_of_an_embedding() -> None:
             close(trained, wanted)
 
 
-def case_layers_that_stay_a_ranks_own() -> None:
+def case_layers_excluded_from_the_reduction() -> None:
     model, optimizer = dense_model(), None
     optimizer = hvd.PartialDistributedOptimizer(sgd(), local_layers=model.layers[-1])
     kernel, bias, *own = loop(model, optimizer, graph=True)
@@ -245,7 +245,7 @@ def case_mixed_precision_skips_the_same_steps_on_all_ranks() -> None:
             raise AssertionError("ranks may skip different steps")
 
 
-def case_metrics_are_averaged_for_what_comes_after() -> None:
+def case_metrics_are_averaged_for_later_callbacks() -> None:
     seen: list[dict[str, Any]] = []
     after = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(dict(logs)))
     x, y = data()
@@ -272,7 +272,7 @@ def case_metrics_are_averaged_for_what_comes_after() -> None:
 
 
 def rates(callbacks: list[Any], epochs: int, optimizer: Any = None, steps: int = 4) -> list[list[float]]:
-    """The learning rate at each batch of each epoch."""
+    """Return the learning rate at each batch of each epoch."""
     found: list[list[float]] = [[] for _ in range(epochs)]
 
     class Look(keras.callbacks.Callback):  # type: ignore[misc, name-defined]
@@ -293,7 +293,7 @@ def rates(callbacks: list[Any], epochs: int, optimizer: Any = None, steps: int =
 def case_warm_up() -> None:
     lr = 0.1 * SIZE
     found = rates([hvd.callbacks.LearningRateWarmupCallback(lr, warmup_epochs=2)], epochs=3)
-    steps = np.arange(1, 9) / 4  # epochs done with the batch
+    steps = np.arange(1, 9) / 4  # epochs done, including this batch
     np.testing.assert_allclose(np.ravel(found[:2]), lr / SIZE * (steps * (SIZE - 1) / 2 + 1), rtol=1e-5)
     np.testing.assert_allclose(found[2], [lr] * 4, rtol=1e-5)
 
@@ -313,7 +313,7 @@ def case_schedules() -> None:
 
 
 def case_momentum_is_corrected() -> None:
-    """The velocity holds the learning rate of former steps: with the gradient 1 and momentum m, as the paper has it,
+    """The velocity contains the learning rates of earlier steps. With gradient 1 and momentum m, the paper gives
     v' = m * new / old * v - new."""
     for correct in (True, False):
         schedule = hvd.callbacks.LearningRateScheduleCallback(
@@ -330,14 +330,14 @@ def case_momentum_is_corrected() -> None:
         np.testing.assert_allclose(model.get_weights()[0].item(), weight, rtol=1e-5)
 
 
-def case_a_schedule_of_the_optimizers_own_is_refused() -> None:
+def case_an_optimizer_with_a_schedule_is_refused() -> None:
     own = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     try:
         rates([hvd.callbacks.LearningRateWarmupCallback(0.1)], 1, sgd(learning_rate=own))
     except hvd.InvalidArgument as error:
         assert "already has a learning rate schedule" in str(error)
     else:
-        raise AssertionError("it was taken")
+        raise AssertionError("it was accepted")
 
 
 def case_the_best_model_is_written_on_rank_0_and_loads_without_cloudtrain() -> None:
@@ -380,14 +380,14 @@ def case_what_cannot_be_wrapped() -> None:
         except ValueError as error:
             assert word in str(error), error
         else:
-            raise AssertionError(f"{word}: it was taken")
+            raise AssertionError(f"{word}: it was accepted")
 
 
 def case_an_elastic_state() -> None:
     model = dense_model(seed=hvd.rank())
     model.compile(hvd.DistributedOptimizer(sgd()), "mse")
     x, y = data()
-    if hvd.rank() == 0:  # the others have no velocity yet
+    if hvd.rank() == 0:  # the others lack velocities
         model.optimizer.build(model.trainable_variables)
     state = hvd.elastic.KerasState(model, batch=20 + hvd.rank(), epoch=10 + hvd.rank())
     state.sync()
@@ -412,7 +412,7 @@ def keras_elastic(name: str, *arguments: Any) -> Any:
     return getattr(hvd.elastic, f"{name}Callback")(*arguments)
 
 
-def case_a_training_goes_on_from_its_last_commit() -> None:
+def case_training_resumes_from_its_last_commit() -> None:
     variable = tf.Variable(1.0)
     fails = [SIZE > 1]
 
