@@ -49,7 +49,7 @@ def make_model() -> nn.HybridSequential:
 
 
 def train_epoch(net, trainer, images: np.ndarray, labels: np.ndarray, batch_size: int, epoch: int) -> float:
-    """Train one epoch on this rank's share, and return the mean loss of all ranks. All ranks take equally many steps."""
+    """Train one epoch on this rank's share, in the same number of steps as all ranks. Return their mean loss."""
     order = np.random.default_rng(epoch).permutation(len(images))
     share = order[hvd.rank() :: hvd.size()]
     steps = steps_per_epoch(len(images), batch_size)

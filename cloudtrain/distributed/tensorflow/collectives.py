@@ -17,9 +17,9 @@ from typing import Any, Callable
 import tensorflow as tf
 
 from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed._rows import even_splits
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op, known_op
+from cloudtrain.distributed.sharding import even_splits
 from cloudtrain.distributed.tensorflow._bridge import (
     Compression,
     UnsupportedSlices,

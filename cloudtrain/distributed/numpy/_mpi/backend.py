@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.distributed._rows import share
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, Verdict
+from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.numpy._mpi.context import MPI_OPS, MpiContext
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
+from cloudtrain.distributed.sharding import share
 
 
 class MpiBackend:
@@ -59,7 +59,7 @@ class MpiBackend:
 
     def barrier(self, process_set: ProcessSet) -> None:
         # The negotiation is the barrier; no data follows.
-        self._context.submit("barrier", None, process_set, {}, lambda comm, verdict: [], lambda: None).wait()
+        self._context.submit("barrier", None, process_set, {}, lambda comm, response: [], lambda: None).wait()
 
     def allreduce(
         self,
@@ -78,10 +78,10 @@ class MpiBackend:
         for flat in buckets.flats:
             scale(flat, prescale)
 
-        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [comm.Iallreduce(MPI.IN_PLACE, flat, MPI_OPS[op]) for flat in buckets.flats if flat.size]
 
-        def arrived(_: Verdict, payload: bytes) -> None:
+        def arrived(_: CollectiveResponse, payload: bytes) -> None:
             [flat] = buckets.flats
             flat[...] = np.frombuffer(payload, flat.dtype)
 
@@ -100,7 +100,7 @@ class MpiBackend:
             "allreduce",
             name,
             process_set,
-            _equal(arrays, op, prescale, postscale),
+            _must_match(arrays, op, prescale, postscale),
             post,
             finish,
             payload=buckets.flats[0].tobytes() if small else None,
@@ -110,17 +110,17 @@ class MpiBackend:
     def allgather(self, arrays: Sequence[Array], name: str | None, process_set: ProcessSet) -> Handle:
         results: list[Array] = []
 
-        def post(comm: MPI.Intracomm, verdict: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, response: CollectiveResponse) -> list[MPI.Request]:
             requests = []
-            for array, rows in zip(arrays, zip(*verdict.own)):
+            for array, rows in zip(arrays, zip(*response.per_rank)):
                 result = np.empty((sum(rows), *array.shape[1:]), array.dtype)
                 results.append(result)
                 counts = [count * units_per_row(array) for count in rows]
                 requests.append(comm.Iallgatherv(as_units(array), [as_units(result), counts]))
             return requests
 
-        def arrived(verdict: Verdict, payload: bytes) -> None:
-            rows = sum(count for [count] in verdict.own)
+        def arrived(response: CollectiveResponse, payload: bytes) -> None:
+            rows = sum(count for [count] in response.per_rank)
             # a bytearray, because the result must be writable
             flat = np.frombuffer(bytearray(payload), one.dtype)
             results.append(flat.reshape(rows, *one.shape[1:]))
@@ -137,7 +137,7 @@ class MpiBackend:
             },
             post,
             lambda: results,
-            own=[array.shape[0] for array in arrays],
+            per_rank=[array.shape[0] for array in arrays],
             payload=one.tobytes() if small else None,
             arrived=arrived,
         )
@@ -148,10 +148,10 @@ class MpiBackend:
         if array.nbytes <= EAGER_BYTES:
             payload = array.tobytes() if is_root else b""
 
-        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [comm.Ibcast(as_units(array), process_set.members().index(root_rank))]
 
-        def arrived(_: Verdict, payload: bytes) -> None:
+        def arrived(_: CollectiveResponse, payload: bytes) -> None:
             if not is_root:
                 array[...] = np.frombuffer(payload, array.dtype).reshape(array.shape)
 
@@ -172,8 +172,8 @@ class MpiBackend:
         received: list[int] = []
         results: list[Array] = []
 
-        def post(comm: MPI.Intracomm, verdict: Verdict) -> list[MPI.Request]:
-            received.extend(splits[comm.rank] for splits in verdict.own)
+        def post(comm: MPI.Intracomm, response: CollectiveResponse) -> list[MPI.Request]:
+            received.extend(splits[comm.rank] for splits in response.per_rank)
             results.append(np.empty((sum(received), *array.shape[1:]), array.dtype))
             width = units_per_row(array)
             sent = [as_units(array), [rows * width for rows in splits]]
@@ -186,7 +186,7 @@ class MpiBackend:
             {"shape": ["rows", *array.shape[1:]], "type": array.dtype.name},
             post,
             lambda: (results[0], received),
-            own=list(splits),
+            per_rank=list(splits),
         )
 
     def reducescatter(
@@ -208,7 +208,7 @@ class MpiBackend:
             for wire, rows in zip(wires, shares)
         ]
 
-        def post(comm: MPI.Intracomm, _: Verdict) -> list[MPI.Request]:
+        def post(comm: MPI.Intracomm, _: CollectiveResponse) -> list[MPI.Request]:
             return [
                 comm.Ireduce_scatter(wire, part, [count * wire[0].size for count in rows], MPI.SUM)
                 for wire, part, rows in zip(wires, own, shares)
@@ -220,11 +220,11 @@ class MpiBackend:
                 scale(part, postscale, process_set.size() if op == Average else 1)
             return [part.astype(array.dtype, copy=False) for array, part in zip(arrays, own)]
 
-        equal = _equal(arrays, op, prescale, postscale)
-        return self._context.submit("reducescatter", name, process_set, equal, post, finish)
+        must_match = _must_match(arrays, op, prescale, postscale)
+        return self._context.submit("reducescatter", name, process_set, must_match, post, finish)
 
 
-def _equal(arrays: Sequence[Array], op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
+def _must_match(arrays: Sequence[Array], op: ReduceOp, prescale: float, postscale: float) -> dict[str, Any]:
     return {
         "shape": _one_or_all([list(array.shape) for array in arrays]),
         "type": _one_or_all([array.dtype.name for array in arrays]),

@@ -16,15 +16,15 @@ from typing import Any, Callable
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.distributed import _log, _timeline, _timeouts
+from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.negotiation.client import Engine, Pending
+from cloudtrain.distributed.negotiation.client import Negotiation, NegotiationClient
 from cloudtrain.distributed.negotiation.messages import (
     ADD_SET,
     GLOBAL,
     REMOVE_SET,
-    Request,
-    Verdict,
+    CollectiveRequest,
+    CollectiveResponse,
     add_set,
     remove_set,
 )
@@ -35,6 +35,7 @@ from cloudtrain.distributed.options import cycle_seconds
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 from cloudtrain.observe.timeline import recorder
+from cloudtrain.observe.timeline.operation import Operation, now
 
 LOST_RANK_SECONDS = 5.0
 """How long an operation may continue after a rank is lost: that rank may have done its part."""
@@ -42,7 +43,7 @@ CLOSE_SECONDS = 5.0
 """How long ``shutdown`` waits for running operations."""
 MPI_OPS = {Average: MPI.SUM, Sum: MPI.SUM, Min: MPI.MIN, Max: MPI.MAX, Product: MPI.PROD}
 
-Post = Callable[[MPI.Intracomm, Verdict], "list[MPI.Request]"]
+Post = Callable[[MPI.Intracomm, CollectiveResponse], "list[MPI.Request]"]
 """Starts the data transfer among the ranks of a process set."""
 PostNow = Callable[[], "list[MPI.Request]"]
 """Starts MPI operations on buffers that it refers to. It is kept alive until they end, because mpi4py 4.1 does not
@@ -59,55 +60,59 @@ class MpiContext:
     """
 
     def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
-        _log.set_up()
-        start_timeout = _timeouts.start_timeout() if start_timeout is None else start_timeout
-        self._timeout = _timeouts.collective_timeout() if timeout is None else timeout
+        options.set_up_logging()
+        start_timeout = options.start_timeout() if start_timeout is None else start_timeout
+        self._timeout = options.collective_timeout() if timeout is None else timeout
         rendezvous = Rendezvous(comm, start_timeout)
         self.world = rendezvous.world
         self._comms = {GLOBAL: rendezvous.comm}
         """By process set. Used by the progress thread only, in the negotiated order."""
-        self.engine = Engine(self._contribute_zeros, self._timeout, cycle_seconds())
+        self.client = NegotiationClient(self._contribute_zeros, self._timeout, cycle_seconds())
         if self.world.size > 1:
-            rendezvous.join(self.engine, combine, self._timeout)
+            rendezvous.join(self.client, combine, self._timeout)
         self._progress = Progress()
-        _timeline.attach(self.world, self.engine.channel.ask_time if self.world.size > 1 else None)
+        _timeline.attach(self.world, self.client.channel.ask_time if self.world.size > 1 else None)
 
     def submit(
         self,
         kind: str,
         name: str | None,
         process_set: ProcessSet,
-        equal: dict[str, Any],
+        must_match: dict[str, Any],
         post: Post,
         finish: Callable[[], Any],
         *,
-        own: Any = None,
+        per_rank: Any = None,
         payload: bytes | None = None,
-        arrived: Callable[[Verdict, bytes], None] | None = None,
+        arrived: Callable[[CollectiveResponse, bytes], None] | None = None,
     ) -> Handle:
-        """Request an operation from the ranks of ``process_set``, and start it once they agree.
+        """CollectiveRequest an operation from the ranks of ``process_set``, and start it once they agree.
 
         Args:
-            equal: Properties that must be equal on all ranks.
+            must_match: Properties that must be equal on all ranks.
             post: Called if the response does not carry the result.
             finish: Returns the result. Called by the thread that waits for it.
-            own: This rank's values that every rank needs.
+            per_rank: This rank's values that every rank needs.
             payload: The data, if it is small enough to send with the request.
             arrived: Called with the combined payloads of all ranks.
         """
         set_id = process_set.process_set_id
         assert set_id is not None
-        request = Request(kind, self.engine.key(set_id, kind, name), set_id, equal, own, payload)
+        request = CollectiveRequest(
+            kind, self.client.key(set_id, kind, name), set_id, must_match, per_rank, payload
+        )
 
         timeline = recorder.active
-        recorded = None if timeline is None else timeline.operation(kind, name or "", equal, negotiated=True)
+        recorded = (
+            None if timeline is None else timeline.operation(kind, name or "", must_match, negotiated=True)
+        )
 
-        def start(verdict: Verdict) -> Transfer | None:
+        def start(response: CollectiveResponse) -> Transfer | None:
             if recorded is not None:
-                recorded.agreed = recorder.now()
-            if verdict.payload is None or arrived is None:
-                return self._progress.start(lambda: post(self._comms[set_id], verdict), recorded)
-            arrived(verdict, verdict.payload)
+                recorded.agreed = now()
+            if response.payload is None or arrived is None:
+                return self._progress.start(lambda: post(self._comms[set_id], response), recorded)
+            arrived(response, response.payload)
             if recorded is not None:
                 recorded.end()
             return None
@@ -118,58 +123,60 @@ class MpiContext:
         """Register a process set, and return its number. All ranks call this with the same ranks."""
         numbers: list[int] = []
 
-        def start(verdict: Verdict) -> Transfer:
-            numbers.extend(verdict.own)
-            return self._open(verdict.own[0], ranks)
+        def start(response: CollectiveResponse) -> Transfer:
+            numbers.extend(response.per_rank)
+            return self._open(response.per_rank[0], ranks)
 
         self._operation(add_set(ranks), start).wait()
         return numbers[0]
 
     def remove_set(self, set_id: int) -> None:
         """Unregister a process set. All ranks call this."""
-        self._operation(remove_set(set_id), lambda verdict: self._close(set_id)).wait()
+        self._operation(remove_set(set_id), lambda response: self._close(set_id)).wait()
 
     def join(self) -> int:
-        """See `Engine.join`. There is nothing to flush: every transfer here is negotiated."""
-        return self.engine.join(lambda: None) if self.world.size > 1 else 0
+        """See `NegotiationClient.join`. There is nothing to flush: every transfer here is negotiated."""
+        return self.client.join(lambda: None) if self.world.size > 1 else 0
 
     def close(self) -> None:
         """Leave the job. Running operations may end first, unless a rank is lost."""
         _timeline.detach()
         if self.world.size > 1:
-            self.engine.close()
-        lost = bool(self.engine.lost)
+            self.client.close()
+        lost = bool(self.client.lost)
         if self._progress.close(0.0 if lost else CLOSE_SECONDS) and not lost:
             for comm in self._comms.values():
                 comm.Free()
 
     def _operation(
         self,
-        request: Request,
-        start: Callable[[Verdict], Transfer | None],
-        recorded: recorder.Operation | None = None,
+        request: CollectiveRequest,
+        start: Callable[[CollectiveResponse], Transfer | None],
+        recorded: Operation | None = None,
     ) -> _Operation:
         try:
-            pending = self.engine.submit(request, start)
+            pending = self.client.submit(request, start)
         except BaseException:
             if recorded is not None:
                 recorded.fail()
             raise
-        return _Operation(self.engine, pending, self.world.rank, self._timeout, recorded)
+        return _Operation(self.client, pending, self.world.rank, self._timeout, recorded)
 
-    def _contribute_zeros(self, verdict: Verdict) -> None:
-        """Take part in an operation of the other ranks after this rank has joined (see `Engine`)."""
-        request = verdict.request
+    def _contribute_zeros(self, response: CollectiveResponse) -> None:
+        """Take part in an operation of the other ranks after this rank has joined (see `NegotiationClient`)."""
+        request = response.request
         assert request is not None
         if request.kind == ADD_SET:
-            self._open(verdict.own[0], request.equal["ranks"])
+            self._open(response.per_rank[0], request.must_match["ranks"])
         elif request.kind == REMOVE_SET:
-            self._close(request.equal["process set"])
-        elif request.kind == "allreduce" and verdict.payload is None:
-            op = MPI_OPS[ReduceOp[request.equal["operation"]]]
-            buffers = [zeros for zeros in zeros_for(request.equal) if zeros.size]
+            self._close(request.must_match["process set"])
+        elif request.kind == "allreduce" and response.payload is None:
+            op = MPI_OPS[ReduceOp[request.must_match["operation"]]]
+            buffers = [zeros for zeros in zeros_for(request.must_match) if zeros.size]
             self._progress.start(
-                lambda: [self._comms[verdict.set_id].Iallreduce(MPI.IN_PLACE, zeros, op) for zeros in buffers]
+                lambda: [
+                    self._comms[response.set_id].Iallreduce(MPI.IN_PLACE, zeros, op) for zeros in buffers
+                ]
             )
 
     def _open(self, set_id: int, ranks: list[int]) -> Transfer:
@@ -198,13 +205,13 @@ class _Operation:
 
     def __init__(
         self,
-        engine: Engine,
-        pending: Pending,
+        client: NegotiationClient,
+        pending: Negotiation,
         rank: int,
         timeout: float,
-        recorded: recorder.Operation | None,
+        recorded: Operation | None,
     ) -> None:
-        self._engine, self._pending = engine, pending
+        self._client, self._pending = client, pending
         self._rank, self._timeout = rank, timeout
         self._recorded = recorded
 
@@ -215,13 +222,13 @@ class _Operation:
         recorder.wait_for(self._wait, self._pending.request.label, self._recorded)
 
     def _wait(self) -> None:
-        transfer = self._engine.wait(self._pending)
+        transfer = self._client.wait(self._pending)
         if transfer is None:
             return
         end = time.monotonic() + self._timeout
         while not transfer.wait(LOST_RANK_SECONDS / 10):
             now = time.monotonic()
-            if self._engine.lost:
+            if self._client.lost:
                 end = min(end, now + LOST_RANK_SECONDS)
             if now >= end:
                 raise self._failure(f"it did not end within {self._timeout:g} s")
@@ -229,7 +236,7 @@ class _Operation:
             raise self._failure(transfer.error) from transfer.error
 
     def _failure(self, reason: Any) -> CollectiveError:
-        lost = "; ".join(f"rank {rank} {why}" for rank, why in sorted(self._engine.lost.items()))
+        lost = "; ".join(f"rank {rank} {why}" for rank, why in sorted(self._client.lost.items()))
         return CollectiveError(
             f"{self._pending.request.label} failed on rank {self._rank}: {lost or reason}",
             hint="Check the logs of the other ranks: one died, hangs, or called another collective.",
@@ -243,7 +250,7 @@ class Transfer:
         recorded: The timeline entry to update.
     """
 
-    def __init__(self, post: PostNow, recorded: recorder.Operation | None = None) -> None:
+    def __init__(self, post: PostNow, recorded: Operation | None = None) -> None:
         self._post = post
         self._recorded = recorded
         self._requests: list[MPI.Request] = []
@@ -259,7 +266,7 @@ class Transfer:
 
     def begin(self) -> None:
         if self._recorded is not None:
-            self._recorded.carrier, self._recorded.began = "MPI", recorder.now()
+            self._recorded.carrier, self._recorded.began = "MPI", now()
         try:
             self._requests = self._post()
         except Exception as error:
@@ -292,7 +299,7 @@ class Progress:
         self._thread = threading.Thread(target=self._run, name="cloudtrain-mpi", daemon=True)
         self._thread.start()
 
-    def start(self, post: PostNow, recorded: recorder.Operation | None = None) -> Transfer:
+    def start(self, post: PostNow, recorded: Operation | None = None) -> Transfer:
         """Queue ``post`` after everything queued before. See `Transfer`."""
         transfer = Transfer(post, recorded)
         self._posted.put(transfer)
@@ -319,9 +326,9 @@ class Progress:
             self._active = [transfer for transfer in self._active if not transfer.advance()]
 
 
-def zeros_for(equal: dict[str, Any]) -> list[Array]:
+def zeros_for(must_match: dict[str, Any]) -> list[Array]:
     """Return the zero buffers of a joined rank, for an allreduce that it has not requested."""
-    shapes, types = equal["shape"], equal["type"]
+    shapes, types = must_match["shape"], must_match["type"]
     if isinstance(types, str):
         shapes, types = [shapes], [types]
     sizes: dict[np.dtype[Any], int] = {}
@@ -331,13 +338,13 @@ def zeros_for(equal: dict[str, Any]) -> list[Array]:
     return [np.zeros(size, dtype) for dtype, size in sizes.items()]
 
 
-def combine(request: Request, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+def combine(request: CollectiveRequest, per_rank: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
     """Compute the result of an operation from its payloads (see `cloudtrain.distributed.negotiation.matcher`)."""
     if request.kind in ("broadcast", "allgather"):  # in a broadcast only the root has data
         return b"".join(payload or b"" for payload in payloads)
-    types = request.equal["type"]
+    types = request.must_match["type"]
     dtype = accumulator_type(types if isinstance(types, str) else types[0])  # the same for all of them
-    op = ReduceOp[request.equal["operation"]]
+    op = ReduceOp[request.must_match["operation"]]
     given = [np.frombuffer(payload, dtype) for payload in payloads if payload is not None]
     if len(given) < len(payloads) and op not in (Average, Sum):
         given.append(np.zeros_like(given[0]))

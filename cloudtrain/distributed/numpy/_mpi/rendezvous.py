@@ -11,9 +11,9 @@ import numpy as np
 from mpi4py import MPI
 
 from cloudtrain.contract.launcher_env import LauncherEnv
-from cloudtrain.distributed import _timeouts
+from cloudtrain.distributed import options
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
-from cloudtrain.distributed.negotiation.client import Engine
+from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.negotiation.rendezvous import connect
 from cloudtrain.distributed.world import World
@@ -50,11 +50,11 @@ class Rendezvous:
         self._wait(request)
         self.world = self._world()
 
-    def join(self, engine: Engine, combine: Combine, timeout: float) -> None:
-        """Connect ``engine`` to the coordinator (see `connect`)."""
+    def join(self, client: NegotiationClient, combine: Combine, timeout: float) -> None:
+        """Connect ``client`` to the coordinator (see `connect`)."""
         one_host = self.world.cross_size == 1
         connect(
-            engine,
+            client,
             self,
             self.world.rank,
             self.world.size,
@@ -62,7 +62,7 @@ class Rendezvous:
             combine,
             start_timeout=self._timeout,
             timeout=timeout,
-            warn_after=_timeouts.warn_after(),
+            warn_after=options.warn_after(),
         )
 
     def set(self, key: str, value: str) -> None:
@@ -91,7 +91,7 @@ class Rendezvous:
             if time.monotonic() > deadline:
                 raise CollectiveError(
                     f"{self._where}: not all ranks called init within {self._timeout:g} s",
-                    hint=f"Check their logs, or increase {_timeouts.START_TIMEOUT}.",
+                    hint=f"Check their logs, or increase {options.START_TIMEOUT}.",
                 )
             time.sleep(POLL_SECONDS)
 
