@@ -1,4 +1,4 @@
-"""Writes cloudtrain/platforms/sagemaker/images.json: facts about AWS's images, out of the SageMaker SDK's own files.
+"""Writes cloudtrain/aws/images.json: facts about AWS's images, out of the SageMaker SDK's own files.
 
     python scripts/image_data.py FOLDER_OF_THE_INSTALLED_SDK
 
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-TARGET = Path(__file__).parent.parent / "cloudtrain" / "platforms" / "sagemaker" / "images.json"
+TARGET = Path(__file__).parent.parent / "cloudtrain" / "aws" / "images.json"
 
 DLC = "763104351884"
 """The account of the Deep Learning Containers in us-east-1."""

@@ -15,16 +15,16 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.container.options import ContainerOptions, parse_volume
-from cloudtrain.platforms.launcher import runtime_hyperparameters
-from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
-from cloudtrain.platforms.supervised.channels import (
+from cloudtrain.platforms.common.channels import (
     channel_configs,
     check_channels,
     instance_groups,
 )
+from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
+from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.request import job_settings
+from cloudtrain.platforms.container.options import ContainerOptions, parse_volume
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.settings import job_settings
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob, is_secret_name, redact
 from cloudtrain.storage import split_uri
@@ -94,7 +94,7 @@ def _traveling(job: TrainingJob, options: ContainerOptions) -> dict[str, Any]:
 
 def _own_program(job: TrainingJob) -> dict[str, Any]:
     """The container runs what its image is made for, told as on SageMaker; its toolkit finds the source as a file."""
-    from cloudtrain.platforms.sagemaker._toolkit import with_toolkit
+    from cloudtrain.platforms.common.toolkit import with_toolkit
 
     source = None
     if job.source:

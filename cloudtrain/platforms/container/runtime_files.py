@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cloudtrain.engine.client import Bind
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
-from cloudtrain.platforms.starting import RUNTIME_PATH
+from cloudtrain.platforms.common.container_entrypoint import RUNTIME_PATH
 from cloudtrain.runtime.zipapp_main import folder_name
 from cloudtrain.storage import state_home
 

@@ -13,14 +13,14 @@ from msgspec import Meta, Struct
 from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.launcher import runtime_hyperparameters
-from cloudtrain.platforms.supervised.channels import (
+from cloudtrain.platforms.common.channels import (
     channel_configs,
     check_channels,
     instance_groups,
 )
+from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.request import job_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.settings import job_settings
 from cloudtrain.spec import TrainingJob, convert, is_secret_name, redact
 from cloudtrain.storage import state_home
 

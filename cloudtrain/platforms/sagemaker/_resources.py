@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from cloudtrain.aws.images import numbers
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker._inputs import given
-from cloudtrain.platforms.sagemaker.images import numbers
 from cloudtrain.spec import TrainingJob
 
 _METRICS_SINCE = {"pytorch": (1, 3), "tensorflow": (1, 15), "mxnet": (1, 6)}

@@ -35,7 +35,7 @@ def describe(job_name: str, aws: Aws) -> JobDescription:
         from cloudtrain.platforms.sagemaker.logs import last_lines
 
         if "No S3 objects found" in failure.message:
-            from cloudtrain.platforms.sagemaker._traveling import forget_runtime
+            from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime
 
             forget_runtime(answer)
         failure = complete(failure, lambda host: last_lines(job_name, aws, host))

@@ -37,7 +37,11 @@ class SageMakerPlatform:
         return render(job, self.aws)
 
     def submit(self, request: Request) -> None:
-        from cloudtrain.platforms.sagemaker._traveling import forget_runtime, runtime_uri, upload_runtime
+        from cloudtrain.platforms.sagemaker._bundled_runtime import (
+            forget_runtime,
+            runtime_uri,
+            upload_runtime,
+        )
         from cloudtrain.platforms.sagemaker.submit import submit
 
         upload = partial(self.upload, if_absent=False)
@@ -92,7 +96,7 @@ class SageMakerPlatform:
         return checks(self.aws, job, request, imports)
 
     def request(self, job_name: str) -> Request:
-        from cloudtrain.platforms.sagemaker.earlier import earlier_request
+        from cloudtrain.platforms.sagemaker.submitted_request import earlier_request
 
         return earlier_request(job_name, self.aws)
 

@@ -6,13 +6,13 @@ from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
+from cloudtrain.aws.images import has_gpus, training_image
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
 from cloudtrain.platforms.sagemaker._inputs import check_s3, given, input_data_config
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
-from cloudtrain.platforms.sagemaker.images import has_gpus, training_image
 from cloudtrain.spec import TrainingJob, is_secret_name, redact
 
 
@@ -32,11 +32,11 @@ def render(job: TrainingJob, aws: Aws) -> Request:
     body = common(job, aws)
     # without a script there is nothing for our runtime to run: the image knows what to do
     if (job.runtime or ("cloudtrain" if job.entry_point else "toolkit")) == "toolkit":
-        from cloudtrain.platforms.sagemaker._toolkit import with_toolkit
+        from cloudtrain.platforms.common.toolkit import with_toolkit
 
         body = with_toolkit(body, job, aws.region)
     else:
-        from cloudtrain.platforms.sagemaker._traveling import travel
+        from cloudtrain.platforms.sagemaker._bundled_runtime import travel
 
         body = travel(body, job, aws)
     secrets = {name: value for name, value in job.environment.items() if is_secret_name(name)}

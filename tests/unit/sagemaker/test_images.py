@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cloudtrain.aws.images import DATA, training_image
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker.images import DATA, training_image
 from cloudtrain.spec import TrainingJob
 
 GPU = "ml.p4d.24xlarge"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker._distribution import distribution_hyperparameters
+from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters
 from cloudtrain.spec import TrainingJob
 
 P4D = "ml.p4d.24xlarge"

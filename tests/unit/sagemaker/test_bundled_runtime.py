@@ -15,7 +15,12 @@ from cloudtrain.aws.aws import Aws
 from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import pack_runtime
-from cloudtrain.platforms.sagemaker._traveling import forget_runtime, runtime_uri, travel, upload_runtime
+from cloudtrain.platforms.sagemaker._bundled_runtime import (
+    forget_runtime,
+    runtime_uri,
+    travel,
+    upload_runtime,
+)
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 

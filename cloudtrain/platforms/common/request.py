@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain.contract import Settings
-from cloudtrain.platforms.supervised.channels import channel_uris
+from cloudtrain.platforms.common.channels import channel_uris
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from cloudtrain.aws.images import has_data_parallel, numbers
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker.images import has_data_parallel, numbers
 from cloudtrain.spec import DataParallel, Distribution, Mpi, SmDistributed, TrainingJob
 
 _FRAMEWORKS = {

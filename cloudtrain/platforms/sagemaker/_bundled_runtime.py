@@ -19,9 +19,9 @@ from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime
-from cloudtrain.platforms.launcher import runtime_hyperparameters
-from cloudtrain.platforms.sagemaker._toolkit import model_dir
-from cloudtrain.platforms.starting import ENTRYPOINT, SOURCE_CHANNEL
+from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
+from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.toolkit import model_dir
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home

@@ -11,7 +11,7 @@ from typing import Any
 
 from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.sagemaker._distribution import distribution_hyperparameters
+from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters
 from cloudtrain.platforms.sagemaker._inputs import channel_config
 from cloudtrain.spec import TrainingInput, TrainingJob
 from cloudtrain.storage import join_uri

@@ -1,0 +1,1 @@
+"""What platforms share: requests, channels, the bundled runtime, and reports of failures."""
