@@ -11,12 +11,11 @@ from typing import Any
 import msgspec
 
 from cloudtrain.config import read_config
-from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
-from cloudtrain.platforms import Account, Platform, Request, get_platform
+from cloudtrain.platforms import Account, Platform, Request, Resolver, get_platform
 from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
 
@@ -38,7 +37,9 @@ class Submission:
     @property
     def uploads(self) -> bool:
         """Whether the source goes anywhere, or stays in the cache of this machine."""
-        return bool(self.archive and self.job.source and self.job.source.uri != self.archive.path.as_uri())
+        if not (self.archive and self.job.source):
+            return False
+        return self.job.source.uri != self.archive.path.as_uri()
 
     def submit(self, on_upload: OnUpload | None = None) -> Job:
         """Upload the source, unless it is there already, and hand the request to the platform.
@@ -90,32 +91,37 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None, session
     job = TrainingJob.from_dict({**read_config(), **fields})
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
-    entry_point = job.entry_point
-    archive = None
+    job, archive = _pack(job)
+    if job.job_name is None:
+        base = base_name(job) or Path(job.entry_point or platform.name).stem
+        job = msgspec.structs.replace(job, job_name=new_job_name(base))
+    if isinstance(platform, Resolver):
+        job = platform.resolve(job)
+    if archive:
+        job = msgspec.structs.replace(job, source=_source(job, archive, platform))
+    return Submission(job, platform, platform.render(job), archive, indexed=by_name)
+
+
+def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
+    """The job with its entry point as it is in the archive, and the archive; None for a source packed before."""
     if job.source_dir and job.source_dir.startswith("s3://"):
         if job.dependencies:
             raise InvalidJob(
                 f"dependencies: cannot be put beside what is packed already: {job.source_dir}",
                 hint="Pack them with it, or name a source_dir of this machine.",
             )
-        job = msgspec.structs.replace(job, source=Source(job.source_dir, ""))
-    elif entry_point is not None:
-        source_dir = Path(job.source_dir) if job.source_dir else None
-        name = check_entry_point(source_dir, entry_point)
-        archive = pack(
-            source_dir or Path(entry_point),
-            [Path(path) for path in job.dependencies],
-            cache_dir=state_home() / "archives",
-            allow_secrets=job.allow_secrets,
-        )
-        environment = {**job.environment, **_git_commit(archive)}
-        job = msgspec.structs.replace(
-            job, entry_point=name, environment=environment, source=_source(job, archive, platform)
-        )
-    if job.job_name is None:
-        base = base_name(job) or Path(entry_point or platform.name).stem
-        job = msgspec.structs.replace(job, job_name=new_job_name(base))
-    return Submission(job, platform, platform.render(job), archive, indexed=by_name)
+        return msgspec.structs.replace(job, source=Source(job.source_dir, "")), None
+    if job.entry_point is None:
+        return job, None
+    source_dir = Path(job.source_dir) if job.source_dir else None
+    name = check_entry_point(source_dir, job.entry_point)
+    archive = pack(
+        source_dir or Path(job.entry_point),
+        [Path(path) for path in job.dependencies],
+        cache_dir=state_home() / "archives",
+        allow_secrets=job.allow_secrets,
+    )
+    return msgspec.structs.replace(job, entry_point=name), archive
 
 
 def _find_platform(name: str, session: Any) -> Platform:
@@ -124,11 +130,6 @@ def _find_platform(name: str, session: Any) -> Platform:
     from cloudtrain.platforms.sagemaker import SageMakerPlatform
 
     return SageMakerPlatform(session)
-
-
-def _git_commit(archive: SourceArchive) -> dict[str, str]:
-    """The variable by which ranks know the commit of their source, on every platform."""
-    return Settings(git_commit=archive.git.version if archive.git else "").to_environ()
 
 
 LOCAL_TYPES = ("local", "local_gpu")
@@ -146,6 +147,6 @@ def default_platform(job: TrainingJob) -> str:
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:
     """Where the archive goes: below the code location under its hash, or it stays in the cache."""
     location = platform.code_location(job) if isinstance(platform, Account) else job.code_location
-    if location is None:
-        return Source(archive.path.as_uri(), archive.sha256)
-    return Source(join_uri(location, archive.sha256, archive.path.name), archive.sha256)
+    folder = join_uri(location, archive.sha256) if location else archive.path.parent.as_uri()
+    commit = archive.git.version if archive.git else ""
+    return Source(join_uri(folder, archive.path.name), archive.sha256, commit)

@@ -73,6 +73,23 @@ class Settings:
                 environ[PREFIX + field.name.upper()] = value if isinstance(value, str) else json.dumps(value)
         return environ
 
+    def to_dict(self) -> dict[str, Any]:
+        """Only what differs from the default, as JSON has it."""
+        return {
+            field.name: getattr(self, field.name)
+            for field in fields(self)
+            if getattr(self, field.name) != field.default
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
+        """The inverse of `to_dict`, also after a round trip through JSON."""
+        given: dict[str, Any] = dict(values)
+        for name, value in given.items():
+            if isinstance(value, (list, tuple)):
+                given[name] = tuple((str(key), str(item)) for key, item in value)
+        return cls(**given)
+
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Settings:
         """Raises ValueError, which names the variable, if a value does not have the right type."""

@@ -3,7 +3,7 @@
 from cloudtrain.packaging._git import GitState
 from cloudtrain.packaging.entry_point import check_entry_point
 from cloudtrain.packaging.pack import SourceArchive, pack
-from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive, pack_runtime
+from cloudtrain.packaging.zipapp import RUNTIME_FILE, RuntimeArchive, pack_runtime, runtime_sha256
 
 __all__ = [
     "RUNTIME_FILE",
@@ -13,4 +13,5 @@ __all__ = [
     "check_entry_point",
     "pack",
     "pack_runtime",
+    "runtime_sha256",
 ]

@@ -54,7 +54,7 @@ def pack_runtime(cache_dir: Path) -> RuntimeArchive:
         StorageError: the cache cannot be written.
     """
     data = _zipapp()
-    sha256 = hashlib.sha256(data).hexdigest()
+    sha256 = _digest(data)
     path = cache_dir / sha256 / RUNTIME_FILE
     try:
         if not path.is_file() or path.stat().st_size != len(data):
@@ -65,6 +65,15 @@ def pack_runtime(cache_dir: Path) -> RuntimeArchive:
             hint="Free space there, or name another folder by CLOUDTRAIN_HOME.",
         ) from error
     return RuntimeArchive(path, sha256)
+
+
+def runtime_sha256() -> str:
+    """The name that `pack_runtime` gives to the runtime of this installation. Writes nothing."""
+    return _digest(_zipapp())
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def _zipapp() -> bytes:

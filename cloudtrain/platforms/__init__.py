@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Prices,
         Request,
         Requests,
+        Resolver,
         Series,
         States,
     )
@@ -46,6 +47,7 @@ __getattr__, __dir__ = lazy(
         "Prices": "cloudtrain.platforms.base",
         "Request": "cloudtrain.platforms.base",
         "Requests": "cloudtrain.platforms.base",
+        "Resolver": "cloudtrain.platforms.base",
         "Series": "cloudtrain.platforms.base",
         "States": "cloudtrain.platforms.base",
         "changes": "cloudtrain.platforms.request_diff",
@@ -73,6 +75,7 @@ __all__ = [
     "Prices",
     "Request",
     "Requests",
+    "Resolver",
     "Series",
     "States",
     "changes",

@@ -73,14 +73,17 @@ class JobDescription:
 
 
 class Platform(Protocol):
-    """A place where jobs run. Jobs are known by their name, which is unique on a platform."""
+    """A place where jobs run. A job is known by its name, which is unique on its platform."""
 
     name: str
 
     def render(self, job: TrainingJob) -> Request:
-        """The request for a job that has a name and, if it has an entry point, a packed source.
+        """The request for ``job``, which has a name and, if it has an entry point, a packed source.
 
-        No side effects, no network. Raises InvalidJob for what this platform cannot do.
+        Pure: the result depends on ``job`` alone. It opens no connection and writes no file. A platform that must ask
+        for something first, such as an account or an image, does so in `Resolver.resolve`.
+
+        Raises InvalidJob if this platform cannot run the job.
         """
         ...
 
@@ -108,6 +111,21 @@ class Platform(Protocol):
 
     def list(self) -> Iterator[JobDescription]:
         """All jobs the platform knows, the newest first."""
+        ...
+
+
+@runtime_checkable
+class Resolver(Protocol):
+    """The ability to fill in what a description leaves to the platform."""
+
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        """``job`` with every value that only the platform knows, such as its account's bucket, role or image.
+
+        Called once, before `Platform.render`, which gets the result. It may use the network and look at this machine,
+        but changes nothing. The job has a name; its source is packed, but has no URI yet.
+
+        Raises InvalidJob if this platform cannot run the job, PlatformError if it does not answer.
+        """
         ...
 
 

@@ -21,11 +21,13 @@ Runtime = Literal["cloudtrain", "toolkit"]
 InputMode = Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")]
 
 
-class Source(Struct, frozen=True):
+class Source(Struct, frozen=True, omit_defaults=True):
     """The packed source of a job: where the archive is (or will be), and the hash of its bytes."""
 
     uri: str
     sha256: str
+    git_commit: str = ""
+    """The commit of the files; ends with ``-dirty`` if they differed from it."""
 
 
 class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

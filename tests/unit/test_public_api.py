@@ -140,10 +140,11 @@ PUBLIC = {
     """,
     "cloudtrain.packaging": """
         GitState RUNTIME_FILE RuntimeArchive SourceArchive check_entry_point pack pack_runtime
+        runtime_sha256
     """,
     "cloudtrain.platforms": """
         Account Change Check Events Finding JobDescription JobState Metrics Outcome Platform Preemption
-        Preflight Prices Request Requests Series States changes get_platform job_checks platform_names
+        Preflight Prices Request Requests Resolver Series States changes get_platform job_checks platform_names
         run_checks telling
     """,
     "cloudtrain.platforms.container": """

@@ -1,8 +1,8 @@
-"""The channels and instance groups of a job, as a supervisor on this machine can give them."""
+"""The channels of a job as files, which is how supervised platforms provide them."""
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
@@ -47,38 +47,37 @@ def check_channels(job: TrainingJob, platform: str) -> None:
             )
 
 
-def channel_uris(job: TrainingJob) -> tuple[tuple[str, str], ...]:
-    """Pairs of channel and URI, of a job that `check_channels` has passed."""
-    return tuple((name, _files(channel).s3_data) for name, channel in job.channels.items())
+def channel_entries(job: TrainingJob) -> dict[str, dict[str, Any]]:
+    """The channels of a job that `check_channels` has passed, by name.
+
+    Each has its ``uri``; the other fields are those of ``inputdataconfig.json``.
+    """
+    return {name: _entry(job, _files(channel)) for name, channel in job.channels.items()}
 
 
-def channel_configs(job: TrainingJob) -> dict[str, dict[str, Any]]:
+def channel_uris(entries: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
+    """Pairs of channel and URI of `channel_entries`."""
+    return tuple((name, entry["uri"]) for name, entry in entries.items() if "uri" in entry)
+
+
+def channel_documents(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """The content of ``inputdataconfig.json``, as SageMaker writes it."""
-    return {name: _config(job, _files(channel)) for name, channel in job.channels.items()}
+    return {
+        name: {field: value for field, value in entry.items() if field != "uri"}
+        for name, entry in entries.items()
+    }
 
 
-def _config(job: TrainingJob, channel: TrainingInput) -> dict[str, Any]:
-    config = {
+def _entry(job: TrainingJob, channel: TrainingInput) -> dict[str, Any]:
+    entry = {
+        "uri": channel.s3_data,
         "TrainingInputMode": channel.input_mode or job.input_mode,
         "S3DistributionType": channel.distribution or "FullyReplicated",
         "RecordWrapperType": channel.record_wrapping or "None",
     }
-    return {**config, "ContentType": channel.content_type} if channel.content_type else config
+    return {**entry, "ContentType": channel.content_type} if channel.content_type else entry
 
 
 def _files(channel: Channel) -> TrainingInput:
     assert isinstance(channel, TrainingInput)
     return channel
-
-
-def instance_groups(job: TrainingJob, hosts: list[str]) -> list[dict[str, Any]]:
-    """The groups as in ``resourceconfig.json``: each has the next hosts."""
-    rest = iter(hosts)
-    return [
-        {
-            "instance_group_name": group.instance_group_name,
-            "instance_type": group.instance_type,
-            "hosts": list(islice(rest, group.instance_count)),
-        }
-        for group in job.instance_groups
-    ]

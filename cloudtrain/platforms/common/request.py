@@ -1,24 +1,72 @@
-"""What a supervised job tells its runtimes, whatever their hosts are."""
+"""The request of a supervised platform: what every one of them has in it, and how it is read again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
 from cloudtrain.contract import Settings
-from cloudtrain.platforms.common.channels import channel_uris
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.spec import TrainingJob
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.common.channels import channel_entries, channel_uris
+from cloudtrain.spec import TrainingJob, is_secret_name, redact
 from cloudtrain.storage import join_uri
 
 
-def job_settings(job: TrainingJob, folder: JobFolder, master_port: int) -> Settings:
-    """Of a job whose state is in ``folder``, and there too its output and checkpoints, unless it names places."""
-    output = join_uri(job.output_path, folder.name) if job.output_path else folder.path.as_uri()
+def new_request(platform: str, job: TrainingJob, body: Mapping[str, Any]) -> Request:
+    """The request with ``body``; values of the job's environment that are likely secrets go to ``secrets``."""
+    assert job.job_name, "a job is named before it is rendered"
+    secrets = {name: value for name, value in job.environment.items() if is_secret_name(name)}
+    return Request(platform, job.job_name, body, secrets)
+
+
+def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> dict[str, Any]:
+    """The fields that every supervised platform needs.
+
+    ``settings`` are the job's, as `contract.Settings.to_dict` gives them. What depends on the machine that runs a
+    host, such as its name, its folders or the address of the leader, is added where the host's process starts.
+    """
+    body: dict[str, Any] = {
+        "job_name": job.job_name,
+        "host_count": job.host_count,
+        "instance_type": job.instance_type or "local",
+        "channels": channel_entries(job),
+        "settings": _settings(job, master_port).to_dict(),
+        "environment": redact(job.environment),
+        "max_run": job.max_run,
+        "max_retry_attempts": job.max_retry_attempts,
+        "max_preemptions": max_preemptions,
+    }
+    if job.instance_groups:
+        body["instance_groups"] = [
+            {
+                "instance_group_name": group.instance_group_name,
+                "instance_type": group.instance_type,
+                "instance_count": group.instance_count,
+            }
+            for group in job.instance_groups
+        ]
+    return body
+
+
+def request_settings(body: Mapping[str, Any]) -> Settings:
+    """The settings in the body of a request, its channels included."""
+    # requests of jobs from before this version have none
+    settings = Settings.from_dict(body.get("settings", {}))
+    return replace(settings, channels=channel_uris(body["channels"]))
+
+
+def _settings(job: TrainingJob, master_port: int) -> Settings:
+    assert job.output_path, "a job is resolved before it is rendered"
+    assert job.checkpoint_s3_uri, "a job is resolved before it is rendered"
+    assert job.job_name, "a job is named before it is rendered"
     return Settings(
-        job_name=folder.name,
-        output_uri=join_uri(output, "output"),
-        checkpoint_uri=job.checkpoint_s3_uri or (folder.path / "checkpoints").as_uri(),
+        job_name=job.job_name,
+        output_uri=join_uri(job.output_path, job.job_name, "output"),
+        checkpoint_uri=job.checkpoint_s3_uri,
         source_sha256=job.source.sha256 if job.source else "",
+        git_commit=job.source.git_commit if job.source else "",
         compress_output=not job.disable_output_compression,
-        channels=channel_uris(job),
         master_port=master_port,
         metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
         stop_grace=job.stop_grace,

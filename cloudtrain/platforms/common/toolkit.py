@@ -1,19 +1,17 @@
-"""The runtime "toolkit": the request that the SageMaker SDK sends, for images that have SageMaker's own toolkit.
+"""The runtime "toolkit": what images with SageMaker's own toolkit need.
 
-The toolkit is told everything in hyperparameters: the script, where its source is, how to start the ranks.
+Everything comes in hyperparameters, as from the SageMaker SDK: the script, where its source is, how to start the
+ranks.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
-from cloudtrain.contract import Settings
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters
-from cloudtrain.platforms.sagemaker._inputs import channel_config
-from cloudtrain.spec import TrainingInput, TrainingJob
+from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri
 
 CODE_CHANNEL = "code"
@@ -21,26 +19,20 @@ CODE_CHANNEL = "code"
 
 CODE_PATH = f"/opt/ml/input/data/{CODE_CHANNEL}/sourcedir.tar.gz"
 
-_OWN = Settings(git_commit="x").to_environ()
-"""A variable that every job of ours has, and that means nothing to the toolkit."""
 
+def toolkit_hyperparameters(job: TrainingJob, place: str, output_path: str, region: str) -> dict[str, str]:
+    """The hyperparameters of ``job``, each encoded, with those that the toolkit reads.
 
-def with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
-    """``body`` with what the toolkit needs.
+    Args:
+        place: where the toolkit finds the source: a URI, or a path in the container.
+        output_path: the URI below which the job leaves its outputs.
 
     Raises:
-        InvalidJob: the job wants something that only cloudtrain's runtime can give.
+        InvalidJob: only cloudtrain's runtime can run the job.
     """
     _check(job)
-    body = dict(body)
     values = _encode(job)
     if job.entry_point is not None:
-        assert job.source, "a job is packed before it is rendered"
-        place = job.source.uri
-        if job.enable_network_isolation:
-            place = CODE_PATH
-            code = channel_config(CODE_CHANNEL, TrainingInput(job.source.uri))
-            body["InputDataConfig"] = [*body.get("InputDataConfig", ()), code]
         values |= _as_json(
             {
                 "sagemaker_submit_directory": place,
@@ -50,13 +42,7 @@ def with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[st
                 "sagemaker_region": region,
             }
         )
-    values |= _as_json({**distribution_hyperparameters(job), **model_dir(job, body)})
-    environment = {name: value for name, value in body.pop("Environment", {}).items() if name not in _OWN}
-    return {
-        **body,
-        **({"HyperParameters": values} if values else {}),
-        **({"Environment": environment} if environment else {}),
-    }
+    return values | _as_json({**distribution_hyperparameters(job), **model_dir(job, output_path)})
 
 
 def _check(job: TrainingJob) -> None:
@@ -86,7 +72,7 @@ def _encode(job: TrainingJob) -> dict[str, str]:
     }
 
 
-def model_dir(job: TrainingJob, body: Mapping[str, Any]) -> dict[str, str]:
+def model_dir(job: TrainingJob, output_path: str) -> dict[str, str]:
     """TensorFlow's place for models: of the job's own in S3, but on the host's disk for ranks that MPI started."""
     if job.framework != "tensorflow" or job.model_dir is False:
         return {}
@@ -94,7 +80,7 @@ def model_dir(job: TrainingJob, body: Mapping[str, Any]) -> dict[str, str]:
         return {"model_dir": job.model_dir}
     if job.distribution and "mpi" in job.distribution.enabled:
         return {"model_dir": "/opt/ml/model"}
-    return {"model_dir": join_uri(body["OutputDataConfig"]["S3OutputPath"], job.job_name or "", "model")}
+    return {"model_dir": join_uri(output_path, job.job_name or "", "model")}
 
 
 def _as_json(values: dict[str, Any]) -> dict[str, str]:

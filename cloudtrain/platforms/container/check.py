@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from cloudtrain.contract import Settings
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.container import _verdicts
 from cloudtrain.platforms.container._answers import Answers
 from cloudtrain.platforms.container._image import Image, Source
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.local.doctor import check_bucket, check_disk, check_input
 from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import state_home
 
 _CLOUD = re.compile(r"ml[._]")
 _GPU = re.compile(r"ml[._][gp]\d|local_gpu$")
@@ -68,7 +69,7 @@ def _verdicts_on(
 
 
 def _storage(job: TrainingJob, request: Request) -> Iterator[tuple[str, Check]]:
-    settings = Settings.from_environ(request.body["environment"])
+    settings = request_settings(request.body)
     places = {f"inputs.{name}": uri for name, uri in settings.channels}
     for name, uri in settings.channels:
         yield f"input {name}", partial(check_input, name, uri)
@@ -76,7 +77,8 @@ def _storage(job: TrainingJob, request: Request) -> Iterator[tuple[str, Check]]:
         places[field] = getattr(job, field) or ""
         if places[field].startswith("s3://"):
             yield f"bucket {urlsplit(places[field]).netloc}", partial(check_bucket, places[field])
-    here = [field for field, uri in places.items() if uri.startswith("file://")]
+    own = state_home().as_uri()
+    here = [field for field, uri in places.items() if uri.startswith("file://") and not uri.startswith(own)]
     if here:
         yield "places", partial(check_places, here)
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
 
-from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.contract import FailureReport
 from cloudtrain.engine.client import EngineClient
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.engine.pulling import ensure_image
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.labels import job_labels, network_name
@@ -23,6 +24,7 @@ from cloudtrain.platforms.container.links import drop_outward_links
 from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.hosts import numbered_names
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.output import MetricFinder
 from cloudtrain.runtime.phases import Phases
@@ -40,13 +42,14 @@ class ContainerHosts:
     def __init__(self, folder: JobFolder, _lock: int) -> None:
         self._folder = folder
         self._request = folder.read_request()
-        self._settings = Settings.from_environ(self._request["environment"])
+        self._settings = request_settings(self._request)
+        self.names: Sequence[str] = numbered_names(self._request["host_count"])
         self._is_ours = self._request["runtime"] == "cloudtrain"
         self.end_seconds = 60.0 if self._is_ours else 0.0  # the image's own program has to keep to the grace
         self._events = EventLog(folder.events, "supervisor")
         self._phases = Phases(self._events)
         self._network = network_name(folder.name, folder.path)
-        self._inputs = Inputs(folder, self._request, self._settings)
+        self._inputs = Inputs(folder, self._request, self._settings, self.names)
         self._outputs = Outputs(folder, self._settings, self._events)
         self._client: EngineClient | None = None
         self._hosts: dict[str, ContainerHost] = {}
@@ -54,7 +57,7 @@ class ContainerHosts:
         self._bringing: threading.Thread | None = None
 
     def start(self, attempt: int, log: int) -> dict[str, ContainerHost]:
-        self._hosts = {name: self._host(name, attempt) for name in self._request["hosts"]}
+        self._hosts = {name: self._host(name, attempt) for name in self.names}
         self._bringing = threading.Thread(target=self._bring_up, args=(attempt, os.dup(log)), daemon=True)
         self._bringing.start()
         return self._hosts
@@ -75,7 +78,7 @@ class ContainerHosts:
             return ContainerHost(
                 name, paths.failure, own_program=False, listens=lambda: self._listens(name, attempt)
             )
-        several = len(self._request["hosts"]) > 1
+        several = len(self.names) > 1
         definitions = self._settings.metric_definitions
         return ContainerHost(
             name,
@@ -144,7 +147,9 @@ class ContainerHosts:
 
         def begin(host: ContainerHost) -> None:
             binds = self._inputs.of(host.name)
-            spec = container_spec(self._folder, self._request, host.name, attempt, binds, user)
+            spec = container_spec(
+                self._folder, self._request, self.names.index(host.name), host.name, attempt, binds, user
+            )
             container = client.create(spec)
             self._containers.append(container)
             self._check()

@@ -30,10 +30,12 @@ Tell = Callable[[str], object]
 class Inputs:
     """The runtime, the source and the channels of one job, brought here once for all its attempts."""
 
-    def __init__(self, folder: JobFolder, request: dict[str, Any], settings: Settings) -> None:
+    def __init__(
+        self, folder: JobFolder, request: dict[str, Any], settings: Settings, hosts: Sequence[str]
+    ) -> None:
         self._folder = folder
         self._request = request
-        self._hosts: list[str] = request["hosts"]
+        self._hosts = hosts
         self._settings = settings
         self._binds: list[Bind] = []
 

@@ -19,6 +19,11 @@ class ContainerPlatform(SupervisedPlatform):
     name = "container"
     supervisor = "cloudtrain.platforms.container.supervisor"
 
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        from cloudtrain.platforms.container.render import resolve
+
+        return resolve(super().resolve(job))
+
     def render(self, job: TrainingJob) -> Request:
         from cloudtrain.platforms.container.render import render
 

@@ -10,9 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import Launcher, Settings, cpu_count, decode_hyperparameters
+from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind, Spec
+from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.container.labels import job_labels, network_name
 from cloudtrain.platforms.container.options import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder
@@ -25,12 +27,13 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 def container_spec(
     folder: JobFolder,
     request: Mapping[str, Any],
+    rank: int,
     host: str,
     attempt: int,
     binds: Sequence[Bind],
     user: str | None,
 ) -> Spec:
-    """The container of ``host``. Secrets are taken out of our own environment."""
+    """The container of ``host``, the ``rank``-th of the job. Secrets are taken from our own environment."""
     resources = request["resources"]
     network = network_name(folder.name, folder.path)
     return Spec(
@@ -44,30 +47,29 @@ def container_spec(
         binds=binds,
         labels=job_labels(folder.name, folder.path),
         user=user,
-        gpus=_gpus(resources["gpus"], request["hosts"].index(host)),
+        gpus=_gpus(resources["gpus"], rank),
         memory=size_in_bytes(resources["memory"]) if resources["memory"] else None,
         shm_size=size_in_bytes(resources["shm_size"]) if resources["shm_size"] else _half_of_memory(),
     )
 
 
 def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> dict[str, str]:
-    settings = Settings.variables()
-    environment = reveal(request["environment"])
-    given = {name: value for name, value in environment.items() if name not in settings}
+    given = reveal(request["environment"])
     defaults = _home(user) if user else {}
     if not request["resources"]["gpus"] and NVIDIA.is_dir():
         defaults["CUDA_VISIBLE_DEVICES"] = ""
     if request["runtime"] != "cloudtrain":
         return {**defaults, **given}
-    told = replace(
-        Settings.from_environ(environment),
+    settings = replace(
+        request_settings(request),
         output_uri="",
         checkpoint_uri=_checkpoint_uri(request["checkpoint_path"]),
+        source_channel=SOURCE_CHANNEL,
         channels=(),
         attempt=attempt,
     )
     tether = {"CLOUDTRAIN_DIE_WITH_PARENT": "stdin"}
-    return {**defaults, **_shared_processors(request), **given, **told.to_environ(), **tether}
+    return {**defaults, **_shared_processors(request), **given, **settings.to_environ(), **tether}
 
 
 def _checkpoint_uri(path: str) -> str:
@@ -77,7 +79,7 @@ def _checkpoint_uri(path: str) -> str:
 
 def _shared_processors(request: Mapping[str, Any]) -> dict[str, str]:
     """What keeps the hosts, which all see every processor of this machine, from starting too many threads."""
-    hosts = len(request["hosts"])
+    hosts = request["host_count"]
     if hosts == 1:
         return {}
     gpus = request["resources"]["gpus"]

@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from cloudtrain.contract import Settings
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home, uri_scheme
 
@@ -63,7 +63,7 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
 
 
 def _storage(request: Request) -> Iterator[tuple[str, Check]]:
-    settings = Settings.from_environ(request.body["environment"])
+    settings = request_settings(request.body)
     for name, uri in settings.channels:
         yield f"input {name}", partial(check_input, name, uri)
     for uri in (settings.output_uri, settings.checkpoint_uri):

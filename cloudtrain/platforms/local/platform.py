@@ -23,6 +23,9 @@ class LocalPlatform(SupervisedPlatform):
     name = "local"
     supervisor = "cloudtrain.platforms.local.supervisor"
 
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        return rendering.resolve(super().resolve(job))
+
     def render(self, job: TrainingJob) -> Request:
         return rendering.render(job)
 

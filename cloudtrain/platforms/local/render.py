@@ -5,24 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 from msgspec import Meta, Struct
 
-from cloudtrain.contract import Settings, encode_hyperparameters
+from cloudtrain.contract import encode_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.common.channels import (
-    channel_configs,
-    check_channels,
-    instance_groups,
-)
+from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
-from cloudtrain.platforms.common.request import job_settings
-from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.spec import TrainingJob, convert, is_secret_name, redact
-from cloudtrain.storage import state_home
+from cloudtrain.platforms.common.request import base_body, new_request
+from cloudtrain.spec import TrainingJob, convert
 
 
 class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -40,34 +34,33 @@ class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
     max_preemptions: Annotated[int, Meta(ge=0)] = 10
 
 
+def resolve(job: TrainingJob) -> TrainingJob:
+    """``job`` with the absolute path of its interpreter. Raises InvalidJob."""
+    options = _options(job)
+    _check(job)
+    python = _interpreter(options)
+    return msgspec.structs.replace(job, platform_options={**job.platform_options, "python": python})
+
+
 def render(job: TrainingJob) -> Request:
-    """The request for ``job``, which has a name and a packed source.
+    """The request for ``job``, which is resolved, and has a name and a packed source.
 
     Raises:
-        InvalidJob: the job wants something that the local platform has not.
+        InvalidJob: the local platform cannot run the job.
     """
-    assert job.job_name, "a job is named before it is rendered"
-    options = convert(job.platform_options, LocalOptions, "platform_options")
+    options = _options(job)
     _check(job)
-    hosts = [f"algo-{number + 1}" for number in range(job.host_count)]
-    environment = {**job.environment, **_settings(job, options).to_environ()}
-    body: dict[str, Any] = {
-        "job_name": job.job_name,
-        "hosts": hosts,
-        "instance_type": job.instance_type or "local",
-        "python": _interpreter(options),
-        "hyperparameters": encode_hyperparameters({**job.hyperparameters, **runtime_hyperparameters(job)}),
-        "channels": channel_configs(job),
-        "environment": redact(environment),
-        "max_run": job.max_run,
-        "max_retry_attempts": job.max_retry_attempts,
-        "max_preemptions": options.max_preemptions,
-        "stop_grace": job.stop_grace,
+    values = {**job.hyperparameters, **runtime_hyperparameters(job)}
+    body = {
+        **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
+        "python": options.python,
+        "hyperparameters": encode_hyperparameters(values),
     }
-    if job.instance_groups:
-        body["instance_groups"] = instance_groups(job, hosts)
-    secrets = {name: value for name, value in environment.items() if is_secret_name(name)}
-    return Request("local", job.job_name, body, secrets)
+    return new_request("local", job, body)
+
+
+def _options(job: TrainingJob) -> LocalOptions:
+    return convert(job.platform_options, LocalOptions, "platform_options")
 
 
 def _check(job: TrainingJob) -> None:
@@ -80,7 +73,7 @@ def _check(job: TrainingJob) -> None:
 
 
 def _interpreter(options: LocalOptions) -> str:
-    """The absolute path of the interpreter, which is not resolved: a virtual environment is a link."""
+    """The absolute path of the interpreter. Links are kept: a virtual environment is one."""
     if options.python is None:
         return sys.executable
     found = shutil.which(options.python)
@@ -90,16 +83,3 @@ def _interpreter(options: LocalOptions) -> str:
             hint="Give the path of a Python 3.9 or newer, or leave it out to use this one.",
         )
     return os.path.abspath(found)
-
-
-def _settings(job: TrainingJob, options: LocalOptions) -> Settings:
-    assert job.job_name
-    folder = JobFolder.of("local", job.job_name)
-    return replace(
-        job_settings(job, folder, options.master_port),
-        rendezvous=str(folder.path / "leader"),
-        master_addr="127.0.0.1",
-        events=str(folder.events),
-        hosts_on_machine=job.host_count,
-        requirements_cache=str(state_home() / "environments"),
-    )

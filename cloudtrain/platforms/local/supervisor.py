@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
-from cloudtrain.contract import Settings
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.local.host_process import HostProcess
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.hosts import numbered_names
 from cloudtrain.platforms.supervised.supervisor import reveal, supervise
 from cloudtrain.storage import state_home
 
@@ -24,22 +27,32 @@ class HostProcesses:
         self._lock = lock
         self._request = folder.read_request()
         self._interpreter = _interpreter(self._request["python"])
+        self.names: Sequence[str] = numbered_names(self._request["host_count"])
 
     def start(self, attempt: int, log: int) -> dict[str, HostProcess]:
-        return {name: self._start(name, attempt, log) for name in self._request["hosts"]}
+        return {name: self._start(name, attempt, log) for name in self.names}
 
     def finish(self, *, failed: bool) -> None:
         """The runtimes have done all that themselves."""
 
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:
         base = self._folder.host(name).base
+        settings = replace(
+            request_settings(self._request),
+            rendezvous=str(self._folder.leader),
+            master_addr="127.0.0.1",
+            events=str(self._folder.events),
+            hosts_on_machine=len(self.names),
+            requirements_cache=str(state_home() / "environments"),
+            attempt=attempt,
+            **self._interpreter,
+        )
         return HostProcess.start(
             {
                 **os.environ,
                 **reveal(self._request["environment"]),
-                **self._interpreter,
+                **settings.to_environ(),
                 "SAGEMAKER_BASE_DIR": str(base),
-                "CLOUDTRAIN_ATTEMPT": str(attempt),
                 "CLOUDTRAIN_DIE_WITH_PARENT": "1",
             },
             cwd=base,
@@ -60,7 +73,7 @@ def _interpreter(python: str) -> dict[str, str]:
 
     cache = state_home() / "runtime"
     library = unpack(str(pack_runtime(cache).path), str(cache))
-    return Settings(python=python, bundled_runtime=library).to_environ()
+    return {"python": python, "bundled_runtime": library}
 
 
 if __name__ == "__main__":

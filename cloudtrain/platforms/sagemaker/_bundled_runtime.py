@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.aws.aws import Aws
 from cloudtrain.contract import Settings, encode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
-from cloudtrain.packaging import RUNTIME_FILE, pack_runtime
+from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
 from cloudtrain.platforms.common.toolkit import model_dir
@@ -38,10 +37,13 @@ MOST_CHANNELS = 20
 REMEMBERED_SECONDS = 86400.0
 """How long an upload of the runtime is believed in without another look."""
 
+OUR_SOURCES = "/cloudtrain/source"
+"""The end of the code location of jobs that name none."""
+
 _CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
 
 
-def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any]:
+def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
     """``body``, a CreateTrainingJob request, with all that the runtime needs.
 
     Args:
@@ -53,11 +55,10 @@ def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any
     """
     _check(job)
     assert job.source, "a job is packed before it is rendered"
-    runtime = pack_runtime(_cache())
     values = {
         **job.hyperparameters,
-        **runtime_hyperparameters(job, aws.region),
-        **model_dir(job, body),
+        **runtime_hyperparameters(job, region),
+        **model_dir(job, job.output_path or ""),
     }
     return {
         **body,
@@ -66,7 +67,7 @@ def travel(body: Mapping[str, Any], job: TrainingJob, aws: Aws) -> dict[str, Any
         "Environment": {**body.get("Environment", {}), **_settings(job).to_environ()},
         "InputDataConfig": [
             *body.get("InputDataConfig", ()),
-            _channel(RUNTIME_CHANNEL, f"{join_uri(_location(job, aws), runtime.sha256)}/"),
+            _channel(RUNTIME_CHANNEL, f"{join_uri(_location(job), runtime_sha256())}/"),
             _channel(SOURCE_CHANNEL, _prefix(job.source)),
         ],
     }
@@ -146,6 +147,7 @@ def _settings(job: TrainingJob) -> Settings:
         # elsewhere than in checkpoints/: the runtime keeps both the same
         checkpoint_uri=Path(local_path).as_uri() if local_path and local_path != _CHECKPOINTS else "",
         source_sha256=job.source.sha256,
+        git_commit=job.source.git_commit,
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
         hang_timeout=job.hang_timeout or 0.0,
@@ -153,9 +155,13 @@ def _settings(job: TrainingJob) -> Settings:
     )
 
 
-def _location(job: TrainingJob, aws: Aws) -> str:
-    """The folder of all runtimes."""
-    return join_uri(job.code_location or aws.own_folder(job), "runtime")
+def _location(job: TrainingJob) -> str:
+    """The folder of all runtimes: below the user's own code location, next to the sources in ours."""
+    assert job.code_location, "a job is resolved before it is rendered"
+    location = job.code_location.rstrip("/")
+    return join_uri(
+        location.removesuffix("/source") if location.endswith(OUR_SOURCES) else location, "runtime"
+    )
 
 
 def _prefix(source: Source) -> str:

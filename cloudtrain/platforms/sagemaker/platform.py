@@ -31,10 +31,15 @@ class SageMakerPlatform:
     def __init__(self, session: Any = None) -> None:
         self.aws = Aws(session)
 
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        from cloudtrain.platforms.sagemaker.resolve import resolve
+
+        return resolve(job, self.aws)
+
     def render(self, job: TrainingJob) -> Request:
         from cloudtrain.platforms.sagemaker.render import render
 
-        return render(job, self.aws)
+        return render(job, self.aws.region)
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.sagemaker._bundled_runtime import (
@@ -96,9 +101,9 @@ class SageMakerPlatform:
         return checks(self.aws, job, request, imports)
 
     def request(self, job_name: str) -> Request:
-        from cloudtrain.platforms.sagemaker.submitted_request import earlier_request
+        from cloudtrain.platforms.sagemaker.submitted_request import submitted_request
 
-        return earlier_request(job_name, self.aws)
+        return submitted_request(job_name, self.aws)
 
     def list(self) -> Iterator[JobDescription]:
         from cloudtrain.platforms.sagemaker.describe import list_jobs

@@ -1,4 +1,4 @@
-"""The request that made a job, from what SageMaker tells of it."""
+"""The request that made a job, from SageMaker's description of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.spec import redact
 
 
-def earlier_request(job_name: str, aws: Aws) -> Request:
+def submitted_request(job_name: str, aws: Aws) -> Request:
     """The fields of DescribeTrainingJob that CreateTrainingJob takes, and the tags.
 
     Raises:

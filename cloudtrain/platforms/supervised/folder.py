@@ -66,6 +66,11 @@ class JobFolder:
         return self.path / "events.jsonl"
 
     @property
+    def leader(self) -> Path:
+        """Where hosts that share this folder find their leader."""
+        return self.path / "leader"
+
+    @property
     def stop_mark(self) -> Path:
         return self.path / "stop"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from cloudtrain.contract import FailureReport
@@ -24,11 +24,18 @@ class RunningHost(Protocol):
         ...
 
 
+def numbered_names(count: int) -> list[str]:
+    """Names for hosts that have none, as on SageMaker: ``algo-1``, ``algo-2``, ..."""
+    return [f"algo-{number + 1}" for number in range(count)]
+
+
 class Hosts(Protocol):
     """Where the runtimes of one job run. Their folders are made, and filled, before they start."""
 
     interface: str
     """The network interface by which they reach each other."""
+    names: Sequence[str]
+    """In the order of their ranks; the first one leads."""
     end_seconds: float
     """How long they may take to end, once the grace of a stop is over: they end their ranks themselves."""
 

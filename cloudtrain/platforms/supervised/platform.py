@@ -15,16 +15,19 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, read_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request, Series
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder, State, jobs_home
 from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
-from cloudtrain.storage import open_store, uri_scheme
+from cloudtrain.storage import join_uri, open_store, uri_scheme
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -58,6 +61,16 @@ class SupervisedPlatform(ABC):
     supervisor: str
     """The module that is run as the supervisor of a job."""
 
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        """``job`` with the places of its outputs and checkpoints: in its own folder, unless it names others."""
+        assert job.job_name, "a job is named before it is resolved"
+        root = jobs_home(self.name).as_uri()
+        return msgspec.structs.replace(
+            job,
+            output_path=job.output_path or root,
+            checkpoint_s3_uri=job.checkpoint_s3_uri or join_uri(root, job.job_name, "checkpoints"),
+        )
+
     @abstractmethod
     def render(self, job: TrainingJob) -> Request: ...
 
@@ -67,7 +80,7 @@ class SupervisedPlatform(ABC):
     ) -> Mapping[str, Check]: ...
 
     def submit(self, request: Request) -> None:
-        settings = Settings.from_environ(request.body["environment"])
+        settings = request_settings(request.body)
         _check_storage(settings)
         folder = JobFolder.of(self.name, request.job_name)
         try:
@@ -153,7 +166,7 @@ class SupervisedPlatform(ABC):
     def _describe(self, folder: JobFolder) -> JobDescription:
         state = _settled(folder)
         summary = summarize(read_events(folder.events))
-        settings = Settings.from_environ(folder.read_request()["environment"])
+        settings = request_settings(folder.read_request())
         return JobDescription(
             name=folder.name,
             platform=self.name,

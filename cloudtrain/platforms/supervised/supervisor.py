@@ -14,14 +14,16 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, Host, JobStatus
 from cloudtrain.observe import EventLog
+from cloudtrain.platforms.common.channels import channel_documents
+from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder, State
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 
@@ -50,6 +52,7 @@ class Supervisor:
         self._folder = folder
         self._hosts = hosts
         self._request = folder.read_request()
+        self._stop_grace = request_settings(self._request).stop_grace
         self._events = EventLog(folder.events, "supervisor")
         self._state: State = folder.read_state()
         self._runtimes: dict[str, RunningHost] = {}
@@ -98,8 +101,8 @@ class Supervisor:
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once; None when none of them failed."""
         self._runtimes = {}
-        (self._folder.path / "leader").unlink(missing_ok=True)
-        for name in self._request["hosts"]:
+        self._folder.leader.unlink(missing_ok=True)
+        for name in self._hosts.names:
             self._prepare_host(name)
         if not self._folder.stop_mark.exists():
             with open(self._folder.log, "ab") as log:
@@ -128,15 +131,15 @@ class Supervisor:
         for folder in (paths.model, paths.output, paths.code):
             shutil.rmtree(folder, ignore_errors=True)
         paths.make()
-        hosts = tuple(self._request["hosts"])
-        groups = tuple(self._request.get("instance_groups", ()))
+        hosts = tuple(self._hosts.names)
+        groups = tuple(_groups_with_hosts(self._request.get("instance_groups", ()), hosts))
         own: dict[str, Any] = next((group for group in groups if name in group["hosts"]), {})
         kind = own.get("instance_type", self._request["instance_type"])
         host = Host(name, hosts, self._hosts.interface, kind, own.get("instance_group_name"), groups)
         documents = {
             "hyperparameters.json": self._request["hyperparameters"],
             "resourceconfig.json": host.to_document(),
-            "inputdataconfig.json": self._request["channels"],
+            "inputdataconfig.json": channel_documents(self._request["channels"]),
         }
         for file, content in documents.items():
             (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
@@ -151,7 +154,7 @@ class Supervisor:
 
     def _stop_runtimes(self) -> None:
         """Ask every host to end, within the grace."""
-        self._kill_at = time.monotonic() + self._request["stop_grace"] + self._hosts.end_seconds
+        self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
         for process in self._runtimes.values():
             process.send_signal(signal.SIGTERM)
 
@@ -210,6 +213,17 @@ class Supervisor:
     def _say(self, line: str) -> None:
         with open(self._folder.log, "a") as log:
             log.write(line + "\n")
+
+
+def _groups_with_hosts(groups: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The instance groups as in ``resourceconfig.json``: each has the next hosts."""
+    rest = iter(hosts)
+    for group in groups:
+        yield {
+            "instance_group_name": group["instance_group_name"],
+            "instance_type": group["instance_type"],
+            "hosts": list(islice(rest, group["instance_count"])),
+        }
 
 
 def reveal(environment: Mapping[str, str]) -> dict[str, str]:

@@ -130,7 +130,7 @@ def test_a_dry_run_leaves_nothing(tmp_path: Path) -> None:
     submission = Estimator(
         str(tmp_path / "train.py"), environment={"HF_TOKEN": "hf_sesame", "A": "1"}, instance_count=2
     ).prepare(job_name="dry")
-    assert submission.request.body["hosts"] == ["algo-1", "algo-2"]
+    assert submission.request.body["host_count"] == 2
     assert submission.request.body["environment"]["HF_TOKEN"] == "***"
     assert "sesame" not in submission.request.to_json() + repr(submission.request)
     assert list(get_platform("local").list()) == []

@@ -13,8 +13,8 @@ import pytest
 from cloudtrain.engine.client import Docker, Podman
 from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms import get_platform
-from cloudtrain.platforms.container import Engine
+from cloudtrain.platforms import Request
+from cloudtrain.platforms.container import ContainerPlatform, Engine
 from cloudtrain.platforms.container.options import size_in_bytes
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
@@ -38,14 +38,19 @@ def job(**fields: Any) -> TrainingJob:
 
 
 def body(**fields: Any) -> dict[str, Any]:
-    return dict(get_platform("container").render(job(**fields)).body)
+    return dict(rendered(**fields).body)
+
+
+def rendered(**fields: Any) -> Request:
+    platform = ContainerPlatform()
+    return platform.render(platform.resolve(job(**fields)))
 
 
 def test_the_runtime_travels_into_any_image() -> None:
     found = body(instance_count=2, hyperparameters={"lr": 0.1}, inputs={"train": "file:///data"})
     assert found["entrypoint"][0] == "/bin/sh"
     assert found["source"] == SOURCE.uri
-    assert found["hosts"] == ["algo-1", "algo-2"]
+    assert found["host_count"] == 2
     assert found["hyperparameters"]["sagemaker_submit_directory"] == json.dumps(SOURCE.uri)
     assert found["channels"]["train"]["TrainingInputMode"] == "File"
     assert json.loads(json.dumps(found)) == found
@@ -91,12 +96,12 @@ def test_what_cannot_be(fields: dict[str, Any], message: str) -> None:
 
 
 def test_secrets_stand_beside_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    request = get_platform("container").render(job(environment={"WANDB_API_KEY": "k-1", "A": "b"}))
+    request = rendered(environment={"WANDB_API_KEY": "k-1", "A": "b"})
     assert "k-1" not in request.to_json()
     assert request.secrets == {"WANDB_API_KEY": "k-1"}
     monkeypatch.setenv("WANDB_API_KEY", "k-1")  # the supervisor's environment has them
     environment = container_spec(
-        JobFolder.of("container", "j"), request.body, "algo-1", 0, [], None
+        JobFolder.of("container", "j"), request.body, 0, "algo-1", 0, [], None
     ).environment
     assert (environment["WANDB_API_KEY"], environment["A"]) == ("k-1", "b")
 
@@ -111,7 +116,7 @@ def test_a_container_is_told_only_what_it_has_to_do_itself() -> None:
         inputs={"train": "s3://bucket/train"},
         platform_options={"memory": "1.5g", "gpus": 2},
     )
-    spec = container_spec(folder, request, "algo-2", 3, [], "1234:100")
+    spec = container_spec(folder, request, 1, "algo-2", 3, [], "1234:100")
     told = {name: value for name, value in spec.environment.items() if name.startswith("CLOUDTRAIN_")}
     assert told["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///saved"
     assert told["CLOUDTRAIN_ATTEMPT"] == "3"

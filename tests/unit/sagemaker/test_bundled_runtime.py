@@ -18,9 +18,10 @@ from cloudtrain.packaging import pack_runtime
 from cloudtrain.platforms.sagemaker._bundled_runtime import (
     forget_runtime,
     runtime_uri,
-    travel,
     upload_runtime,
+    with_runtime,
 )
+from cloudtrain.platforms.sagemaker.resolve import resolve
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 
@@ -39,17 +40,17 @@ BODY = {
 }
 
 
-def traveling(aws: Aws | None = None, **fields: Any) -> dict[str, Any]:
+def bundled(**fields: Any) -> dict[str, Any]:
     job = TrainingJob.from_dict({**FIELDS, **fields})
-    return travel(BODY, job, aws or Aws(boto3.Session(region_name="eu-west-1")))
+    return with_runtime(BODY, job, "eu-west-1")
 
 
 def settings(**fields: Any) -> Settings:
-    return Settings.from_environ(traveling(**fields)["Environment"])
+    return Settings.from_environ(bundled(**fields)["Environment"])
 
 
 def test_two_channels_come_after_the_user_s(tmp_path: Path) -> None:
-    train, runtime, source = traveling()["InputDataConfig"]
+    train, runtime, source = bundled()["InputDataConfig"]
     assert train == {"ChannelName": "train"}
     packed = pack_runtime(tmp_path)
     assert runtime == {
@@ -68,19 +69,21 @@ def test_two_channels_come_after_the_user_s(tmp_path: Path) -> None:
 
 
 def test_the_default_bucket_takes_the_runtime() -> None:
-    body = traveling(Aws(boto3.Session(region_name="eu-west-1"), bucket="mine"), code_location=None)
+    job = TrainingJob.from_dict({**FIELDS, "code_location": None, "role": "arn:aws:iam::1:role/R"})
+    job = resolve(job, Aws(boto3.Session(region_name="eu-west-1"), bucket="mine"))
+    body = with_runtime(BODY, job, "eu-west-1")
     assert (runtime_uri(body) or "").startswith("s3://mine/cloudtrain/runtime/")
 
 
 def test_the_entrypoint_is_within_sagemaker_s_limits() -> None:
-    entrypoint = traveling()["AlgorithmSpecification"]["ContainerEntrypoint"]
+    entrypoint = bundled()["AlgorithmSpecification"]["ContainerEntrypoint"]
     assert all(len(part) <= 256 and "\n" not in part for part in entrypoint)
     assert entrypoint[:2] == ["/bin/sh", "-c"]
     assert entrypoint[3] == "/opt/ml/input/data/cloudtrain/cloudtrain.pyz"
 
 
 def test_hyperparameters_are_those_of_the_local_platform() -> None:
-    values = traveling(
+    values = bundled(
         hyperparameters={"lr": 0.1, "version": "1.10", "nested": {"a": [1]}},
         distribution={"mpi": {"processes_per_host": 8}, "instance_groups": ["gpu"]},
         instance_groups=[
@@ -103,17 +106,15 @@ def test_hyperparameters_are_those_of_the_local_platform() -> None:
 
 
 def test_tensorflow_gets_its_model_dir_as_by_the_toolkit() -> None:
-    values = traveling(framework="tensorflow", image_uri="i", model_dir="s3://bucket/models")[
-        "HyperParameters"
-    ]
+    values = bundled(framework="tensorflow", image_uri="i", model_dir="s3://bucket/models")["HyperParameters"]
     assert values["model_dir"] == '"s3://bucket/models"'
-    assert "model_dir" not in traveling()["HyperParameters"]
+    assert "model_dir" not in bundled()["HyperParameters"]
 
 
 def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
     told = settings(output_path="s3://bucket/out", checkpoint_s3_uri="s3://bucket/checkpoints")
     assert told == Settings(job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0)
-    assert traveling()["Environment"]["MINE"] == "1"
+    assert bundled()["Environment"]["MINE"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
 )
 def test_what_it_cannot_give_is_refused_with_a_way_out(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidJob, match=message) as raised:
-        traveling(**fields)
+        bundled(**fields)
     assert raised.value.hint
 
 
@@ -169,12 +170,12 @@ class Shelf:
 
 
 def test_an_upload_is_remembered_until_a_job_does_not_find_it() -> None:
-    body, shelf = traveling(), Shelf()
+    body, shelf = bundled(), Shelf()
     uri = f"{runtime_uri(body)}cloudtrain.pyz"
     upload_runtime(body, shelf.upload)
     upload_runtime(body, shelf.upload)
     assert shelf.uploads == [("cloudtrain.pyz", uri)]
-    upload_runtime(traveling(code_location="s3://other/code"), shelf.upload)
+    upload_runtime(bundled(code_location="s3://other/code"), shelf.upload)
     forget_runtime(body)
     upload_runtime(body, shelf.upload)
     assert [uploaded for _, uploaded in shelf.uploads].count(uri) == 2
@@ -188,7 +189,7 @@ def test_a_request_without_our_runtime_uploads_none() -> None:
 
 
 def test_after_a_day_it_is_looked_for_again() -> None:
-    body, shelf = traveling(), Shelf()
+    body, shelf = bundled(), Shelf()
     upload_runtime(body, shelf.upload)
     [mark] = (state_home() / "runtime" / "uploads").iterdir()
     yesterday = time.time() - 86500

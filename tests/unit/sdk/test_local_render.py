@@ -11,12 +11,13 @@ import pytest
 
 from cloudtrain import TrainingJob
 from cloudtrain.errors import InvalidJob
-from cloudtrain.platforms.local.render import render
+from cloudtrain.platforms.local import LocalPlatform
 
 
 def body(**fields: Any) -> dict[str, Any]:
     job = TrainingJob.from_dict({"job_name": "a-job", "entry_point": "train.py", **fields})
-    return dict(render(job).body)
+    platform = LocalPlatform()
+    return dict(platform.render(platform.resolve(job)).body)
 
 
 def channel(**fields: Any) -> dict[str, Any]:
@@ -78,8 +79,5 @@ def test_groups_share_the_hosts() -> None:
         {"instance_group_name": "small", "instance_type": "ml.c5", "instance_count": 2},
     ]
     request = body(instance_groups=groups)
-    assert request["hosts"] == ["algo-1", "algo-2", "algo-3"]
-    assert request["instance_groups"] == [
-        {"instance_group_name": "big", "instance_type": "ml.p4d", "hosts": ["algo-1"]},
-        {"instance_group_name": "small", "instance_type": "ml.c5", "hosts": ["algo-2", "algo-3"]},
-    ]
+    assert request["host_count"] == 3
+    assert request["instance_groups"] == groups

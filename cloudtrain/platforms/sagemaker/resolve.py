@@ -1,0 +1,64 @@
+"""Fills in what only the AWS account knows: its bucket, the role's ARN, the URI of an image in ECR."""
+
+from __future__ import annotations
+
+import msgspec
+
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors
+from cloudtrain.aws.images import has_gpus
+from cloudtrain.errors import InvalidJob
+from cloudtrain.images import AUTO
+from cloudtrain.platforms.sagemaker._inputs import check_s3
+from cloudtrain.spec import TrainingJob
+
+
+def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
+    """``job`` with a role, an image, an output path and a code location that need no further look-up.
+
+    Asks STS for the account if the default bucket is needed, IAM for the role if only its name is given, ECR for the
+    image if that is ``auto``, and nothing else.
+
+    Raises:
+        InvalidJob: SageMaker cannot run the job.
+        PlatformError: AWS does not answer, or denies access.
+    """
+    check(job)
+    return msgspec.structs.replace(
+        job,
+        role=_role_arn(job, aws),
+        image_uri=_image(job, aws),
+        output_path=job.output_path or aws.default_output_path,
+        code_location=job.code_location or f"{aws.own_folder(job)}/source",
+    )
+
+
+def check(job: TrainingJob) -> None:
+    """Raises InvalidJob for what SageMaker cannot do, whatever the account."""
+    if job.platform_options:
+        raise InvalidJob("platform_options: sagemaker has none", hint="Its options are fields of their own.")
+    for field in ("output_path", "checkpoint_s3_uri", "code_location"):
+        check_s3(field, getattr(job, field))
+    if not job.role:
+        raise InvalidJob(
+            "role: SageMaker needs one, to act in your account",
+            hint="role='arn:aws:iam::<account>:role/<name>'; in the config file it is there for all jobs.",
+        )
+
+
+def _role_arn(job: TrainingJob, aws: Aws) -> str:
+    """The ARN of the role. Only IAM knows it for a bare name: roles may have a path."""
+    assert job.role
+    if "/" in job.role:
+        return job.role
+    with aws_errors(f"role {job.role}"):
+        return str(aws.client("iam").get_role(RoleName=job.role)["Role"]["Arn"])
+
+
+def _image(job: TrainingJob, aws: Aws) -> str | None:
+    """The URI for ``auto``; anything else as it is given."""
+    if job.image_uri != AUTO:
+        return job.image_uri
+    from cloudtrain.images import ecr_image
+
+    return ecr_image(job, aws, gpu=has_gpus(job))
