@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.local.host_process import HostProcess
@@ -61,7 +62,7 @@ class HostProcesses:
         )
 
 
-def _interpreter(python: str) -> dict[str, str]:
+def _interpreter(python: str) -> dict[str, Any]:
     """The runtime's settings for a script that runs in another interpreter, which need not have cloudtrain.
 
     Raises StorageError if the bundled runtime cannot be written.
