@@ -147,6 +147,8 @@ PUBLIC = {
         Preflight Prices Request Requests Resolver Series States changes get_platform job_checks platform_names
         run_checks telling
     """,
+    "cloudtrain.platforms.common": """
+    """,
     "cloudtrain.platforms.container": """
         ContainerPlatform Engine find_engine
     """,
