@@ -10,6 +10,7 @@
 A plain ``python train.py`` runs as one rank.
 """
 
+from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed._timeline import start_timeline, stop_timeline
 from cloudtrain.distributed.errors import (
     CollectiveError,
@@ -30,14 +31,24 @@ from cloudtrain.distributed.torch._init import (
 )
 from cloudtrain.distributed.torch._operation import same_order
 from cloudtrain.distributed.torch._state import (
+    ccl_built,
     cross_rank,
     cross_size,
+    cuda_built,
+    ddl_built,
     global_process_set,
+    gloo_built,
+    gloo_enabled,
     is_homogeneous,
     is_initialized,
     local_rank,
     local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
     rank,
+    rocm_built,
     size,
 )
 from cloudtrain.distributed.torch.collectives import (
@@ -61,7 +72,7 @@ from cloudtrain.distributed.torch.collectives import (
     sparse_allreduce_async,
     synchronize,
 )
-from cloudtrain.distributed.torch.compression import Compression, Compressor
+from cloudtrain.distributed.torch.compression import Compression
 from cloudtrain.distributed.torch.differentiable import (
     allgather,
     allreduce,
@@ -81,18 +92,6 @@ from cloudtrain.distributed.torch.functions import (
     broadcast_parameters,
 )
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
-from cloudtrain.distributed.torch.queries import (
-    ccl_built,
-    cuda_built,
-    ddl_built,
-    gloo_built,
-    gloo_enabled,
-    mpi_built,
-    mpi_enabled,
-    mpi_threads_supported,
-    nccl_built,
-    rocm_built,
-)
 from cloudtrain.distributed.torch.sync_batch_norm import SyncBatchNorm
 
 HorovodInternalError = CollectiveError

@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch._handle import Handle, follow, reported
 from cloudtrain.distributed.torch._join import launching
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import scale_
-from cloudtrain.distributed.torch.compression import Compressor
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet
@@ -27,7 +28,6 @@ from cloudtrain.distributed.torch._buckets import (
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import check_equal_on_all_ranks, describe
 from cloudtrain.distributed.torch.collectives import allreduce_, sparse_allreduce_async
-from cloudtrain.distributed.torch.compression import Compressor
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
+from cloudtrain.distributed._accessors import BuildQueries, WorldAccessors
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.process_set import ProcessSet
@@ -120,37 +121,44 @@ def is_initialized() -> bool:
     return _context is not None
 
 
-def rank() -> int:
-    """This process among all, from 0. Raises NotInitialized before `init`, as do the five below."""
-    return current().world.rank
+def current_world() -> World:
+    """Raises NotInitialized."""
+    return current().world
 
 
-def size() -> int:
-    """The number of ranks."""
-    return current().world.size
+_accessors = WorldAccessors(current_world)
+rank, size = _accessors.rank, _accessors.size
+local_rank, local_size = _accessors.local_rank, _accessors.local_size
+cross_rank, cross_size = _accessors.cross_rank, _accessors.cross_size
+is_homogeneous = _accessors.is_homogeneous
 
 
-def local_rank() -> int:
-    """This process among those of its host, from 0."""
-    return current().world.local_rank
+class _TorchBuild(BuildQueries):
+    def mpi_built(self) -> bool:
+        """False: MPI may start the ranks, but never carries their tensors."""
+        return False
+
+    def gloo_built(self) -> bool:
+        """Whether PyTorch was built with Gloo."""
+        return dist.is_gloo_available()
+
+    def nccl_built(self) -> int:
+        """NCCL's version as a number (22304 for 2.23.4); 0 without NCCL or CUDA."""
+        if not (torch.cuda.is_available() and dist.is_nccl_available()):
+            return 0
+        major, minor, patch = (*torch.cuda.nccl.version(), 0, 0)[:3]  # type: ignore[no-untyped-call]
+        return int(major) * 10000 + int(minor) * 100 + int(patch)
+
+    def cuda_built(self) -> bool:
+        return torch.version.cuda is not None
+
+    def rocm_built(self) -> bool:
+        return torch.version.hip is not None
 
 
-def local_size() -> int:
-    """The number of ranks on this host."""
-    return current().world.local_size
-
-
-def cross_rank() -> int:
-    """This host among the hosts, from 0."""
-    return current().world.cross_rank
-
-
-def cross_size() -> int:
-    """The number of hosts."""
-    return current().world.cross_size
-
-
-def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
-    world = current().world
-    return world.local_size * world.cross_size == world.size
+_build = _TorchBuild()
+mpi_built, mpi_enabled = _build.mpi_built, _build.mpi_enabled
+mpi_threads_supported = _build.mpi_threads_supported
+gloo_built, gloo_enabled = _build.gloo_built, _build.gloo_enabled
+nccl_built, cuda_built, rocm_built = _build.nccl_built, _build.cuda_built, _build.rocm_built
+ddl_built, ccl_built = _build.ddl_built, _build.ccl_built

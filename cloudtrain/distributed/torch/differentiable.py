@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
@@ -19,7 +20,7 @@ from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
 from cloudtrain.distributed.torch._reductions import reduce_tensors, scatter_tensors
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import broadcast_async, listed
-from cloudtrain.distributed.torch.compression import Compression, Compressor
+from cloudtrain.distributed.torch.compression import Compression
 
 Gradients = tuple[Any, ...]
 

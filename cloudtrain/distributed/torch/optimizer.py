@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from cloudtrain import observe
+from cloudtrain.distributed._compression import Compressor
+from cloudtrain.distributed._optimizer_options import check_passes, check_predivide_factor, warn_num_groups
 from cloudtrain.distributed.errors import GradientOrderError, InvalidArgument
 from cloudtrain.distributed.options import fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet
@@ -30,7 +32,7 @@ from cloudtrain.distributed.torch._parameters import (
 )
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_
-from cloudtrain.distributed.torch.compression import Compression, Compressor
+from cloudtrain.distributed.torch.compression import Compression
 from cloudtrain.observe.timeline import recorder
 
 
@@ -92,14 +94,11 @@ def DistributedOptimizer(
         raise InvalidArgument(
             f"op={op!r} is not supported by DistributedOptimizer", hint="Average, Sum or Adasum."
         )
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise InvalidArgument("gradient_predivide_factor not supported with op != Average")
-    _check_passes(backward_passes_per_step)
-    if num_groups != 0:
-        warnings.warn(
-            "Parameter `num_groups` has been replaced by `groups`", DeprecationWarning, stacklevel=2
-        )
-        groups = num_groups if groups is None else groups
+    check_predivide_factor(gradient_predivide_factor, op)
+    check_passes(backward_passes_per_step)
+    warn_num_groups(num_groups)
+    if num_groups != 0 and groups is None:
+        groups = num_groups
     names = names_of(optimizer, named_parameters)
     own = set(parameters_of(optimizer))
     numbers = group_numbers(groups, (p for p in names if p in own))
@@ -190,7 +189,7 @@ class _Distributed(torch.optim.Optimizer):
         Raises:
             GradientOrderError: between a backward pass and its step.
         """
-        _check_passes(passes)
+        check_passes(passes)
         if self._pending:
             raise GradientOrderError(
                 "set_backward_passes_per_step() was called after loss.backward() but before optimizer.step()"
@@ -236,11 +235,6 @@ def _with_class(optimizer: torch.optim.Optimizer, mixin: type[Any], **attributes
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
     distributed.__dict__.update(attributes)
     return distributed
-
-
-def _check_passes(passes: int) -> None:
-    if passes < 1:
-        raise InvalidArgument(f"backward_passes_per_step must be > 0, not {passes}")
 
 
 class AdasumOptimizer(torch.optim.Optimizer):
