@@ -205,7 +205,7 @@ def _damaged(store: Store, step: int, problem: str) -> Damaged:
 
 
 def _problem(store: Store, stored: StoredObject, progress: Progress | None) -> str:
-    """What is wrong with an object; empty if it is as it was saved."""
+    """The problem with an object; empty if it is as it was saved."""
     digest = hashlib.sha256()
     size = 0
     try:

@@ -35,7 +35,7 @@ class FolderOrphans:
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What `prune` will delete."""
+    """The checkpoints and objects that `prune` will delete."""
 
     steps: tuple[int, ...]
     """Checkpoints, ascending."""
@@ -61,7 +61,7 @@ class PrunePlan:
 
 
 def plan_pruning(store: Store, *, keep: int | None = None, leftovers: bool = False) -> PrunePlan:
-    """What can be deleted.
+    """The checkpoints and objects that can be deleted.
 
     Args:
         keep: how many of the newest checkpoints to keep, not counting damaged ones; None keeps all.

@@ -25,7 +25,7 @@ Task = TypeVar("Task")
 
 
 class WorkerPool:
-    """A thread pool whose threads all start at once and are not daemons.
+    """A thread pool whose threads all start immediately and are not daemons.
 
     A save may still be running when the script has ended. Python then waits for its threads, but
     ThreadPoolExecutor accepts no more work, and since Python 3.12 no more threads can be started.

@@ -1,4 +1,4 @@
-"""Checkpoints on a terminal."""
+"""Output of ``cloudtrain checkpoints`` on a terminal."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cloudtrain.checkpoint.prune import PrunePlan
 from cloudtrain.checkpoint.tensors.framework import TensorSpec
 
 WIDE = 200
-"""Columns where the output is no terminal: nothing is cut."""
+"""Columns if the output is not a terminal, so that nothing is truncated."""
 
 _UNITS = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def show_list(uri: str, infos: Sequence[CheckpointInfo]) -> None:
-    """One row a checkpoint, damaged ones in red."""
+    """One row per checkpoint, damaged ones in red."""
     if not infos:
         click.echo(f"No checkpoints in {uri}", err=True)
         return
@@ -50,7 +50,7 @@ def _row(info: CheckpointInfo) -> tuple[str, ...]:
 
 
 def show_one(uri: str, info: CheckpointInfo, specs: Mapping[str, TensorSpec]) -> None:
-    """All that is known of one checkpoint."""
+    """The details of one checkpoint."""
     console = _console()
     console.print(
         Text(f"step {info.step} in {uri}", style="bold red" if info.problem else "bold"), soft_wrap=True
@@ -84,25 +84,25 @@ def _facts(info: CheckpointInfo) -> Iterator[tuple[str, str]]:
 
 
 def show_damage(uri: str, infos: Sequence[CheckpointInfo], damage: Sequence[Damage]) -> None:
-    """Every damaged object, or that all is well."""
+    """Every damaged object, or that nothing is damaged."""
     if not damage:
-        what = f"{len(infos)} checkpoint{'' if len(infos) == 1 else 's'}"
-        click.echo(f"{what} in {uri}: every byte is as it was saved")
+        count = f"{len(infos)} checkpoint{'' if len(infos) == 1 else 's'}"
+        click.echo(f"{count} in {uri}: every byte is as it was saved")
         return
     for found in damage:
         click.secho(f"step {found.step}: {found.key} {found.problem}", fg="red")
 
 
-def show_pruning(uri: str, plan: PrunePlan) -> None:
-    """What will be deleted."""
+def show_plan(uri: str, plan: PrunePlan) -> None:
+    """The checkpoints and objects that will be deleted."""
     if plan.is_empty:
         click.echo(f"Nothing to delete in {uri}")
         return
     click.echo(f"To be deleted in {uri}, {decimal(plan.freed)}:")
     for step in plan.steps:
         click.echo(f"  step {step}")
-    for entry in (*plan.orphans, *plan.folder_orphans.files):
-        click.echo(f"  {entry.key}, {decimal(entry.size)}")
+    for orphan in (*plan.orphans, *plan.folder_orphans.files):
+        click.echo(f"  {orphan.key}, {decimal(orphan.size)}")
     if plan.folder_orphans.folders:
         click.echo(f"  empty folders: {len(plan.folder_orphans.folders)}")
 
@@ -126,7 +126,7 @@ def _metrics(info: CheckpointInfo) -> str:
 
 
 def _age(saved: float) -> str:
-    """How long ago, in the largest unit that gives at least 1."""
+    """How long ago, in the largest unit in which it is at least 1."""
     seconds = max(0.0, time.time() - saved)
     unit, length = next(((unit, length) for unit, length in _UNITS if seconds >= length), _UNITS[-1])
     return f"{seconds / length:.0f} {unit} ago"

@@ -1,4 +1,4 @@
-"""``cloudtrain checkpoints``: look at the checkpoints of a run, and look after them."""
+"""``cloudtrain checkpoints``: list, verify, download and delete the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from cloudtrain.storage import Store
 
 place_argument = click.argument("place")
-step_option = click.option("--step", type=click.IntRange(min=0), help="Which one.  [default: the latest]")
+step_option = click.option(
+    "--step", type=click.IntRange(min=0), help="The step to use.  [default: the latest]"
+)
 
 
 @click.group("checkpoints")
 def command() -> None:
-    """Look at the checkpoints of a run, and look after them.
+    """List, verify, download and delete the checkpoints of a run.
 
     PLACE is the name of a job, an s3:// or file:// URI, or a folder.
 
@@ -32,7 +34,7 @@ def command() -> None:
 @place_argument
 @json_option
 def list_(place: str, as_json: bool) -> None:
-    """Show the checkpoints in PLACE. Nothing but their manifests is read."""
+    """List the checkpoints in PLACE. Reads only their manifests."""
     from cloudtrain.checkpoint.inspect import list_checkpoints
 
     store = _open(place)
@@ -50,7 +52,7 @@ def list_(place: str, as_json: bool) -> None:
 @step_option
 @json_option
 def show(place: str, step: int | None, as_json: bool) -> None:
-    """Show one checkpoint in PLACE, with its tensors."""
+    """Show one checkpoint in PLACE and its tensors."""
     from cloudtrain.checkpoint.inspect import find, tensors
 
     store = _open(place)
@@ -66,10 +68,10 @@ def show(place: str, step: int | None, as_json: bool) -> None:
 
 @command.command()
 @place_argument
-@click.option("--step", type=click.IntRange(min=0), help="Only this one.  [default: all]")
+@click.option("--step", type=click.IntRange(min=0), help="Verify only this step.  [default: all]")
 @json_option
 def verify(place: str, step: int | None, as_json: bool) -> None:
-    """Read all of the checkpoints in PLACE and compare every hash; exit status 1 if anything is damaged."""
+    """Read the checkpoints in PLACE and compare all hashes. Exits with status 1 if anything is damaged."""
     from cloudtrain.checkpoint import inspect
     from cloudtrain.cli._progress import bytes_bar
     from cloudtrain.errors import CheckpointError
@@ -101,11 +103,11 @@ def verify(place: str, step: int | None, as_json: bool) -> None:
     "folder",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder, from which a Checkpointer restores it.",
+    help="The folder to copy it to. A Checkpointer can restore it from there.",
 )
 @json_option
 def download(place: str, step: int | None, folder: Path, as_json: bool) -> None:
-    """Copy one checkpoint in PLACE to this machine; every byte is verified."""
+    """Copy one checkpoint in PLACE to this machine, verifying every byte."""
     from cloudtrain.checkpoint import inspect
     from cloudtrain.cli._progress import bytes_bar
 
@@ -122,37 +124,37 @@ def download(place: str, step: int | None, folder: Path, as_json: bool) -> None:
 @command.command()
 @place_argument
 @click.option(
-    "--keep", type=click.IntRange(min=1), metavar="N", help="Delete all but the N newest whole ones."
+    "--keep", type=click.IntRange(min=1), metavar="N", help="Delete all but the N newest intact checkpoints."
 )
-@click.option("--leftovers", is_flag=True, help="Delete what interrupted saves have left.")
+@click.option("--leftovers", is_flag=True, help="Delete the leftovers of interrupted saves.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def prune(place: str, keep: int | None, leftovers: bool, yes: bool, as_json: bool) -> None:
-    """Delete checkpoints in PLACE that are not needed any more. What will go is shown first.
+    """Delete checkpoints in PLACE that are no longer needed, after showing which.
 
-    What another checkpoint still refers to stays. With --json nothing is deleted unless --yes is given.
+    Objects to which a remaining checkpoint refers are kept. With --json nothing is deleted without --yes.
     """
     from cloudtrain.checkpoint.prune import plan_pruning
-    from cloudtrain.checkpoint.prune import prune as carry_out
+    from cloudtrain.checkpoint.prune import prune as apply_plan
 
     if keep is None and not leftovers:
-        raise click.UsageError("say what to delete: --keep N, --leftovers, or both")
+        raise click.UsageError("specify what to delete: --keep N, --leftovers, or both")
     store = _open(place)
-    pruning = plan_pruning(store, keep=keep, leftovers=leftovers)
+    plan = plan_pruning(store, keep=keep, leftovers=leftovers)
     if as_json:
-        echo_json({"uri": store.uri, "deleted": yes, **pruning.to_dict()})
+        echo_json({"uri": store.uri, "deleted": yes, **plan.to_dict()})
     else:
-        from cloudtrain.cli._checkpoints_view import show_pruning
+        from cloudtrain.cli._checkpoints_view import show_plan
 
-        show_pruning(store.uri, pruning)
-    if not pruning.is_empty and (yes or (not as_json and click.confirm("Delete them?", default=False))):
-        carry_out(store, pruning)
+        show_plan(store.uri, plan)
+    if not plan.is_empty and (yes or (not as_json and click.confirm("Delete them?", default=False))):
+        apply_plan(store, plan)
 
 
 def _open(place: str) -> Store:
-    """The store of a URI, of a job of that name, else of a folder.
+    """The store of a URI, of the job with that name, or of a folder.
 
-    Raises InvalidJob for a job that keeps no checkpoints, and NotFound for no folder.
+    Raises NotFound if there is none, or if the job has no checkpoints.
     """
     from cloudtrain.errors import NotFound
     from cloudtrain.storage import open_store
@@ -167,7 +169,7 @@ def _open(place: str) -> Store:
     folder = Path(place)
     if not folder.is_dir():
         raise NotFound(
-            f"there is no job and no folder {place}", hint="Give a job's name, a folder, or an s3:// URI."
+            f"there is no job or folder {place}", hint="Give the name of a job, a folder, or an s3:// URI."
         )
     return open_store(folder.absolute().as_uri())
 
@@ -178,5 +180,5 @@ def _checkpoints_of(job: str) -> str:
 
     uri = Job.attach(job).describe().checkpoint_uri
     if uri is None:
-        raise NotFound(f"job {job} keeps no checkpoints", hint="Give it a checkpoint_s3_uri.")
+        raise NotFound(f"job {job} does not keep checkpoints", hint="Set its checkpoint_s3_uri.")
     return uri

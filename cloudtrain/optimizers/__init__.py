@@ -1,3 +1,3 @@
-"""Optimizers for large batches, LARS and LAMB: `cloudtrain.optimizers.torch` and `cloudtrain.optimizers.keras`."""
+"""Large-batch optimizers LARS and LAMB: `cloudtrain.optimizers.torch` and `cloudtrain.optimizers.keras`."""
 
 __all__: list[str] = []

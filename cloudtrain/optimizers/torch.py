@@ -1,9 +1,9 @@
-"""LARS and LAMB for PyTorch, as their papers write them.
+"""LARS and LAMB for PyTorch, as defined in their papers.
 
     from cloudtrain.optimizers.torch import LARS
 
-Biases and the parameters of normalization, of at most one dimension, are neither decayed nor adapted, as in the
-training runs of both papers' authors. No step waits for a GPU.
+Parameters of at most one dimension, such as biases and those of normalization layers, are excluded from weight decay
+and adaptation, as in the experiments of both papers. A step never synchronizes with the GPU.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class LARS(torch.optim.Optimizer):
         v = momentum * v + lr * local * (g + weight_decay * w)
         w = w - v
 
-    ``local`` is 1 where ``w`` is zero. Unlike in ``torch.optim.SGD``, ``lr`` is part of the momentum.
+    ``local`` is 1 if ``w`` is zero. Unlike in ``torch.optim.SGD``, the momentum includes ``lr``.
 
     Args:
-        params: as of any optimizer: parameters, or groups with arguments of their own.
+        params: parameters, or parameter groups with their own arguments, as for any torch optimizer.
 
     Raises:
-        InvalidArgument: an argument is out of range; by ``step``, a gradient is sparse. Also a ValueError.
+        InvalidArgument: an argument is out of range; or, in ``step``, a gradient is sparse. Also a ValueError.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class LARS(torch.optim.Optimizer):
 class LAMB(torch.optim.Optimizer):
     """Layer-wise adaptive moments (You et al. 2019, https://arxiv.org/abs/1904.00962), Algorithm 2.
 
-    For each parameter ``w`` with gradient ``g``, in step ``t``::
+    For each parameter ``w`` with gradient ``g`` at step ``t``::
 
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g ** 2
         r = m / (1 - beta1 ** t) / (sqrt(v / (1 - beta2 ** t)) + eps) + weight_decay * w
         w = w - lr * |w| / |r| * r
 
-    The ratio of the norms is 1 where one of them is zero.
+    The ratio of the norms is 1 if either is zero.
 
     Args:
-        params: as of any optimizer: parameters, or groups with arguments of their own.
+        params: parameters, or parameter groups with their own arguments, as for any torch optimizer.
 
     Raises:
-        InvalidArgument: an argument is out of range; by ``step``, a gradient is sparse. Also a ValueError.
+        InvalidArgument: an argument is out of range; or, in ``step``, a gradient is sparse. Also a ValueError.
     """
 
     def __init__(
@@ -130,13 +130,13 @@ class LAMB(torch.optim.Optimizer):
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    """Euclidean, in float32 also for half precision, whose squares would overflow."""
+    """The Euclidean norm, in float32 for half precision, whose squares would overflow."""
     norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.itemsize < 4 else None)
     return norm
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """1 where one of them is zero. On the device: to look at it would make the host wait."""
+    """The ratio, or 1 if either is zero. Computed on the device, to avoid a synchronization with the host."""
     return torch.where((above > 0) & (below > 0), above / below, torch.ones_like(above))
 
 
@@ -148,15 +148,15 @@ def _evaluated(closure: Callable[[], Any] | None) -> Any:
 
 
 def _trained(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
-    """Parameters that have a gradient, the gradient, and their group."""
+    """Each parameter that has a gradient, with the gradient and its group."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
             if parameter.grad.is_sparse:
                 raise InvalidArgument(
-                    f"{type(optimizer).__name__} takes no sparse gradients",
-                    hint="Make the embedding with sparse=False.",
+                    f"{type(optimizer).__name__} does not support sparse gradients",
+                    hint="Create the embedding with sparse=False.",
                 )
             yield parameter, parameter.grad, group
 
@@ -164,10 +164,10 @@ def _trained(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, Tensor,
 def _check(**arguments: float) -> None:
     for name, value in arguments.items():
         if not value >= 0:
-            raise InvalidArgument(f"{name} has to be at least 0, not {value}")
+            raise InvalidArgument(f"{name} must be at least 0, not {value}")
 
 
 def _check_below_1(**arguments: float) -> None:
     for name, value in arguments.items():
         if not value < 1:
-            raise InvalidArgument(f"{name} has to be below 1, not {value}")
+            raise InvalidArgument(f"{name} must be below 1, not {value}")

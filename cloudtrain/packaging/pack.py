@@ -20,7 +20,7 @@ from cloudtrain.packaging._index import Index, take_snapshot
 from cloudtrain.packaging._secrets import find_secrets
 from cloudtrain.packaging._tree import Changed, Entry, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
-from cloudtrain.storage.atomic import temporary_beside, write_file
+from cloudtrain.storage.atomic import temporary_sibling, write_file
 
 FILE_NAME = "sourcedir.tar.gz"
 
@@ -123,7 +123,7 @@ def _pack_tree(
 
 
 def _write(entries: Sequence[Entry], cache_dir: Path) -> str:
-    with temporary_beside(cache_dir / FILE_NAME) as scratch:
+    with temporary_sibling(cache_dir / FILE_NAME) as scratch:
         with open(scratch, "wb") as file:
             sha256 = write_archive(entries, file)
             file.flush()

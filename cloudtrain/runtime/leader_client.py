@@ -46,11 +46,9 @@ def fresh_token() -> str:
 
 def _write_address(path: Path, address: str, token: str) -> None:
     """Write both into a file that only the owner can read."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(f"{address} {token}")
-    temporary.replace(path)
+    from cloudtrain.storage.atomic import replace_file  # few hosts need it
+
+    replace_file(path, f"{address} {token}".encode(), mode=0o600)
 
 
 def _bind(address: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The boto3 client of this process, by the standard AWS settings."""
+"""The boto3 client of this process, configured by the standard AWS settings."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ if TYPE_CHECKING:
     from s3transfer.manager import TransferManager
 
 PART = 8 << 20
-"""Bytes of one part of a large object; an object up to this size is moved by one request."""
+"""Bytes per part of a large object; objects up to this size are transferred in one request."""
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 10.0
-"""Seconds. With the three attempts of botocore, a server that hangs is given up after half a minute."""
+"""Seconds. With botocore's three attempts, a server that hangs is given up after half a minute."""
 READ_ATTEMPTS = 3
-"""botocore repeats a request, but not the reading of a body that breaks off."""
+"""botocore retries requests, but not the reading of a body whose connection breaks."""
 CONNECTIONS = 32
 
 
 @dataclass(frozen=True)
 class Connection:
-    """What the threads of a process share to talk to one S3 service."""
+    """The clients of one S3 service, shared by the threads of a process."""
 
     client: S3Client
     writer: S3Client
-    """For bodies whose SHA-256 goes along as ``x-amz-checksum-sha256``.
+    """For bodies whose SHA-256 is sent as ``x-amz-checksum-sha256``.
 
-    That header is signed and the service checks the body against it: signing the body too would hash it twice.
+    That header is signed, and the service verifies the body with it; signing the body too would hash it twice.
     """
     transfers: TransferManager
-    """Moves large objects, in several parts at a time."""
+    """Transfers large objects, several parts in parallel."""
 
     @property
     def is_aws(self) -> bool:
-        """Whether this is Amazon's own service, and not one that is like it."""
+        """Whether this is Amazon S3 itself, rather than a compatible service."""
         return _is_aws(self.client)
 
 
@@ -46,9 +46,9 @@ _connections: dict[tuple[object, ...], Connection] = {}
 
 
 def connection(session: Session | None = None) -> Connection:
-    """The connection of this process, made on the first call.
+    """The connection of this process, created on the first call.
 
-    Without a ``session`` it follows the AWS settings in the environment. A child made by fork gets its own, as
+    Without a ``session`` it uses the AWS settings in the environment. A forked child gets its own connection, as
     sockets cannot be shared.
     """
     settings = sorted(item for item in os.environ.items() if item[0].startswith("AWS_"))
@@ -70,8 +70,8 @@ def _connect(session: Session | None) -> Connection:
     session = session or boto3.Session()
     client = session.client("s3", config=config)
     writer = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
-    # "auto" lets boto3 take its native transfer (CRT) where that is known to be faster. It cannot be used for
-    # other services, as boto3 makes it for TLS only (1.44).
+    # "auto" lets boto3 use its native client (CRT) where that is known to be faster. Other services cannot use
+    # it, as boto3 supports it with TLS only (1.44).
     transfer = TransferConfig(
         multipart_threshold=PART + 1,
         multipart_chunksize=PART,

@@ -1,4 +1,4 @@
-"""Writes that do not replace what is there: which S3 services have them."""
+"""Conditional writes, which never replace an object: which S3 services support them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _known: dict[tuple[str, str], bool] = {}
 
 
 def has_conditional_writes(connection: Connection, bucket: str, folder: str) -> bool:
-    """Whether the service obeys ``If-None-Match: *``. Amazon's does; another is tried once per process.
+    """Whether the service honors ``If-None-Match: *``. Amazon S3 does; any other is tested once per process.
 
-    Some services refuse the header, and some ignore it and overwrite: so an empty object below ``folder`` is
-    created twice, which must fail the second time, and is removed. Raises botocore's errors.
+    Some services reject the header, others ignore it and overwrite. The test creates an empty object below
+    ``folder`` twice, which must fail the second time, and removes it. Raises botocore's errors.
     """
     if connection.is_aws:
         return True
@@ -32,20 +32,20 @@ def has_conditional_writes(connection: Connection, bucket: str, folder: str) -> 
             _known[service] = _try(connection, bucket, f"{folder}{TEMPORARY}probe")
             if not _known[service]:
                 _log.warning(
-                    "%s has no conditional writes (If-None-Match): each is replaced by a look and a write, "
-                    "so of two writers at the same moment both may win",
+                    "%s does not support conditional writes (If-None-Match): an existing object is checked for "
+                    "before each write instead, so two simultaneous writers may both succeed",
                     service[0],
                 )
         return _known[service]
 
 
 def is_conflict(error: ClientError) -> bool:
-    """Whether a conditional write failed because the object is there, or is being written by another."""
+    """Whether a conditional write failed because the object exists, or is being written by another client."""
     return error.response["ResponseMetadata"]["HTTPStatusCode"] in (409, 412)
 
 
 def was_repeated(error: ClientError) -> bool:
-    """Whether botocore sent the request more than once: an earlier attempt may have had its effect."""
+    """Whether botocore retried the request: an earlier attempt may have taken effect."""
     return error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
 
 
@@ -57,7 +57,7 @@ def _try(connection: Connection, bucket: str, key: str) -> bool:
         client.put_object(Bucket=bucket, Key=key, IfNoneMatch="*")
     except ClientError as error:
         if is_conflict(error):
-            return True  # another process tries it at this moment
+            return True  # another process is testing it right now
         if error.response["Error"].get("Code") in ("NotImplemented", "InvalidArgument", "InvalidRequest"):
             return False
         raise

@@ -1,4 +1,4 @@
-"""Errors of the file system and of S3, said in cloudtrain's words."""
+"""Maps errors of the file system and of S3 to those of `cloudtrain.errors`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
 
-_CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and what they may do."
-_ENDPOINT = "Check AWS_ENDPOINT_URL_S3 and the network, and that the server runs."
+_CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and their permissions."
+_ENDPOINT = "Check AWS_ENDPOINT_URL_S3, the network, and that the server is running."
 
 _CREDENTIAL_CODES = {
     "ExpiredToken",
@@ -27,7 +27,7 @@ _REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintExcep
 
 @contextlib.contextmanager
 def file_errors(where: str) -> Iterator[None]:
-    """Turns an OSError of the body into a StorageError about ``where``, a URI or a path."""
+    """Turns an OSError in the body into a StorageError about ``where``, a URI or a path."""
     try:
         yield
     except StorageError:
@@ -38,7 +38,7 @@ def file_errors(where: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def s3_errors(uri: str) -> Iterator[None]:
-    """Turns an error of boto3, or an OSError, of the body into a StorageError about ``uri``."""
+    """Turns a boto3 error or an OSError in the body into a StorageError about ``uri``."""
     from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
     from s3transfer.exceptions import RetriesExceededError
 
@@ -55,7 +55,7 @@ def s3_errors(uri: str) -> Iterator[None]:
     except BotoCoreError as error:
         raise _from_botocore(error, uri) from error
     except ValueError as error:
-        raise StorageError(f"{uri}: {error}", hint=_ENDPOINT) from error  # an endpoint that is no URL
+        raise StorageError(f"{uri}: {error}", hint=_ENDPOINT) from error  # an invalid endpoint URL
     except OSError as error:
         raise _from_os(error, uri) from error
 
@@ -72,20 +72,20 @@ def _from_os(error: OSError, where: str) -> StorageError:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return AccessDenied(message, hint="Check the permissions of the file and its folder.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return StorageError(message, hint="Free some space, or choose a folder on another disk.")
+        return StorageError(message, hint="Free some space, or use a folder on another disk.")
     if isinstance(error, (ConnectionError, TimeoutError)):
         return Unreachable(message, hint=_ENDPOINT)
     return StorageError(message)
 
 
 def from_response(response: Any, uri: str, operation: str = "") -> StorageError:
-    """What a botocore ClientError's ``response`` means; that of a HEAD request has a status and no code."""
+    """The error for the ``response`` of a botocore ClientError; that of a HEAD request has a status but no code."""
     code = str(response.get("Error", {}).get("Code", ""))
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     said = response.get("Error", {}).get("Message") or code
     if code == "NoSuchBucket" or (code == "404" and operation == "HeadBucket"):
         bucket = uri.partition("://")[2].partition("/")[0]
-        return NotFound(f"{uri}: there is no bucket {bucket!r}", hint="Make it, or check the endpoint.")
+        return NotFound(f"{uri}: there is no bucket {bucket!r}", hint="Create it, or check the endpoint.")
     if code in ("NoSuchKey", "404"):
         return NotFound(f"{uri} does not exist")
     if code in _CREDENTIAL_CODES:
@@ -107,5 +107,5 @@ def _from_botocore(error: Exception, uri: str) -> StorageError:
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.ProfileNotFound)):
         return AccessDenied(f"{uri}: {error}", hint=_CREDENTIALS)
     if isinstance(error, (exceptions.IncompleteReadError, exceptions.FlexibleChecksumError)):
-        return Unreachable(f"{uri}: what arrived is not whole: {error}", hint=_ENDPOINT)
+        return Unreachable(f"{uri}: the response is incomplete: {error}", hint=_ENDPOINT)
     return StorageError(f"{uri}: {error}")

@@ -1,4 +1,4 @@
-"""The bodies of S3 requests and answers as streams, without copies of the whole."""
+"""The bodies of S3 requests and responses as streams, without copying whole objects."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 BLOCK = 1 << 20
-"""Bytes that go to the socket at a time: the HTTP client asks for 16 KiB, which costs a call each."""
+"""Bytes passed to the socket at a time: the HTTP client asks for 16 KiB only, at one call each."""
 
 
 class Body:
-    """The pieces of one object as the file that botocore sends; a repeated request reads it again."""
+    """The pieces of one object as a file for botocore to send; a retried request reads it again."""
 
     def __init__(self, pieces: Sequence[memoryview]) -> None:
         self._pieces = pieces
@@ -38,7 +38,7 @@ class Body:
         return self._position
 
     def read(self, size: int = -1) -> bytes | memoryview:
-        """The next block. Of a large piece it is a view, and as large as is good: ``size`` is only a wish."""
+        """The next block: a view of a large piece, or several small ones joined. Ignores ``size``."""
         while self._piece < len(self._pieces) and self._ends[self._piece] <= self._position:
             self._piece += 1
         if self._piece == len(self._pieces):
@@ -56,7 +56,7 @@ class Body:
         return piece[piece.nbytes - (self._ends[self._piece] - self._position) :]
 
     def _joined(self) -> bytes:
-        """Small pieces, up to about one block."""
+        """Small pieces, joined up to about one block."""
         parts = [self._rest()]
         size = parts[0].nbytes
         for piece in self._pieces[self._piece + 1 :]:
@@ -68,9 +68,9 @@ class Body:
 
 
 class ObjectStream(io.RawIOBase):
-    """An object of S3, read from its beginning to its end.
+    """An S3 object, read from beginning to end.
 
-    Where the connection breaks it goes on at that byte, unless the object has been replaced meanwhile.
+    If the connection breaks, reading resumes at the same byte, unless the object has been replaced in between.
     """
 
     def __init__(self, client: S3Client, uri: str, **where: str) -> None:

@@ -14,9 +14,8 @@ from cloudtrain.storage.base import ObjectInfo
 def walk(folder: Path, prefix: str = "") -> Iterator[ObjectInfo]:
     """All regular files below ``folder`` whose key starts with ``prefix``, sorted by key.
 
-    Links are followed, but not back into a folder above them. Links to nowhere, sockets and the like, and
-    unfinished files are passed over, and so is what vanishes meanwhile. Raises OSError for a folder that
-    cannot be read.
+    Follows symbolic links, except to a parent folder. Skips broken links, special files such as sockets, temporary
+    files, and files that disappear during the walk. Raises OSError for a folder that cannot be read.
     """
     return _walk(folder, "", prefix, (os.path.realpath(folder),))
 

@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are whole."""
+"""Files that appear under their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -8,28 +8,46 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TEMPORARY = ".cloudtrain-tmp-"
-"""Names that begin so are never listed: what a killed process left, or what is not whole yet."""
+"""Prefix of temporary names, which are never listed: unfinished files, or leftovers of killed processes."""
 
 
 def is_temporary(name: str) -> bool:
-    """Whether the last part of a key or path marks something unfinished."""
+    """Whether the last part of a key or path is a temporary name."""
     return name.startswith(TEMPORARY)
 
 
 @contextlib.contextmanager
-def temporary_beside(path: Path) -> Iterator[Path]:
-    """A free name in the folder of ``path``, which is made; whatever is left under that name is removed."""
+def temporary_sibling(path: Path) -> Iterator[Path]:
+    """An unused name in the folder of ``path``, which is created; a file left under that name is removed."""
     make_folder(path.parent)
-    temporary = path.with_name(TEMPORARY + os.urandom(8).hex())
-    try:
+    with _temporary(path) as temporary:
         yield temporary
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+
+
+def write_file(path: Path, data: bytes) -> None:
+    """Atomically create or replace the file ``path``, and create its folder if need be. Raises OSError."""
+    make_folder(path.parent)
+    replace_file(path, data)
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o666, fsync: bool = False) -> None:
+    """Atomically create or replace the file ``path`` in an existing folder. Raises OSError.
+
+    Args:
+        mode: permissions of the file at every moment, subject to the umask.
+        fsync: wait until the data are on disk, for files that must survive a crash of the machine.
+    """
+    with _temporary(path) as temporary:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            if fsync:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
 
 
 def make_folder(folder: Path) -> None:
-    """Make ``folder`` and those above it that are missing, each on the disk before what goes into it."""
+    """Create ``folder`` and its missing parents, each synced to disk before anything is written into it."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -37,17 +55,20 @@ def make_folder(folder: Path) -> None:
     sync(folder.parent)
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path``, over what is there, all or nothing. Raises OSError."""
-    with temporary_beside(path) as temporary:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-
-
 def sync(path: Path) -> None:
-    """Wait until the file or folder is on the disk."""
+    """Wait until the file or folder is on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    temporary = path.with_name(TEMPORARY + os.urandom(8).hex())
+    try:
+        yield temporary
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()

@@ -1,4 +1,4 @@
-"""The protocol that every kind of storage speaks."""
+"""The protocol of all stores."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import BinaryIO, Callable, Protocol, Union
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes that were just moved, which is negative where a part is moved again.
+"""Called with the number of bytes just transferred; negative when a part has to be transferred again.
 
-Calls may come from several threads. An exception ends the transfer.
+May be called from several threads. An exception aborts the transfer.
 """
 
 Data = Union[bytes, Sequence[memoryview]]
-"""What can be written: bytes, or the pieces of one object in their order, which are not copied."""
+"""The content of an object: bytes, or its pieces in order, which are not copied."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class ObjectInfo:
 
 
 class Store(Protocol):
-    """Bytes below one URI. Keys are relative, separated by ``/``, and lead out of it by no way.
+    """Bytes below one URI. Keys are relative, separated by ``/``, and cannot lead outside it.
 
-    Every write is all or nothing: a reader sees the old bytes, or the new ones. All methods raise the
-    errors of `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError) and name the full URI.
-    Stores may be shared by threads.
+    Every write is atomic: a reader sees either the old bytes or the new ones. All methods raise the errors of
+    `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError), which name the full URI. Stores are
+    thread-safe.
     """
 
     uri: str
@@ -40,40 +40,41 @@ class Store(Protocol):
         ...
 
     def open(self, key: str) -> BinaryIO:
-        """The object as a stream to read from its beginning to its end. Raises NotFound.
+        """The object as a stream, to be read from beginning to end. Raises NotFound.
 
-        Its methods raise the errors of `cloudtrain.errors` too.
+        The stream's methods also raise the errors of `cloudtrain.errors`.
         """
         ...
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
-        """Put ``data`` at ``key``, over what is there.
+        """Create or replace the object.
 
-        A caller that knows the SHA-256 digest of the data spares a store that sends one its own.
+        Pass the SHA-256 digest of the data if it is known: some stores send one and need not compute it then.
         """
         ...
 
     def create(self, key: str, data: bytes) -> bool:
-        """Put ``data`` at ``key`` if nothing is there; False, and no change, if something is.
+        """Create the object if it does not exist; otherwise change nothing and return False.
 
-        Of several at the same moment one wins, unless an S3 service lacks conditional writes, which is logged.
+        Of several simultaneous calls exactly one succeeds, except on an S3 service without conditional writes,
+        which is logged.
         """
         ...
 
     def stat(self, key: str) -> ObjectInfo | None:
-        """The entry at ``key``, or None. Raises NotFound where there is no bucket."""
+        """The object's key and size; None if it does not exist. Raises NotFound if the bucket does not exist."""
         ...
 
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        """All entries whose key starts with ``prefix``, sorted by key."""
+        """All objects whose key starts with ``prefix``, sorted by key."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Remove the objects; those that are not there count as removed."""
+        """Delete the objects, ignoring those that do not exist."""
         ...
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
-        """Copy the object into the file ``path``; it appears under its name only when it is whole."""
+        """Copy the object to the file ``path``, which appears only when complete."""
         ...
 
     def upload(
@@ -82,7 +83,7 @@ class Store(Protocol):
         """Copy the file ``path`` to ``key``.
 
         Args:
-            if_absent: copy only where nothing is, else return False. For keys that name their content: of two
-                at the same moment both may copy.
+            if_absent: if the object exists, copy nothing and return False. For content-addressed keys only: two
+                simultaneous calls may both copy.
         """
         ...

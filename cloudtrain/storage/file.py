@@ -1,4 +1,4 @@
-"""Files below a folder."""
+"""A store of the files below a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
-from cloudtrain.storage.atomic import sync, temporary_beside
+from cloudtrain.storage.atomic import sync, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress
 from cloudtrain.storage.uri import check_key, join_uri
 
@@ -20,8 +20,8 @@ CHUNK = 1 << 20
 class FileStore:
     """A `Store` of the files below ``folder``, which need not exist yet.
 
-    A file is written under a temporary name, synced, and then gets its own name by ``rename``, or by ``link``
-    where it must not replace another: both are atomic, on NFS too.
+    A file is written under a temporary name, synced, and then renamed, or hard-linked where it must not replace
+    another file. Both are atomic, also on NFS.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -61,7 +61,7 @@ class FileStore:
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
         source = self._path(key)
-        with file_errors(self._uri(key)), open(source, "rb") as file, temporary_beside(path) as temporary:
+        with file_errors(self._uri(key)), open(source, "rb") as file, temporary_sibling(path) as temporary:
             _copy(file, temporary, progress)
             os.replace(temporary, path)
 
@@ -71,13 +71,13 @@ class FileStore:
         if if_absent and self.stat(key):
             return False
         target = self._path(key)
-        with file_errors(self._uri(key)), open(path, "rb") as source, temporary_beside(target) as temporary:
+        with file_errors(self._uri(key)), open(path, "rb") as source, temporary_sibling(target) as temporary:
             _copy(source, temporary, progress)
             return _publish(temporary, target, only_if_absent=False)
 
     def _put(self, key: str, data: Data, only_if_absent: bool) -> bool:
         target = self._path(key)
-        with file_errors(self._uri(key)), temporary_beside(target) as temporary:
+        with file_errors(self._uri(key)), temporary_sibling(target) as temporary:
             with open(temporary, "wb") as file:
                 file.writelines([data] if isinstance(data, bytes) else data)
             return _publish(temporary, target, only_if_absent)

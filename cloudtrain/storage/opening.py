@@ -1,4 +1,4 @@
-"""From a URI to its store."""
+"""Opens the store of a URI."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cloudtrain.storage.uri import uri_scheme, uri_to_path
 
 
 def open_store(uri: str) -> Store:
-    """The store below ``uri``. Touches nothing yet; raises StorageError for a URI that cannot be one."""
+    """The store below ``uri``, without accessing it yet. Raises StorageError for an invalid URI."""
     if uri_scheme(uri) == "file":
         from cloudtrain.storage.file import FileStore
 

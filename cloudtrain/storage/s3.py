@@ -1,4 +1,4 @@
-"""Objects below a prefix of an S3 bucket."""
+"""A store of the objects below a prefix in an S3 bucket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudtrain.storage._client import PART, READ_ATTEMPTS, Connection, connecti
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
 from cloudtrain.storage._errors import from_response, s3_errors
 from cloudtrain.storage._streams import Body, ObjectStream
-from cloudtrain.storage.atomic import is_temporary, temporary_beside
+from cloudtrain.storage.atomic import is_temporary, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
     from s3transfer.futures import TransferFuture
 
 DELETE_BATCH = 1000
-"""Keys of one DeleteObjects request, at the most (Amazon S3 API Reference)."""
+"""Maximum number of keys in one DeleteObjects request (Amazon S3 API Reference)."""
 BUFFER = 1 << 18
-"""Bytes that are read ahead of small reads; larger reads pass it by."""
+"""Bytes read ahead for small reads; larger reads bypass the buffer."""
 
 
 class _Larger(Exception):
-    """The object is larger than what is read in one piece."""
+    """The object is too large to be read with one request."""
 
 
 class S3Store:
-    """A `Store` on any service that speaks Amazon S3's API.
+    """A `Store` on any service with Amazon S3's API.
 
-    The standard AWS settings hold: ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE``, ``AWS_MAX_ATTEMPTS`` and so on; or
+    Uses the standard AWS settings, such as ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE`` and ``AWS_MAX_ATTEMPTS``, or
     those of ``session``.
 
     Args:
-        owner: the account that the bucket has to belong to; the service refuses all else.
+        owner: the account that must own the bucket; the service rejects requests otherwise.
     """
 
     def __init__(self, uri: str, session: Session | None = None, *, owner: str | None = None) -> None:
@@ -85,7 +85,7 @@ class S3Store:
             except ClientError as error:
                 if not is_conflict(error):
                     raise
-                # The answer to the first attempt may have been lost: then what is there is ours.
+                # The response to the first attempt may have been lost: it may have created this object.
                 return was_repeated(error) and self.read(key) == data
             return True
 
@@ -99,11 +99,11 @@ class S3Store:
     def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
         with s3_errors(f"{self.uri}/{prefix}" if prefix else self.uri):
             entries = self._list(prefix)
-            # Amazon lists in the order of keys; SeaweedFS puts a/b before a-b.
+            # Amazon S3 lists in key order; SeaweedFS lists a/b before a-b.
             yield from entries if self._connection.is_aws else sorted(entries, key=lambda entry: entry.key)
 
     def delete(self, keys: Iterable[str]) -> None:
-        # Not checked: what `list` gives can be removed, also a key like ``a//b`` that cannot be a file.
+        # Keys are not checked: whatever `list` returns can be deleted, even ``a//b``, which is not a valid file name.
         names = (self.folder + key for key in keys)
         while batch := list(islice(names, DELETE_BATCH)):
             with s3_errors(self.uri):
@@ -116,7 +116,7 @@ class S3Store:
                 raise from_response({"Error": error}, f"s3://{self.bucket}/{error.get('Key', '')}")
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
-        with s3_errors(self._uri(key)), temporary_beside(path) as temporary:
+        with s3_errors(self._uri(key)), temporary_sibling(path) as temporary:
             try:
                 data = self._read(key, largest=PART)
             except _Larger:
@@ -137,7 +137,7 @@ class S3Store:
             return True
 
     def _head(self, key: str) -> ObjectInfo | None:
-        """None where the object, or its whole bucket, is not there."""
+        """None if the object or its bucket does not exist."""
         from botocore.exceptions import ClientError
 
         try:
@@ -157,7 +157,7 @@ class S3Store:
                     yield ObjectInfo(key, found["Size"])
 
     def _read(self, key: str, largest: float = math.inf) -> bytes:
-        """The object. Raises _Larger, and reads nothing, if it has more than ``largest`` bytes."""
+        """The whole object. Raises _Larger without reading it if it has more than ``largest`` bytes."""
         from botocore.exceptions import HTTPClientError, IncompleteReadError
 
         attempt = 1
@@ -179,7 +179,7 @@ class S3Store:
             self.bucket, self.folder + key, str(path), dict(self._owner), _subscribers(progress)
         ).result()
         if expected is None or path.stat().st_size != expected.size:
-            raise Unreachable(f"{self._uri(key)} changed while it was read", hint="Try again.")
+            raise Unreachable(f"{self._uri(key)} changed while it was being read", hint="Try again.")
 
     def _upload(self, path: Path, key: str, progress: Progress | None) -> None:
         if path.stat().st_size > PART:
@@ -200,7 +200,7 @@ class S3Store:
         return has_conditional_writes(self._connection, self.bucket, self.folder)
 
     def _check_bucket(self) -> None:
-        """Raises botocore's error if there is no bucket: a HEAD request for an object does not tell."""
+        """Raises botocore's error if the bucket does not exist, which a HEAD request for an object does not reveal."""
         from botocore.exceptions import ClientError
 
         try:

@@ -1,4 +1,4 @@
-"""Whole folders up and down, many files at a time."""
+"""Uploads and downloads whole folders, many files in parallel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cloudtrain.storage.base import ObjectInfo, Progress, Store
 from cloudtrain.storage.uri import check_key
 
 MAX_WORKERS = 16
-"""Files on their way at the same time."""
+"""Files in transfer at the same time."""
 
 Select = Callable[[ObjectInfo], bool]
-"""Whether an entry is wanted; its key is relative to the tree."""
+"""Whether to include an object; its key is relative to the tree."""
 
 
 def list_folder(folder: Path) -> list[ObjectInfo]:
-    """The files that `upload_tree` copies, sorted by key. Raises NotFound where there is no such folder."""
+    """The files that `upload_tree` copies, sorted by key. Raises NotFound if the folder does not exist."""
     if not folder.is_dir():
         raise NotFound(f"the folder {folder} does not exist")
     with file_errors(str(folder)):
@@ -38,10 +38,10 @@ def list_tree(store: Store, prefix: str = "", select: Select | None = None) -> l
 def upload_tree(
     folder: Path, store: Store, prefix: str = "", progress: Progress | None = None
 ) -> list[ObjectInfo]:
-    """Copy every file below ``folder`` to ``prefix/`` in ``store``; return what was copied.
+    """Copy every file below ``folder`` to ``prefix/`` in ``store``; returns the copied files.
 
-    The first error ends the rest and is raised: NotFound for a missing folder, else those of `Store.upload`.
-    What was copied before it stays.
+    The first error stops the transfer and is raised: NotFound for a missing folder, or an error of `Store.upload`.
+    Files copied before it remain.
     """
     entries = list_folder(folder)
     base = _base(prefix)
@@ -60,9 +60,9 @@ def download_tree(
     progress: Progress | None = None,
     select: Select | None = None,
 ) -> list[ObjectInfo]:
-    """Copy every object below ``prefix/`` in ``store`` into ``folder``; return what was copied.
+    """Copy every object below ``prefix/`` in ``store`` into ``folder``; returns the copied objects.
 
-    As `download_entries` does, for those of `list_tree`.
+    Like `download_entries`, for the objects of `list_tree`.
     """
     entries = list_tree(store, prefix, select)
     download_entries(store, entries, folder, prefix, progress)
@@ -76,11 +76,11 @@ def download_entries(
     prefix: str = "",
     progress: Progress | None = None,
 ) -> None:
-    """Copy objects below ``prefix/`` in ``store``, already listed, into ``folder``, which is made.
+    """Copy the listed objects below ``prefix/`` in ``store`` into ``folder``, which is created.
 
-    Each file replaces one of its name at once, when it is whole. The empty objects ``name/`` with which S3
-    consoles mark a folder become folders. Raises StorageError, before anything is copied, if a key would leave
-    ``folder``; then the first error of `Store.download` ends the rest and is raised.
+    Each file atomically replaces an existing one when it is complete. Empty objects ``name/``, with which S3
+    consoles mark folders, become folders. Raises StorageError before copying anything if a key leads outside
+    ``folder``; otherwise the first error of `Store.download` stops the transfer and is raised.
     """
     for entry in entries:
         check_key(entry.key[:-1] if entry.key.endswith("/") else entry.key, store.uri)
@@ -101,12 +101,12 @@ def _each(
     move: Callable[[ObjectInfo, Progress], None],
     progress: Progress | None,
 ) -> None:
-    """Move all entries; when one fails, the others end at their next progress, and its error is raised."""
+    """Transfer all entries. When one fails, the others stop at their next progress report, and its error is raised."""
     failures: list[BaseException] = []
 
     def report(count: int) -> None:
         if failures:
-            raise StorageError("stopped, as another file failed")
+            raise StorageError("stopped because another file failed")
         if progress:
             progress(count)
 

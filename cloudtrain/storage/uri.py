@@ -1,4 +1,4 @@
-"""URIs of storage: ``file:///folder`` and ``s3://bucket/prefix``."""
+"""Storage URIs: ``file:///folder`` and ``s3://bucket/prefix``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,254}")
 
 
 def uri_scheme(uri: str) -> str:
-    """``file`` or ``s3``. Raises StorageError for anything else, and says what is known."""
+    """``file`` or ``s3``. Raises StorageError for anything else, with the known schemes as a hint."""
     scheme, separator, _ = uri.partition("://")
     if separator and scheme in SCHEMES:
         return scheme
@@ -27,7 +27,7 @@ def uri_scheme(uri: str) -> str:
 
 
 def uri_to_path(uri: str) -> Path:
-    """The absolute path that a ``file://`` URI names; ``%20`` and the like are decoded.
+    """The absolute path of a ``file://`` URI, with percent-encoding decoded.
 
     Raises StorageError for a relative path or a host other than this one (RFC 8089).
     """
@@ -41,7 +41,7 @@ def uri_to_path(uri: str) -> Path:
 
 
 def split_s3_uri(uri: str) -> tuple[str, str]:
-    """Bucket and key of an ``s3://`` URI; no slash ends the key. Nothing in an S3 URI is percent-encoded."""
+    """Bucket and key of an ``s3://`` URI, without trailing slashes. S3 URIs are not percent-encoded."""
     scheme, _, rest = uri.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme != "s3" or not _BUCKET.fullmatch(bucket):
@@ -53,9 +53,9 @@ def split_s3_uri(uri: str) -> tuple[str, str]:
 
 
 def check_key(key: str, uri: str) -> None:
-    """Raises StorageError unless ``key`` is relative, in UTF-8, and stays below ``uri``."""
+    """Raises StorageError unless ``key`` is relative, valid UTF-8, and stays below ``uri``."""
     if not key or "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
-        hint = "A key has parts separated by single slashes; none may be empty, . or .."
+        hint = "The parts of a key are separated by single slashes; none may be empty, . or .."
         raise StorageError(f"{key!r} below {uri} is not a valid key", hint=hint)
     try:
         key.encode()
@@ -66,7 +66,7 @@ def check_key(key: str, uri: str) -> None:
 def join_uri(uri: str, *parts: str) -> str:
     """``uri`` with ``parts`` below it: ``join_uri("s3://bucket/out", "job", "model")``.
 
-    A part is a key, not yet encoded; it may hold slashes.
+    A part is a key without percent-encoding; it may contain slashes.
     """
     for part in parts:
         check_key(part, uri)
@@ -76,9 +76,9 @@ def join_uri(uri: str, *parts: str) -> str:
 
 
 def split_uri(uri: str) -> tuple[str, str]:
-    """The folder's URI and the last part of the key: what `open_store` and a `Store` method take.
+    """The folder's URI, for `open_store`, and the last part of the key, for a `Store` method.
 
-    Raises StorageError where there is no key: at a bucket, or at the root of the file system.
+    Raises StorageError if there is no key, as for a bucket or the root of the file system.
     """
     if uri_scheme(uri) == "file":
         path = uri_to_path(uri)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import shutil
 import socket
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cloudtrain.errors import StorageError
+from cloudtrain.storage.atomic import replace_file
 from cloudtrain.testing._account import S3Account
 
 HOST = "127.0.0.1"
@@ -84,11 +84,7 @@ def write_config(path: Path, account: S3Account) -> None:
 
 def write_private(path: Path, text: str) -> None:
     """Replace the file at once; nobody but its user can read it at any moment."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write(text)
-    temporary.replace(path)
+    replace_file(path, text.encode(), mode=0o600)
 
 
 def remove_sockets(ports: Sequence[int]) -> None:

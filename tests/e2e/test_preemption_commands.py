@@ -51,4 +51,4 @@ def test_a_job_is_preempted_and_its_checkpoints_are_looked_after(tmp_path: Path)
     assert (damaged.code, "tree.json has 2 bytes, not" in damaged.out) == (1, True)
     unknown = cloudtrain("checkpoints", "list", "nosuch", cwd=tmp_path)
     assert (unknown.code, unknown.err.count("\n")) == (1, 2)
-    assert "there is no job and no folder nosuch" in unknown.err
+    assert "there is no job or folder nosuch" in unknown.err

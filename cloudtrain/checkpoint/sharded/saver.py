@@ -1,8 +1,8 @@
 """Sharded checkpoints: every rank saves its shards, and rank 0 commits them with one manifest.
 
-A save needs no barrier in the training; the saving threads communicate among themselves. Rank 0 tells the others which
-save to write, each rank writes its objects and reports them to rank 0, and rank 0 writes the manifest and reports the
-result. A failure on one rank fails the save on all.
+A save needs no barrier in the training; the saving threads communicate among themselves. Rank 0 announces the save,
+each rank writes its objects and reports them to rank 0, and rank 0 writes the manifest and reports the result. A
+failure on one rank fails the save on all.
 """
 
 from __future__ import annotations

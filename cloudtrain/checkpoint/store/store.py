@@ -34,7 +34,7 @@ _log = logging.getLogger("cloudtrain.checkpoint")
 
 @dataclass(frozen=True)
 class PreparedSave:
-    """What one call of ``save`` commits."""
+    """The content of one call of ``save``, ready to be written."""
 
     step: int
     document: Mapping[str, Any]

@@ -97,10 +97,10 @@ def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.en
     address = world.master_addr or "127.0.0.1"
     path = _file(environ)
     if world.rank == 0:
+        from cloudtrain.storage.atomic import replace_file  # few ranks need it
+
         port = _free_port(address)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}")
-        temporary.write_text(f"{port}")
-        temporary.replace(path)
+        replace_file(path, f"{port}".encode())
         atexit.register(_remove, path)
         return replace(world, master_addr=address, master_port=port)
     deadline = time.monotonic() + timeout

@@ -21,6 +21,7 @@ from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import replace_file
 
 
 @dataclass(frozen=True)
@@ -103,13 +104,9 @@ class JobFolder:
         record = asdict(state)
         record["status"] = str(state.status)
         record["failure"] = state.failure.to_dict() if state.failure else None
-        temporary = self.path / f".state.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8", errors="backslashreplace") as file:
-            json.dump(record, file, ensure_ascii=False)
-            file.flush()
-            if state.status.is_final:  # what is not final is of no use after a crash of the machine
-                os.fsync(file.fileno())
-        temporary.replace(self.path / "state.json")
+        data = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        # Only a final state is of use after a crash of the machine.
+        replace_file(self.path / "state.json", data, fsync=state.status.is_final)
 
     def lock(self) -> int | None:
         """The descriptor of the lock, taken; None where another process holds it: the supervisor lives.

@@ -257,7 +257,7 @@ def test_a_later_format_is_left_alone(place: str) -> None:
 
 @pytest.mark.parametrize("arguments", [("list",), ("show",), ("verify",), ("prune", "--keep", "1")])
 def test_a_place_that_is_not_there(arguments: tuple[str, ...], tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="there is no job and no folder"):
+    with pytest.raises(NotFound, match="there is no job or folder"):
         _raise(run(arguments[0], str(tmp_path / "nosuch"), *arguments[1:]))
 
 

@@ -12,7 +12,7 @@ from cloudtrain.storage._errors import from_response
     ("code", "status", "kind", "hint"),
     [
         ("NoSuchKey", 404, NotFound, ""),
-        ("NoSuchBucket", 404, NotFound, "Make it"),
+        ("NoSuchBucket", 404, NotFound, "Create it"),
         ("ExpiredToken", 400, AccessDenied, "AWS_PROFILE"),
         ("RequestTimeTooSkewed", 403, AccessDenied, "AWS_PROFILE"),
         ("AccessDenied", 403, AccessDenied, "AWS_PROFILE"),

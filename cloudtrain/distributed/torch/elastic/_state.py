@@ -21,7 +21,7 @@ from cloudtrain.distributed.torch.functions import (
     broadcast_parameters,
 )
 from cloudtrain.errors import StorageError
-from cloudtrain.storage.atomic import TEMPORARY, temporary_beside
+from cloudtrain.storage.atomic import TEMPORARY, temporary_sibling
 
 
 class State:
@@ -217,7 +217,7 @@ class CommitFile:
         """
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
-            with temporary_beside(self.path) as temporary:
+            with temporary_sibling(self.path) as temporary:
                 with temporary.open("wb") as file:
                     torch.save(vars(commit), file)
                 os.replace(temporary, self.path)
