@@ -1,4 +1,4 @@
-"""The ``cloudtrain`` command: words and pictures for people, over the same API that Python has."""
+"""The ``cloudtrain`` command: a view of the Python API for terminals and scripts."""
 
 from __future__ import annotations
 
@@ -8,31 +8,28 @@ import click
 
 from cloudtrain.cli._errors import reported
 
-COMMANDS = (
-    "submit",
-    "list",
-    "describe",
-    "logs",
-    "metrics",
-    "timeline",
-    "wait",
-    "stop",
-    "preempt",
-    "download",
-    "checkpoints",
-    "doctor",
-    "check",
-    "image",
-    "s3",
-    "clean",
-    "completion",
-)
-"""Each stands in the module of its name, as ``command``; it is imported when it is called."""
+SECTIONS = {
+    "Jobs": ("submit", "list", "describe", "logs", "wait", "stop", "preempt"),
+    "Results": ("metrics", "timeline", "download", "checkpoints"),
+    "Checks": ("doctor", "check"),
+    "Local environment": ("image", "s3", "clean", "completion"),
+}
+"""The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used."""
+
+COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
 
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
         return list(COMMANDS)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for section, names in SECTIONS.items():
+            commands = ((name, self.get_command(context, name)) for name in names)
+            rows = [(name.ljust(width), found.get_short_help_str(80)) for name, found in commands if found]
+            with formatter.section(section):
+                formatter.write_dl(rows)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
@@ -46,17 +43,20 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name="cloudtrain", message="cloudtrain %(version)s")
 def cli() -> None:
-    """Submit distributed training jobs to any cluster.
+    """Submit distributed training jobs and follow them to their end.
 
     \b
-    cloudtrain submit train.py -- --epochs 5    run a script
-    cloudtrain submit train.yaml                run a job file
-    cloudtrain list                             see all jobs
+    Examples:
+      cloudtrain submit train.py -- --epochs 5    submit a script with its arguments
+      cloudtrain submit train.yaml                submit a job file
+      cloudtrain list                             list the jobs submitted from this machine
+
+    Run cloudtrain COMMAND --help for the options of a command.
     """
 
 
 def main() -> None:
-    """The command line's entry point."""
+    """The entry point of the ``cloudtrain`` program."""
     with reported():
         cli(prog_name="cloudtrain")
 

@@ -1,4 +1,4 @@
-"""Checks on a terminal: made all at once, shown as a table."""
+"""Runs checks in parallel and shows the findings as a table or JSON."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ MARKS = {
     Outcome.UNKNOWN: ("?", "cyan"),
 }
 WIDE = 200
-"""Columns where the output is no terminal."""
+"""The number of columns if the output is not a terminal."""
 
 
 def check_job(fields: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    """Make all checks of a job, show them, and exit with 1 if one has failed, else with 0."""
+    """Run all checks of a job and show the findings. Exits with status 1 if a check failed, else 0."""
     _show_and_exit(_checks_of(fields), as_json=as_json)
 
 
 def check_platform(fields: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    """The same for the platform of ``fields``, and what they and the user's config file say of jobs there."""
+    """Like `check_job`, for the platform that ``fields`` or the user's config file names, without a job."""
     _show_and_exit(_platform_checks(fields), as_json=as_json)
 
 
 def _checks_of(fields: Mapping[str, Any]) -> dict[str, Check]:
-    """The checks of a job; where it cannot even be prepared, that failure, and the checks of its platform."""
+    """The checks of a job. If it cannot be prepared: that failure, and the checks of its platform."""
     try:
         submission = prepare(fields)
         archive = submission.archive.path if submission.archive else None
@@ -47,7 +47,7 @@ def _checks_of(fields: Mapping[str, Any]) -> dict[str, Check]:
         failure = {"job": _failure(error)}
     try:
         return {**failure, **_platform_checks(fields)}
-    except CloudtrainError:  # its description is too wrong to know its platform
+    except CloudtrainError:  # the platform is unknown too
         return failure
 
 
@@ -61,7 +61,7 @@ def _failure(error: CloudtrainError) -> Check:
 
 
 def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool) -> NoReturn:
-    with Console(stderr=True).status("Checking…"):
+    with Console(stderr=True).status("Running checks…"):
         found = list(run_checks(checks))
     if as_json:
         echo_json(
@@ -76,7 +76,7 @@ def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool) -> NoReturn:
 
 
 def _show(found: Sequence[tuple[str, Finding]]) -> None:
-    """One row a check, and below it what to do."""
+    """Print one row per check, with its hint below."""
     table = Table(box=None, pad_edge=False, show_header=False)
     for wraps in (False, False, False, True):
         table.add_column(no_wrap=not wraps, overflow="fold")

@@ -1,4 +1,4 @@
-"""What a submission asks for that an earlier job did not."""
+"""The difference between a submission and the request of an earlier job."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def show_diff(job_name: str, submission: Submission, *, as_json: bool) -> None:
-    """Print the fields of the request that differ, each with the value before and the one after.
+    """Print the fields that differ between two requests, each with its old and its new value.
 
     Raises:
         JobNotFound: the platform of the submission does not know the job.
-        PlatformError: it does not tell what its jobs were asked for with.
+        PlatformError: the platform does not keep the requests of its jobs.
     """
     platform = submission.platform
     if not isinstance(platform, Requests):
@@ -30,13 +30,13 @@ def show_diff(job_name: str, submission: Submission, *, as_json: bool) -> None:
     if as_json:
         echo_json([{"path": change.path, "old": change.old, "new": change.new} for change in found])
     elif not found:
-        click.echo(f"Nothing has changed since {job_name}")
+        click.echo(f"No differences from {job_name}")
     else:
         _show(found, job_name)
 
 
 def _show(found: Sequence[Change], job_name: str) -> None:
-    """As unified diffs look."""
+    """Print the changes like a unified diff."""
     click.secho(f"--- {job_name}", bold=True)
     click.secho("+++ this submission", bold=True)
     for change in found:

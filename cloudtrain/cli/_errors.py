@@ -1,4 +1,4 @@
-"""Errors as a person, or a script, wants to read them."""
+"""Reports errors on the command line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ USAGE_ERROR = 2
 
 @contextmanager
 def reported() -> Iterator[None]:
-    """Turn cloudtrain's errors into one message on stderr (JSON on stdout after ``--json``) and an exit code."""
+    """Turn cloudtrain's errors into a message on stderr (with ``--json``: JSON on stdout) and an exit status."""
     try:
         yield
     except CloudtrainError as error:

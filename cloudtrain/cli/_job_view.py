@@ -1,4 +1,4 @@
-"""One job on a terminal: how it is, what it left, why it failed."""
+"""Shows one job on a terminal: its state, its results, and the cause of a failure."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ STATUS_COLOURS = {
 
 
 def show_job(job: Job, description: JobDescription | None = None) -> None:
-    """Everything about one job that a person wants to know."""
+    """Print the state and results of a job, and why it failed."""
     description = description or job.describe()
     console = Console(stderr=True, highlight=False)
     colour = STATUS_COLOURS.get(description.status, "blue")
     console.rule(Text(description.name, style=f"bold {colour}"), align="left", style=colour)
     for label, value in _facts(job, description):
-        # one line each, so that a URI can be copied
+        # do not wrap lines: users copy URIs
         line = Text(f"{label:<13} ", style="dim").append(Text(value, style="not dim"))
         console.print(line, soft_wrap=True)
     if description.failure:
@@ -67,7 +67,7 @@ def _facts(job: Job, description: JobDescription) -> Iterator[tuple[str, str]]:
 
 
 def _series(job: Job) -> Series:
-    """None where they may not be asked for: the rest is worth to be shown."""
+    """The metrics over time; empty if the platform denies access to them. The view is useful without them."""
     if isinstance(job.platform, Metrics):
         with contextlib.suppress(PlatformError):
             return job.platform.metrics(job.name)

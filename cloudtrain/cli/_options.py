@@ -1,4 +1,4 @@
-"""What several commands have in common."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 def _complete_job(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -16,7 +16,18 @@ def _complete_job(_context: click.Context, _parameter: click.Parameter, incomple
 
 
 job_argument = click.argument("job", shell_complete=_complete_job)
-platform_option = click.option("--platform", help="Where the job runs, if it was not submitted from here.")
+platform_option = click.option(
+    "--platform",
+    metavar="NAME",
+    help="Platform of JOB. Needed only if it was submitted from another machine.",
+)
+set_option = click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Set any field of the job, for example hyperparameters.lr=0.1. Repeatable.",
+)
 
 
 def echo_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""A row of numbers as a small picture, in one line of text."""
+"""Sparklines: plots in one line of text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ WIDTH = 40
 
 
 def sparkline(values: Sequence[float], width: int = WIDTH) -> str:
-    """One bar for each value, or for the mean of several where there are more than ``width``.
-
-    What is no finite number is a gap.
+    """One bar per value. More than ``width`` values are averaged in groups. NaN and infinity leave a gap.
 
     >>> sparkline([3, 2, 1, 1, 4])
     '▆▃▁▁█'

@@ -1,4 +1,4 @@
-"""Bars for bytes on their way."""
+"""Progress bars for transfers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 
 def bars(console: Console) -> Progress:
-    """A live display of tasks: a spinner, a bar, bytes where they are known, the time."""
+    """A live display of tasks: a spinner, a bar, the number of bytes if known, and the time."""
     return Progress(
         SpinnerColumn(finished_text="[green]✓[/]"),
         TextColumn("{task.description:<13}"),
@@ -24,7 +24,7 @@ def bars(console: Console) -> Progress:
 
 
 def show_bytes(progress: Progress, task: TaskID, done: int, total: int | None) -> None:
-    """How far a task is, where it is bytes that it moves."""
+    """Update the bar of a task that moves bytes; do nothing if neither count is known."""
     if done or total:
         size = decimal(done) + (f" of {decimal(total)}" if total else "")
         progress.update(task, completed=done, total=total or None, size=size)
@@ -34,7 +34,7 @@ def show_bytes(progress: Progress, task: TaskID, done: int, total: int | None) -
 def bytes_bar(
     title: str, total: int | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show bytes as they move, on a terminal; the context gives the function to call with each count."""
+    """A progress bar, if stderr is a terminal. Yields the function to call with each number of bytes moved."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield lambda count: None

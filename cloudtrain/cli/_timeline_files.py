@@ -1,4 +1,4 @@
-"""The files of a timeline: those that were named, or those of a job."""
+"""Finds the trace files of a timeline: the named files, or those that a job recorded."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
     from cloudtrain.job import Job
 
 FOLDER = "timeline"
-"""Below a job's ``output/data/``."""
+"""The folder of the traces below a job's ``output/data/``."""
 _PATTERNS = ("*.json", "*.json.gz")
 
 
 @contextmanager
 def timeline_files(what: Sequence[str], platform: str | None) -> Iterator[list[Path]]:
-    """Files and folders as they are; or the name of a job, whose files are there as long as this lasts.
+    """The trace files named by ``what``: files, folders, or one job. Downloaded files exist until the context ends.
 
     Raises:
-        NotFound: there is no such file, or the job has left no timeline (yet).
-        JobNotFound, StorageError: as usual.
+        NotFound: a file does not exist, or the job recorded no timeline (yet).
+        JobNotFound: neither a file nor a job has this name.
+        StorageError: the job's files cannot be downloaded.
     """
     with TemporaryDirectory(prefix="cloudtrain-timeline-") as folder:
         may_be_job = len(what) == 1 and not {".", "/"} & set(what[0])
@@ -44,12 +45,14 @@ def _named(path: Path) -> list[Path]:
         return [path]
     found = _traces(path)
     if not found:
-        raise NotFound(f"there is no trace at {path}", hint="Name files, a folder of files, or one job.")
+        raise NotFound(
+            f"there is no trace at {path}", hint="Give trace files, folders with trace files, or one job."
+        )
     return found
 
 
 def job_files(job: Job, folder: Path) -> list[Path]:
-    """The timelines of a job: where this machine has them, there; else fetched into ``folder``.
+    """The trace files of a job: in its folder on this machine if it has them, else downloaded to ``folder``.
 
     Raises:
         NotFound, StorageError: as `timeline_files`.
@@ -62,14 +65,14 @@ def job_files(job: Job, folder: Path) -> list[Path]:
             found += _traces(_unpacked(path) / FOLDER)
     if not found:
         raise NotFound(
-            f"job {job.name} ({description.status}) has left no timeline",
-            hint="Submit it with timeline=True (--set timeline=true); ranks record from init() on.",
+            f"job {job.name} ({description.status}) has no timeline",
+            hint="Submit the job with timeline=True (--set timeline=true). Ranks record from init() on.",
         )
     return found
 
 
 def _unpacked(path: Path) -> Path:
-    """The folder of what was downloaded; of an archive only its timelines."""
+    """The folder of a download; an archive is unpacked first, only its timelines."""
     if path.is_dir():
         return path
     target = path.with_suffix(".unpacked")

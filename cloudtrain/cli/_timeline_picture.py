@@ -1,4 +1,4 @@
-"""A picture of the timeline: one step of all ranks, and how long every step took."""
+"""Plots a timeline: one step on all ranks, and the duration of every step."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from cloudtrain.observe.timeline import Step, Trace
 _COLOURS = {"compute": "#4c9f70", "wait": "#d1495b", "memcpy": "#edae49", "operation": "#30638e"}
 _HEIGHT = 0.4
 _ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": 4, "frameon": False}
-"""Where legends stand."""
+"""The position of legends."""
 
 
 def draw(traces: Sequence[Trace], steps: Sequence[Step], path: Path) -> None:
-    """Raises CloudtrainError where matplotlib is missing, or nothing is to be drawn; StorageError."""
+    """Write the plot to ``path``, as PNG.
+
+    Raises:
+        CloudtrainError: matplotlib is missing, or there are no complete steps.
+        StorageError: ``path`` cannot be written.
+    """
     if not steps:
         raise CloudtrainError(
-            "there are no whole steps to draw", hint="DistributedOptimizer's step() marks them."
+            "the timeline has no complete steps to draw",
+            hint="The step() of a DistributedOptimizer marks the end of a step.",
         )
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise CloudtrainError("pictures need matplotlib", hint="pip install 'cloudtrain[plot]'") from error
+        raise CloudtrainError("--png needs matplotlib", hint="pip install 'cloudtrain[plot]'") from error
     figure = Figure(figsize=(12, 7), layout="constrained")
     above, below = figure.subplots(2, 1)
     median = sorted(steps, key=lambda step: step.slowest.total)[len(steps) // 2]
@@ -37,7 +43,7 @@ def draw(traces: Sequence[Trace], steps: Sequence[Step], path: Path) -> None:
 
 
 def _draw_step(axes: Any, traces: Sequence[Trace], step: Step) -> None:
-    """Two bars a rank: what its training thread does, and what is under way meanwhile."""
+    """Draw two bars per rank: its training thread, and the collectives that run at the same time."""
     start = min(own.began for own in step.ranks)
     for place, own in enumerate(step.ranks):
         ended = own.began + own.total
@@ -57,7 +63,7 @@ def _draw_step(axes: Any, traces: Sequence[Trace], step: Step) -> None:
         [place + _HEIGHT for place in range(len(step.ranks))], [f"rank {own.rank}" for own in step.ranks]
     )
     axes.set_xlabel(f"ms of step {step.number}")
-    names = {"compute": "computes", "wait": "waits", "memcpy": "copies", "operation": "collective under way"}
+    names = {"compute": "compute", "wait": "wait", "memcpy": "copy", "operation": "collective"}
     handles = [axes.plot([], [], color=_COLOURS[kind], linewidth=6)[0] for kind in names]
     axes.legend(handles, list(names.values()), **_ABOVE)
 
@@ -78,7 +84,7 @@ def _draw_steps(axes: Any, steps: Sequence[Step]) -> None:
 
 
 def _spans(trace: Trace, category: str) -> list[tuple[float, float]]:
-    """Beginnings and ends in seconds since the epoch."""
+    """The start and end of each event in seconds since the epoch."""
     base = trace.start_ns / 1e9
     return [
         (base + event["ts"] / 1e6, base + (event["ts"] + event["dur"]) / 1e6)

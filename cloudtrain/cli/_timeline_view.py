@@ -1,4 +1,4 @@
-"""The times of training steps as tables, and as JSON."""
+"""Shows the times of training steps as tables or JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PARTS: dict[str, Callable[[RankStep], float]] = {
     "communication": lambda step: step.communication,
     "exposed": lambda step: step.exposed,
 }
-"""What a step consists of: ``compute`` and ``exposed`` make the ``total``."""
+"""The parts of a step. ``total`` is the sum of ``compute`` and ``exposed``."""
 
 
 def describe(traces: Sequence[Trace], steps: Sequence[Step]) -> dict[str, Any]:
-    """All that the tables show, in seconds."""
+    """The content of both tables as JSON values. Times are in seconds."""
     return {
         "ranks": [
             {
@@ -50,9 +50,11 @@ def describe(traces: Sequence[Trace], steps: Sequence[Step]) -> dict[str, Any]:
 
 
 def show_ranks(traces: Sequence[Trace], steps: Sequence[Step]) -> None:
-    """One row a rank: the median and the longest of each part of its steps."""
+    """Print one row per rank: the median and the maximum of each part of its steps."""
     if not steps:
-        click.echo("There are no whole steps: DistributedOptimizer's step() marks them.", err=True)
+        click.echo(
+            "No complete steps. The step() of a DistributedOptimizer marks the end of a step.", err=True
+        )
         return
     headings = [f"{name.upper()} {what}" for name in PARTS for what in ("P50", "WORST")]
     rows = []
@@ -64,11 +66,14 @@ def show_ranks(traces: Sequence[Trace], steps: Sequence[Step]) -> None:
                 [f"{trace.rank}", trace.host, *numbers, f"{_slowest(steps)[trace.rank]}/{len(steps)}"]
             )
     _table(["RANK", "HOST", *headings, "SLOWEST IN"], rows)
-    click.echo("Milliseconds; TOTAL = COMPUTE + EXPOSED (communication that no computing hides).", err=True)
+    click.echo(
+        "In milliseconds. TOTAL = COMPUTE + EXPOSED (communication that does not overlap with compute).",
+        err=True,
+    )
 
 
 def show_steps(steps: Sequence[Step]) -> None:
-    """One row a step: its parts on the slowest rank, for which the others wait."""
+    """Print one row per step: its parts on the slowest rank, which the other ranks wait for."""
     rows = [
         [
             f"{step.number}",
@@ -79,11 +84,13 @@ def show_steps(steps: Sequence[Step]) -> None:
         for step in steps
     ]
     _table(["STEP", *map(str.upper, PARTS), "SLOWEST RANK", "BEHIND"], rows)
-    click.echo("Milliseconds, on the slowest rank; BEHIND: its compute beyond the median rank's.", err=True)
+    click.echo(
+        "In milliseconds, on the slowest rank. BEHIND: its compute minus that of the median rank.", err=True
+    )
 
 
 def _timelines(traces: Sequence[Trace]) -> Iterable[Trace]:
-    """The last of each rank."""
+    """The last timeline of each rank."""
     return {trace.rank: trace for trace in traces if not trace.is_profile}.values()
 
 

@@ -1,4 +1,4 @@
-"""Jobs on a terminal: their output by rank, their phases as they go, their outcome."""
+"""Shows jobs on a terminal: the output of their ranks, the phases of a running job, and its outcome."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PREFIX = re.compile(r"\[(?:rank (?P<rank>\d+)|(?P<host>[a-z][\w.]*-(?P<number>\
 
 
 def watch(job: Job, *, quiet: bool) -> None:
-    """Show a job until it ends, then its outcome, and exit with its code."""
+    """Print the output of a job until it ends, then its outcome. Exits with the job's exit status."""
     with leave_running(job):
         if quiet:
             for _ in job.follow():
@@ -51,21 +51,21 @@ def watch(job: Job, *, quiet: bool) -> None:
 
 
 def _exit_code(description: JobDescription) -> int:
-    """The job's own; where the platform knows none, that of its state."""
+    """The exit status of the job; if the platform does not know it, one that matches its state."""
     if description.exit_code is not None:
         return description.exit_code
     return {JobStatus.COMPLETED: 0, JobStatus.FAILED: 1}.get(description.status, 128 + signal.SIGTERM)
 
 
 @contextmanager
-def leave_running(job: Job, what_it_does: str = "goes on") -> Iterator[None]:
-    """On Ctrl-C say that the job goes on, and how to come back to it."""
+def leave_running(job: Job, state: str = "continues to run") -> Iterator[None]:
+    """On Ctrl-C, print that the job continues and how to attach to it again, and exit."""
     try:
         yield
     except KeyboardInterrupt:
         if not job.status.is_final:
             click.echo(
-                f"\nJob {job.name} {what_it_does}.\n"
+                f"\nJob {job.name} {state}.\n"
                 f"  attach:  cloudtrain wait {job.name}\n"
                 f"  stop:    cloudtrain stop {job.name}",
                 err=True,
@@ -74,7 +74,7 @@ def leave_running(job: Job, what_it_does: str = "goes on") -> Iterator[None]:
 
 
 def print_line(line: str, *, as_json: bool = False, console: Console | None = None) -> None:
-    """One line of output, its prefix in the colour of the rank or the host."""
+    """Print one line of output. On a terminal, its prefix has the colour of the rank or the host."""
     match = _PREFIX.match(line)
     if as_json:
         rank = int(match["rank"]) if match and match["rank"] else None
@@ -92,7 +92,7 @@ def print_line(line: str, *, as_json: bool = False, console: Console | None = No
 
 
 def _show_live(job: Job) -> None:
-    """The lines as they come; on a terminal, the phases below them; between them, what the job waits for."""
+    """Print lines as they arrive: with the job's phases below on a terminal, else with its state changes between."""
     console = Console()
     if not console.is_terminal or not isinstance(job.platform, Events):
         with telling(job.platform, job.name, lambda state: click.secho(state, err=True, dim=True)):
@@ -124,9 +124,9 @@ def _show_phases(job: Job, progress: Progress) -> None:
 
 
 def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
-    """One row a job."""
+    """Print one row per job."""
     if not found:
-        click.echo("No jobs yet. Start one: cloudtrain submit train.py", err=True)
+        click.echo("No jobs yet. Submit one: cloudtrain submit train.py", err=True)
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY"):
@@ -150,5 +150,5 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
             Text(description.failure.summary() if description.failure else description.reason),
         )
     console = Console()
-    # names are to be copied whole, into a pipe as onto a terminal
+    # never truncate names: users copy them
     (console if console.is_terminal else Console(width=200)).print(table)

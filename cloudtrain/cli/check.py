@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import json_option, set_option
 from cloudtrain.cli.doctor import command as doctor
 
 
 @click.command("check")
 @click.argument("file", type=click.Path())
-@click.option("--platform", help="Where the job is to run.  [default: what the job says]")
-@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change any field. Repeatable.")
+@click.option(
+    "--platform", metavar="NAME", help="Platform to check the job for.  [default: the job's platform]"
+)
+@set_option
 @json_option
 @click.pass_context
 def command(context: click.Context, /, **options: object) -> None:
-    """Look for what would make the job FILE fail: the same as cloudtrain doctor FILE.
+    """Check FILE, a script or a job file, for problems that would make the job fail.
 
-    On the platform "container" the script is imported in the job's image, and what it needs is compared with what
-    the image has: most of what would break in the cloud shows here.
+    The same as cloudtrain doctor FILE. With --platform container, the check imports the script inside the job's
+    image, and compares what the script needs with what the image has. That finds most problems that the job would
+    have in the cloud.
 
     \b
-    cloudtrain check train.yaml --platform container
+    Examples:
+      cloudtrain check train.yaml
+      cloudtrain check train.yaml --platform container
     """
     context.invoke(doctor, **options)

@@ -17,12 +17,12 @@ _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
 def _age(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    """``12h``, ``30d``, ``8w`` -> seconds."""
+    """An age such as ``12h``, ``30d`` or ``8w`` in seconds."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d+)([hdw])", text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is not like 12h, 30d or 8w")
+        raise click.BadParameter(f"{text!r} is not an age; write 12h, 30d or 8w")
     return int(match[1]) * _SECONDS[match[2]]
 
 
@@ -32,17 +32,28 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
     "age",
     callback=_age,
     metavar="AGE",
-    help="Also the folders of jobs on this machine that ended longer ago (30d), with the models that lie in them.",
+    help="Also remove the folders of jobs that ended longer ago than AGE (12h, 30d, 8w), with their models.",
 )
-@click.option("--caches", is_flag=True, help="Also packed sources and environments. Not while a job runs.")
-@click.option("--engine", help="Look only there: docker, podman or a URL.  [default: all that answer]")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option(
+    "--caches", is_flag=True, help="Also remove packed sources and environments, unless a job runs."
+)
+@click.option(
+    "--engine",
+    metavar="ENGINE",
+    help="Container engine to clean: docker, podman or a URL.  [default: all that respond]",
+)
+@click.option("--dry-run", is_flag=True, help="Print what would be removed; remove nothing.")
 @json_option
 def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, as_json: bool) -> None:
-    """Remove what jobs on this machine have left.
+    """Remove what jobs left behind on this machine.
 
-    Containers and networks of jobs whose supervisor was killed are always removed; those of others, and of jobs
-    that run, never.
+    Without options, removes the containers and networks of jobs whose supervisor was killed. Never touches running
+    jobs, or containers that cloudtrain did not start.
+
+    \b
+    Examples:
+      cloudtrain clean --dry-run
+      cloudtrain clean --jobs-older-than 30d --caches
     """
     from cloudtrain.errors import PlatformError
 
@@ -68,7 +79,7 @@ def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, 
         from rich.filesize import decimal
 
         would = "would be " if dry_run else ""
-        click.echo(f"{would}{decimal(freed)} freed" if removed else "nothing is left behind")
+        click.echo(f"{would}{decimal(freed)} freed" if removed else "nothing to remove")
     if failed:
         raise click.exceptions.Exit(1)
 
@@ -84,12 +95,12 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
 
     if choice:
         yield from leftovers_in(EngineClient.connect(find_engine(choice)))
-    elif find_spec("docker"):  # without it nothing was ever started in an engine
+    elif find_spec("docker"):  # without this package no job ran in an engine
         engines = find_engines()
         for engine in engines:
             yield from leftovers_in(EngineClient.connect(engine))
         if not engines:
-            click.echo("no container engine answers: what it may have was not looked for", err=True)
+            click.echo("no container engine responds; containers and networks were not checked", err=True)
     if age is not None:
         yield from old_jobs(time.time() - age)
     if caches:

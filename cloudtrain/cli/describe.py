@@ -12,7 +12,7 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option, platfo
 @platform_option
 @json_option
 def command(job: str, platform: str | None, as_json: bool) -> None:
-    """Show how JOB is, what it left, and why it failed."""
+    """Show the state and the results of JOB, and why it failed."""
     from cloudtrain.job import Job
     from cloudtrain.platforms import Prices
 

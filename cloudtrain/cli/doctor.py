@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import click
 
-from cloudtrain.cli._options import json_option
+from cloudtrain.cli._options import json_option, set_option
 
 
 @click.command("doctor")
 @click.argument("file", required=False, type=click.Path())
-@click.option("--platform", help="The platform to look at.  [default: that of the job; else local]")
-@click.option("--set", "settings", multiple=True, metavar="FIELD=VALUE", help="Change any field. Repeatable.")
+@click.option(
+    "--platform", metavar="NAME", help="Platform to check.  [default: the job's platform, or local]"
+)
+@set_option
 @json_option
 def command(file: str | None, platform: str | None, settings: tuple[str, ...], as_json: bool) -> None:
-    """Look for what would make the job FILE fail, or for what a platform lacks.
+    """Check a platform, or FILE on it, for problems that would make jobs fail.
 
-    FILE is a job file or a script. Nothing is submitted, uploaded or changed. A check that you may not make
-    is "unknown", which is no failure. The exit status is 1 if a check has failed.
+    FILE is a script or a job file. The checks submit, upload and change nothing. A check that your permissions do
+    not allow is "unknown", which is not a failure. The exit status is 1 if a check fails.
 
     \b
-    cloudtrain doctor
-    cloudtrain doctor train.yaml --platform sagemaker
+    Examples:
+      cloudtrain doctor
+      cloudtrain doctor train.yaml --platform sagemaker
     """
     from cloudtrain.cli._checks import check_job, check_platform
     from cloudtrain.cli.submit import fields_of

@@ -10,11 +10,17 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option
 @click.command("download")
 @job_argument
 @click.option(
-    "--to", "folder", default=".", show_default=True, type=click.Path(file_okay=False), help="Where to."
+    "--to",
+    "folder",
+    default=".",
+    show_default=True,
+    metavar="FOLDER",
+    type=click.Path(file_okay=False),
+    help="Folder to download to.",
 )
 @json_option
 def command(job: str, folder: str, as_json: bool) -> None:
-    """Copy the model and the other outputs of JOB to this machine."""
+    """Download the model and the other outputs of JOB. Prints the path of each file."""
     from cloudtrain.cli._progress import bytes_bar
     from cloudtrain.job import Job
 

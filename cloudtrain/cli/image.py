@@ -1,4 +1,4 @@
-"""``cloudtrain image``: build, push and list cloudtrain's own images."""
+"""``cloudtrain image``: builds, pushes and lists cloudtrain's images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudtrain.images import EcrImage, Flavour, LocalImage
 
 BUILD_TIMEOUT = 3600.0
-"""Seconds that a step of a build may take without a word: compilers say little."""
+"""Seconds that a build step may take without output. Compilers print little."""
 
 
 def _complete_flavour(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -25,46 +25,71 @@ def _complete_flavour(_context: click.Context, _parameter: click.Parameter, inco
 
 
 flavour_argument = click.argument("flavour", shell_complete=_complete_flavour)
-version_option = click.option("--framework-version", help="Of the framework.  [default: the pinned one]")
-engine_option = click.option("--engine", help="docker, podman, or a URL.  [default: what answers]")
+version_option = click.option(
+    "--framework-version", metavar="VERSION", help="Version of the framework.  [default: the pinned version]"
+)
+engine_option = click.option(
+    "--engine",
+    metavar="ENGINE",
+    help="Container engine: docker, podman or a URL.  [default: the first that responds]",
+)
 registry_option = click.option(
-    "--registry", metavar="ADDRESS", help="Push there, as docker login left it.  [default: the account's ECR]"
+    "--registry",
+    metavar="ADDRESS",
+    help="Registry to push to, with the credentials of docker login.  [default: the account's ECR]",
 )
 
 
 @click.group("image")
 def command() -> None:
-    """cloudtrain's own images, for jobs in containers.
+    """Build, push and list cloudtrain's images, for jobs in containers.
 
     \b
-    cloudtrain image list
-    cloudtrain image build pytorch-cpu
-    cloudtrain image build pytorch-cuda --push
+    Examples:
+      cloudtrain image list
+      cloudtrain image build pytorch-cpu
+      cloudtrain image build pytorch-cuda --push
     """
 
 
 @command.command()
 @flavour_argument
 @version_option
-@click.option("--base", help="The image to build on: any with apt.  [default: that of the flavour]")
-@click.option("--build-base", help="The same for the stage with the compilers, which is left behind.")
-@click.option("--tag", help="The image's name.  [default: cloudtrain/FRAMEWORK:VERSION-...]")
-@click.option("--push", "pushes", is_flag=True, help="Push it when it is built.")
+@click.option("--base", metavar="IMAGE", help="Base image; it must have apt.  [default: the flavour's base]")
+@click.option(
+    "--build-base",
+    metavar="IMAGE",
+    help="Base image of the build stage, which has the compilers.  [default: the flavour's]",
+)
+@click.option("--tag", metavar="NAME", help="Name of the image.  [default: cloudtrain/FRAMEWORK:VERSION-...]")
+@click.option("--push", "pushes", is_flag=True, help="Push the image after the build.")
 @registry_option
 @click.option(
     "--wheels",
     type=click.Path(file_okay=False, path_type=Path),
-    help="A folder of wheels for pip to look in.",
+    metavar="FOLDER",
+    help="Folder of wheels that pip may install from.",
 )
-@click.option("--offline", is_flag=True, help="Let pip look nowhere else than in --wheels.")
+@click.option("--offline", is_flag=True, help="Let pip install from --wheels only.")
 @click.option(
     "--ca-bundle",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Certificates for pip, behind a proxy.",
+    metavar="FILE",
+    help="CA certificates for pip, for use behind a proxy.",
 )
-@click.option("--build-arg", "build_args", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option("--network", help="The network of the build's containers: host, say.")
-@click.option("--platform", metavar="OS/ARCH", help="linux/arm64, say.  [default: the engine's own]")
+@click.option(
+    "--build-arg",
+    "build_args",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Build argument of the Dockerfile. Repeatable.",
+)
+@click.option("--network", metavar="NAME", help="Network of the build's containers, for example host.")
+@click.option(
+    "--platform",
+    metavar="OS/ARCH",
+    help="Platform of the image, for example linux/arm64.  [default: the engine's]",
+)
 @engine_option
 @json_option
 def build(
@@ -78,13 +103,13 @@ def build(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Build the image FLAVOUR, of which `cloudtrain image list` shows all."""
+    """Build the image FLAVOUR. See cloudtrain image list for the flavours."""
     from cloudtrain.images import BuildOptions, build_image, find_flavour
 
     wanted = find_flavour(flavour, framework_version)
     for item in build_args:
         if "=" not in item:
-            raise click.BadParameter(f"{item!r} is not NAME=VALUE", param_hint="--build-arg")
+            raise click.BadParameter(f"{item!r} does not have the form NAME=VALUE", param_hint="--build-arg")
     arguments = dict(item.split("=", 1) for item in build_args)
     client = _connect(engine)
     name = tag or wanted.image
@@ -108,9 +133,9 @@ def build(
 def push(
     flavour: str, framework_version: str | None, registry: str | None, engine: str | None, as_json: bool
 ) -> None:
-    """Push the image FLAVOUR, which was built before.
+    """Push the image FLAVOUR, which must be built.
 
-    To ECR it logs in by itself, and makes the repository if there is none.
+    For ECR, the command logs in with your AWS credentials, and creates the repository if it does not exist.
     """
     from cloudtrain.errors import PlatformError
     from cloudtrain.images import find_flavour, find_local
@@ -131,11 +156,11 @@ def push(
 
 
 @command.command("list")
-@click.option("--ecr", is_flag=True, help="Look into the account's ECR too.")
+@click.option("--ecr", is_flag=True, help="Also show which images the account's ECR has.")
 @engine_option
 @json_option
 def list_images(ecr: bool, engine: str | None, as_json: bool) -> None:
-    """Show all images: those of this machine, and with --ecr those in the account's registry."""
+    """List the flavours, and which of them are built on this machine."""
     from cloudtrain.errors import PlatformError
     from cloudtrain.images import find_local, flavours
 
@@ -152,7 +177,7 @@ def list_images(ecr: bool, engine: str | None, as_json: bool) -> None:
         return
     _show(flavours(), local, remote if ecr else None)
     if why:
-        click.echo(f"\nWhat is built is not known: {why}", err=True)
+        click.echo(f"\nCannot list the images that are built: {why}", err=True)
 
 
 def _connect(engine: str | None) -> APIClient:
@@ -175,7 +200,7 @@ def _push(
         aws = Aws()
         registry = ecr_registry(aws)
         if make_ecr_repository(aws, flavour.repository) and not quiet:
-            click.echo(f"Made the repository {flavour.repository} in ECR", err=True)
+            click.echo(f"Created the repository {flavour.repository} in ECR", err=True)
     with bytes_bar("push", quiet=quiet) as add:
         uri, digest = push_image(client, image, registry, flavour.image, add)
     return {"uri": uri, "digest": digest}
@@ -230,5 +255,5 @@ def _show(
             row.append(remote[flavour.name].uri if flavour.name in remote else "")
         table.add_row(*row)
     console = Console()
-    # names are to be copied whole, into a pipe as onto a terminal
+    # never truncate names: users copy them
     (console if console.is_terminal else Console(width=200)).print(table)

@@ -6,15 +6,17 @@ import click
 
 from cloudtrain.cli._options import echo_json, json_option
 
-AT_ONCE = 8
-"""Jobs that are asked for at the same time: some platforms are far away."""
+PARALLEL_REQUESTS = 8
+"""The number of jobs to describe at the same time: some platforms take long to respond."""
 
 
 @click.command("list")
-@click.option("-n", "--limit", default=20, show_default=True, help="How many jobs at most.")
+@click.option(
+    "-n", "--limit", default=20, show_default=True, metavar="N", help="Maximum number of jobs to list."
+)
 @json_option
 def command(limit: int, as_json: bool) -> None:
-    """Show the jobs submitted from this machine, the newest first."""
+    """List the jobs submitted from this machine, newest first."""
     from concurrent.futures import ThreadPoolExecutor
     from contextlib import suppress
 
@@ -25,23 +27,23 @@ def command(limit: int, as_json: bool) -> None:
     entries = list_jobs()[:limit]
     platforms: dict[str, Platform] = {}
     for name in {entry.platform for entry in entries}:
-        with suppress(PlatformError):  # not installed any more
+        with suppress(PlatformError):  # no longer installed
             platforms[name] = get_platform(name)
 
     def describe(entry: IndexEntry) -> JobDescription | None:
         platform = platforms.get(entry.platform)
-        with suppress(PlatformError):  # it may have forgotten the job
+        with suppress(PlatformError):  # the platform no longer knows the job
             return platform.describe(entry.name) if platform else None
         return None
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
         descriptions = pool.map(describe, entries)
-    found = [(entry.name, entry.platform, told) for entry, told in zip(entries, descriptions, strict=True)]
+    found = [(entry.name, entry.platform, found) for entry, found in zip(entries, descriptions, strict=True)]
     if as_json:
-        forgotten = {"status": "Unknown"}
+        unknown = {"status": "Unknown"}
         echo_json(
             [
-                description.to_dict() if description else {"name": name, "platform": platform, **forgotten}
+                description.to_dict() if description else {"name": name, "platform": platform, **unknown}
                 for name, platform, description in found
             ]
         )

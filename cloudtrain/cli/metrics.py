@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 @platform_option
 @json_option
 def command(job: str, platform: str | None, as_json: bool) -> None:
-    """Show how the metrics of JOB went: those of its metric_definitions."""
+    """Show the metrics of JOB over time, as defined by its metric_definitions."""
     from cloudtrain.errors import PlatformError
     from cloudtrain.job import Job
     from cloudtrain.platforms import Metrics
 
     attached = Job.attach(job, platform)
     if not isinstance(attached.platform, Metrics):
-        raise PlatformError(f"the platform {attached.platform.name} keeps no metrics over time")
+        raise PlatformError(f"the platform {attached.platform.name} does not record metrics over time")
     series = attached.platform.metrics(job)
     if as_json:
         echo_json({name: [{"time": at, "value": value} for at, value in series[name]] for name in series})
@@ -33,9 +33,9 @@ def command(job: str, platform: str | None, as_json: bool) -> None:
 
 
 def _show(job: str, series: Series) -> None:
-    """One row a metric."""
+    """Print one row per metric."""
     if not series:
-        click.echo(f"Job {job} has no metrics yet; metric_definitions say what to look for.", err=True)
+        click.echo(f"Job {job} has no metrics yet. Its metric_definitions define them.", err=True)
         return
     from rich.console import Console
     from rich.table import Table
@@ -44,7 +44,7 @@ def _show(job: str, series: Series) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("METRIC", no_wrap=True)
-    for heading in ("LAST", "LEAST", "MOST", "VALUES"):
+    for heading in ("LAST", "MIN", "MAX", "VALUES"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("OVER TIME", no_wrap=True)
     for name, points in series.items():

@@ -11,7 +11,10 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option
 @job_argument
 @json_option
 def command(job: str, as_json: bool) -> None:
-    """Play a preemption of JOB, to see whether it survives one: it is stopped, and started again."""
+    """Simulate a preemption of JOB, to test that the job survives one.
+
+    The ranks get the same notice as on a spot instance that is reclaimed. When they have ended, the job starts again.
+    """
     from cloudtrain.job import Job
 
     attached = Job.attach(job)
@@ -19,4 +22,4 @@ def command(job: str, as_json: bool) -> None:
     if as_json:
         echo_json(attached.describe().to_dict())
     else:
-        click.echo(f"{job}: its hosts are taken away; it starts again when its ranks have ended")
+        click.echo(f"{job}: preempted; the job starts again when its ranks have ended")

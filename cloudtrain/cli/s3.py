@@ -1,4 +1,4 @@
-"""``cloudtrain s3``: an S3 server on this machine, for people without AWS."""
+"""``cloudtrain s3``: a local S3 server, for use without AWS."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 @click.group("s3")
 def command() -> None:
-    """An S3 server on this machine, for people without AWS.
+    """Run a local S3 server, for use without AWS.
 
     \b
-    cloudtrain s3 start
-    eval "$(cloudtrain s3 env)"
-    cloudtrain s3 make-bucket data
+    Examples:
+      cloudtrain s3 start
+      eval "$(cloudtrain s3 env)"
+      cloudtrain s3 make-bucket data
     """
 
 
@@ -31,17 +32,21 @@ def command() -> None:
     "--dir",
     "data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the objects are kept.  [default: as last time, at first in the state folder]",
+    metavar="FOLDER",
+    help="Folder to store objects in.  [default: the last one used, initially in the state folder]",
 )
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help="Listen here.  [default: as last time, at first a free one]"
+    "--port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Port to listen on.  [default: the last one used, initially a free one]",
 )
 @json_option
 def start(data: Path | None, port: int | None, as_json: bool) -> None:
-    """Start the server; it runs until it is stopped.
+    """Start the server. It runs in the background until you stop it.
 
-    It listens on loopback. S3 asks for its random keys; its inner services do not, so that other users of this
-    machine can reach the objects through them.
+    The server listens on the loopback interface only. Its S3 endpoint requires keys, which are random. Its internal
+    services do not: other users of this machine can read the objects through them.
     """
     from cloudtrain.testing import start_s3
 
@@ -49,28 +54,28 @@ def start(data: Path | None, port: int | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"started": started, **_describe(daemon)}))
         return
-    click.echo(f"The S3 server {'runs' if started else 'runs already'} at {daemon.account.endpoint}")
-    click.echo(f"Objects are kept in {daemon.data}")
+    click.echo(f"The S3 server {'runs' if started else 'already runs'} at {daemon.account.endpoint}")
+    click.echo(f"Objects are stored in {daemon.data}")
     click.echo('To use it: eval "$(cloudtrain s3 env)"')
 
 
 @command.command()
 @json_option
 def stop(as_json: bool) -> None:
-    """Stop the server. Its objects and keys stay for the next start."""
+    """Stop the server. It keeps its objects and keys for the next start."""
     from cloudtrain.testing import stop_s3
 
     stopped = stop_s3()
     if as_json:
         click.echo(json.dumps({"stopped": stopped}))
     else:
-        click.echo("The S3 server has stopped." if stopped else "No S3 server runs.")
+        click.echo("The S3 server has stopped." if stopped else "No S3 server is running.")
 
 
 @command.command()
 @json_option
 def status(as_json: bool) -> None:
-    """Say whether the server runs, and where; exit status 1 if it does not."""
+    """Show whether the server runs, and at which address. The exit status is 1 if it does not run."""
     from cloudtrain.testing import running_s3
 
     daemon = running_s3()
@@ -78,9 +83,9 @@ def status(as_json: bool) -> None:
         click.echo(json.dumps({"running": daemon is not None, **(_describe(daemon) if daemon else {})}))
     elif daemon:
         click.echo(f"The S3 server runs at {daemon.account.endpoint} (process {daemon.pid})")
-        click.echo(f"Objects are kept in {daemon.data}")
+        click.echo(f"Objects are stored in {daemon.data}")
     else:
-        click.echo("No S3 server runs.")
+        click.echo("No S3 server is running.")
     if daemon is None:
         raise SystemExit(1)
 
@@ -88,7 +93,12 @@ def status(as_json: bool) -> None:
 @command.command()
 @json_option
 def env(as_json: bool) -> None:
-    """Print the AWS settings that lead to the server, keys included, for eval."""
+    """Print shell commands that set the server's address and keys as AWS variables.
+
+    \b
+    Example:
+      eval "$(cloudtrain s3 env)"
+    """
     settings = _running().account.env
     if as_json:
         click.echo(json.dumps(settings))
@@ -101,7 +111,7 @@ def env(as_json: bool) -> None:
 @click.argument("name")
 @json_option
 def make_bucket(name: str, as_json: bool) -> None:
-    """Make the bucket NAME on the server, if it is not there."""
+    """Create the bucket NAME on the server if it does not exist. Prints its URI."""
     _running().account.create_bucket(name)
     click.echo(json.dumps({"uri": f"s3://{name}"}) if as_json else f"s3://{name}")
 
@@ -111,7 +121,7 @@ def _running() -> S3Daemon:
 
     daemon = running_s3()
     if daemon is None:
-        raise click.ClickException("No S3 server runs.\n  Start one: cloudtrain s3 start")
+        raise click.ClickException("No S3 server is running.\n  Start one: cloudtrain s3 start")
     return daemon
 
 

@@ -9,11 +9,18 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option, platfo
 
 @click.command("stop")
 @job_argument
-@click.option("--wait/--no-wait", default=True, help="Return when the job has ended.  [default: wait]")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    help="Wait until the job has ended, or return immediately.  [default: wait]",
+)
 @platform_option
 @json_option
 def command(job: str, wait: bool, platform: str | None, as_json: bool) -> None:
-    """Ask JOB to end. Its ranks get SIGTERM, and their grace to write a checkpoint."""
+    """Stop JOB.
+
+    The ranks get SIGTERM, and the job's stop_grace in seconds to save a checkpoint and exit.
+    """
     from cloudtrain.errors import TrainingFailed
     from cloudtrain.job import Job
 
@@ -23,7 +30,7 @@ def command(job: str, wait: bool, platform: str | None, as_json: bool) -> None:
         from cloudtrain.cli._view import leave_running
 
         try:
-            with leave_running(attached, "stops"):
+            with leave_running(attached, "is stopping"):
                 attached.wait()
         except TrainingFailed as failed:
             click.echo(failed.message, err=True)

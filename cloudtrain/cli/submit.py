@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._options import echo_json, json_option
+from cloudtrain.cli._options import echo_json, json_option, set_option
 
 if TYPE_CHECKING:
     from cloudtrain.job import Job
@@ -45,13 +45,7 @@ JOB_FILES = (".yaml", ".yml", ".json")
     is_flag=True,
     help="Mount the source folder into the containers instead of copying it, for quick edits.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="FIELD=VALUE",
-    help="Set any field of the job, for example hyperparameters.lr=0.1. Repeatable.",
-)
+@set_option
 @click.option("--wait", is_flag=True, help="Print the output until the job ends (the default).")
 @click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
 @click.option("--dry-run", is_flag=True, help="Print the request as JSON; submit nothing.")
@@ -175,5 +169,5 @@ def _channel(text: str) -> tuple[str, str]:
 
     name, separator, uri = text.partition("=")
     if not separator or not name or not uri:
-        raise click.BadParameter(f"{text!r} does not have the form channel=URI", param_hint="--input")
+        raise click.BadParameter(f"{text!r} does not have the form CHANNEL=URI", param_hint="--input")
     return name, Path(uri).absolute().as_uri() if "://" not in uri and Path(uri).exists() else uri

@@ -15,10 +15,15 @@ from cloudtrain.cli._options import echo_json, json_option, platform_option
 @click.argument("what", nargs=-1, required=True, metavar="JOB | FILES...")
 @platform_option
 @click.option(
-    "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write one trace of all ranks there."
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Merge the traces of all ranks into FILE.",
 )
-@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Draw a picture there.")
-@click.option("--steps", "each", is_flag=True, help="Show each step.")
+@click.option(
+    "--png", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Plot the steps to FILE."
+)
+@click.option("--steps", "each", is_flag=True, help="Show one row per step instead of one per rank.")
 @json_option
 def command(
     what: tuple[str, ...],
@@ -28,10 +33,16 @@ def command(
     each: bool,
     as_json: bool,
 ) -> None:
-    """Show where the time of training steps goes: of a job, or in the FILES that its ranks recorded.
+    """Show how training steps spend their time.
 
-    The trace that --output writes opens in https://ui.perfetto.dev and in chrome://tracing. Traces of
-    torch.profiler among the files go into it too.
+    Reads the timeline of JOB, or the trace FILES (or folders) that ranks recorded. Open the merged trace that
+    --output writes in https://ui.perfetto.dev or chrome://tracing; it includes any torch.profiler traces in FILES.
+
+    \b
+    Examples:
+      cloudtrain submit train.py --name timed --set timeline=true
+      cloudtrain timeline timed --steps
+      cloudtrain timeline timed --output trace.json
     """
     from cloudtrain.cli._timeline_files import timeline_files
     from cloudtrain.cli._timeline_view import describe, show_ranks, show_steps

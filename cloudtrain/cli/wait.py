@@ -12,7 +12,7 @@ from cloudtrain.cli._options import job_argument, json_option, platform_option
 @platform_option
 @json_option
 def command(job: str, platform: str | None, as_json: bool) -> None:
-    """Attach to JOB until it ends. The exit status is the job's."""
+    """Attach to JOB: print its output until it ends, and exit with its exit status."""
     from cloudtrain.cli._view import watch
     from cloudtrain.job import Job
 

@@ -55,7 +55,7 @@ ARGUMENTS = {
         ["cannot launch by 'parameter_server'", "torch_distributed"],
     ),
     "argument": (["train.py", "--", "5"], ["'5' has no name"]),
-    "input-form": (["train.py", "--input", "train"], ["channel=URI"]),
+    "input-form": (["train.py", "--input", "train"], ["CHANNEL=URI"]),
     "input-missing": (["train.py", "--input", "train=file:///nosuch"], ["channel 'train': there is nothing at"]),
     "input-empty": (["train.py", "--input", "train=empty"], ["channel 'train': there is nothing at"]),
     "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3:// or file:// URI"]),

@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_diff(source: Path) -> None:
     assert cloudtrain("submit", "job.yaml", "--name", "first", cwd=source).code == 0
     same = cloudtrain("submit", "job.yaml", "--diff", "first", cwd=source)
-    assert (same.code, same.out) == (0, "Nothing has changed since first\n")
+    assert (same.code, same.out) == (0, "No differences from first\n")
     shown = cloudtrain(
         "submit", "job.yaml", "--diff", "first", "--", "--lr", "0.2", "--epochs", "3", cwd=source
     )

@@ -49,7 +49,7 @@ def test_a_day_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
     again = run("start")
     assert again.returncode == 0
-    assert "runs already" in again.stdout
+    assert "already runs" in again.stdout
 
     assert run("make-bucket", "data").stdout == "s3://data\n"
     assert run("make-bucket", "data").returncode == 0
@@ -58,7 +58,7 @@ def test_a_day_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     open_store("s3://data").write("key", b"kept")
 
     assert run("stop").stdout == "The S3 server has stopped.\n"
-    assert run("stop").stdout == "No S3 server runs.\n"
+    assert run("stop").stdout == "No S3 server is running.\n"
     assert run("start").returncode == 0
     assert run_json("env") == settings
     assert open_store("s3://data").read("key") == b"kept"
@@ -81,7 +81,7 @@ def test_what_needs_a_server_says_that_none_runs() -> None:
     for arguments in (["env"], ["env", "--json"], ["make-bucket", "data"]):
         done = run(*arguments)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == "Error: No S3 server runs.\n  Start one: cloudtrain s3 start\n"
+        assert done.stderr == "Error: No S3 server is running.\n  Start one: cloudtrain s3 start\n"
     status = run("status", "--json")
     assert (status.returncode, json.loads(status.stdout)) == (1, {"running": False})
 
@@ -120,7 +120,7 @@ def test_a_state_from_before_a_reboot_harms_nobody() -> None:
         (folder / "server.json").write_text(json.dumps({**state, "pid": bystander.pid}))
         (folder / "alive").write_text(f"{bystander.pid} {os.uname().nodename}")
         assert run("status").returncode == 1
-        assert run("stop").stdout == "No S3 server runs.\n"
+        assert run("stop").stdout == "No S3 server is running.\n"
         assert bystander.poll() is None
         assert run_json("start")["started"]
         assert run("stop").stdout == "The S3 server has stopped.\n"
@@ -137,7 +137,7 @@ def test_a_server_that_hangs_can_be_stopped() -> None:
         status.stderr == f"Error: the S3 server (process {pid}) does not answer\n  Run: cloudtrain s3 stop\n"
     )
     assert run("stop").returncode == 0
-    assert run("status").stdout == "No S3 server runs.\n"
+    assert run("status").stdout == "No S3 server is running.\n"
 
 
 def test_keys_are_for_the_user_only() -> None:

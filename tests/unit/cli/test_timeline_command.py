@@ -90,9 +90,9 @@ def test_without_steps_there_is_nothing_to_draw(tmp_path: Path) -> None:
     record(tmp_path / "t.json", 0, steps=0)
     result = run(tmp_path / "t.json")
     assert result.exit_code == 0
-    assert "There are no whole steps" in result.stderr
+    assert "No complete steps" in result.stderr
     result = run(tmp_path / "t.json", "--png", tmp_path / "p.png")
-    assert "no whole steps to draw" in str(result.exception)
+    assert "no complete steps to draw" in str(result.exception)
 
 
 def test_a_folder_without_traces(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_files_of_a_job_that_ran_elsewhere(folder: Path, tmp_path: Path) -> 
 
 
 def test_a_job_that_has_left_none(tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match=r"has left no timeline\n.*timeline=True"):
+    with pytest.raises(NotFound, match=r"has no timeline\n.*timeline=True"):
         job_files(job_with(None), tmp_path)
     (tmp_path / "output.tar.gz").write_text("no archive")
     with pytest.raises(StorageError, match="is damaged"):
