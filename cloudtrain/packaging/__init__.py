@@ -1,4 +1,4 @@
-"""From a source directory to the archive that a job runs, and the runtime that runs it."""
+"""Packs a source directory into the archive that a job runs, and the runtime that runs it."""
 
 from cloudtrain.packaging._git import GitState
 from cloudtrain.packaging.entry_point import check_entry_point

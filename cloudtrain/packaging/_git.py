@@ -1,4 +1,4 @@
-"""What git knows about a source directory. Where there is no git or no repository, that is nothing."""
+"""The git state of a source directory, if it is in a repository and git is installed."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 from cloudtrain.packaging._secrets import secret_content, secret_name
 
 LIMIT = 5.0
-"""Seconds that git may take in all. A repository that needs more is passed over."""
+"""Seconds that all git commands may take together. If they take longer, the state is left out."""
 
 _OF_A_HOOK = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 @dataclass(frozen=True)
 class GitState:
-    """``commit`` is None before the first one, ``branch`` is None on a detached head."""
+    """``commit`` is None before the first commit; ``branch`` is None on a detached HEAD."""
 
     commit: str | None
     branch: str | None
     dirty: bool
-    """Whether files of the source directory differ from the commit, new files included."""
+    """Whether files of the source directory differ from the commit, including new files."""
     diff: str = field(default="", repr=False)
-    """The changes of tracked files, without those files that look like secrets."""
+    """The changes to tracked files, except files that look like secrets."""
 
     @property
     def version(self) -> str:
-        """The commit, with ``-dirty`` behind it where files differ from it; empty before the first one."""
+        """The commit, with the suffix ``-dirty`` if files differ from it; empty before the first commit."""
         return f"{self.commit}-dirty" if self.commit and self.dirty else self.commit or ""
 
 
@@ -56,8 +56,8 @@ def git_state(folder: Path) -> GitState | None:
 
 
 def _git(folder: Path, deadline: float, *arguments: str) -> str:
-    # No helper of the repository's configuration runs, and nothing is written to it. In a git hook the
-    # environment names another repository.
+    # Run no helper that the repository's configuration names, and write nothing to the repository. Inside a git
+    # hook, the environment may name another repository: ignore it.
     environment = {name: value for name, value in os.environ.items() if name not in _OF_A_HOOK}
     done = subprocess.run(
         ["git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false", *arguments],
@@ -72,13 +72,13 @@ def _git(folder: Path, deadline: float, *arguments: str) -> str:
 
 
 def _without_secrets(diff: str) -> str:
-    """The diff without the files whose name, or whose old or new lines, look like a secret."""
+    """The diff without files whose name, or whose old or new lines, look like a secret."""
     files = re.split(r"^(?=diff --git )", diff, flags=re.MULTILINE)
     return "".join(file for file in files if not _looks_secret(file))
 
 
 def _looks_secret(file_diff: str) -> bool:
     names = re.findall(r"^(?:---|\+\+\+) \"?[ab]/(.*?)\"?\t?$", file_diff, flags=re.MULTILINE)
-    # Without the signs of the diff, so that a key of several lines still reads as one.
+    # Remove the diff's signs, so that a key that spans several lines is found.
     content = re.sub(r"^[-+ ]", "", file_diff, flags=re.MULTILINE)
     return any(map(secret_name, names)) or bool(secret_content(os.fsencode(content)))

@@ -1,4 +1,4 @@
-"""gzip on all cores, as pigz does it (RFC 1952), with the same bytes on any number of them."""
+"""Parallel gzip (RFC 1952), as in pigz. The bytes do not depend on the number of cores."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 LEVEL = 4
-"""On source code seven times as fast as level 9, which the SageMaker SDK uses, for 6 % more bytes."""
+"""On source code, 7 times as fast as level 9, which the SageMaker SDK uses, for 6 % more bytes."""
 
 BLOCK = 1 << 20
-"""Bytes that are compressed on their own. Part of the format: another size gives other bytes."""
+"""Bytes per independently compressed block. Another size would give other archives for the same source."""
 
 _HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"  # deflate, no name, no time, unknown system
 
@@ -38,7 +38,7 @@ def gzip(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _blocks(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of `BLOCK` bytes; the last may be shorter."""
+    """The bytes of ``pieces`` in blocks of `BLOCK` bytes; the last one may be shorter."""
     buffer = bytearray()
     for piece in pieces:
         buffer += piece

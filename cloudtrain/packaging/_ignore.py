@@ -1,4 +1,4 @@
-"""What stays out of the archive: ``.gitignore``, ``.cloudtrainignore``, and what never belongs in it."""
+"""Rules for files that the archive leaves out: ``.gitignore``, ``.cloudtrainignore``, and `ALWAYS_OUT`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ ALWAYS_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store"
 class _Level:
     """The patterns of one ignore file; ``base`` is the length of its folder's path with the slash.
 
-    For a file, GitIgnoreSpec sets patterns of the file itself above those of the folders it is in. For a
-    folder it would do the same, and in ``*``, ``!*/`` the folder would be lost: there the last match holds.
+    For files, GitIgnoreSpec gives patterns for the file precedence over patterns for its parent folders. For
+    folders that would be wrong: with ``*`` and ``!*/`` they would all be left out. There, the last match decides.
     """
 
     base: int
@@ -31,12 +31,12 @@ class _Level:
 
 @dataclass(frozen=True)
 class IgnoreRules:
-    """The ignore files from the top of a tree down to one folder, with git's meaning.
+    """The ignore files from the root of a tree down to one folder, with git's semantics.
 
-    The nearest file that says something about a path decides, by its last matching pattern. Every
-    ``.cloudtrainignore`` wins over every ``.gitignore``. As in git, nothing below a folder that is left out
-    can come back: do not enter it. pathspec lets ``!folder/`` speak for what is in the folder as well, which
-    at worst keeps a file that git would leave out.
+    The last matching pattern of the nearest ignore file with a match decides. Every ``.cloudtrainignore`` takes
+    precedence over every ``.gitignore``. As in git, a file below an ignored folder cannot be included again, so
+    callers do not enter such folders. Unlike git, pathspec applies ``!folder/`` to the content of the folder too;
+    at worst, that keeps a file that git would ignore.
     """
 
     cloudtrainignore: tuple[_Level, ...] = ()
@@ -44,15 +44,15 @@ class IgnoreRules:
 
     @classmethod
     def around(cls, root: str) -> IgnoreRules:
-        """The rules that the git repository of the folder ``root`` has above it."""
+        """The rules in the ignore files above ``root``, up to the top of its git repository."""
         rules = cls()
         for folder in _folders_above(root):
             rules = rules.within(folder)
-        # The user named this folder. Rules that leave all of it out are not meant for a job's source.
+        # The user chose this folder: rules that ignore all of it do not apply to a job's source.
         return cls() if rules.leave_out(root, is_folder=True) else rules
 
     def within(self, folder: str, path: str | None = None) -> IgnoreRules:
-        """These rules and those in the files of ``folder``, which stands at ``path`` in the tree."""
+        """These rules and those in the ignore files of ``folder``, which is at ``path`` in the tree."""
         base = len(path or folder) + 1
         return IgnoreRules(
             self.cloudtrainignore + _read(os.path.join(folder, ".cloudtrainignore"), base),
@@ -60,7 +60,7 @@ class IgnoreRules:
         )
 
     def leave_out(self, path: str, *, is_folder: bool) -> bool:
-        """Whether the entry at ``path``, an absolute path in the tree, stays out."""
+        """Whether the file or folder at ``path``, an absolute path in the tree, is ignored."""
         for level in (*reversed(self.cloudtrainignore), *reversed(self.gitignore)):
             relative = path[level.base :]
             check = (
@@ -73,7 +73,7 @@ class IgnoreRules:
 
 
 def _folders_above(root: str) -> list[str]:
-    """The folders from the top of the git repository down to the parent of ``root``; none without one."""
+    """The folders from the top of the git repository down to the parent of ``root``; none outside a repository."""
     if os.path.lexists(os.path.join(root, ".git")):
         return []
     folders: list[str] = []
@@ -86,27 +86,28 @@ def _folders_above(root: str) -> list[str]:
 
 def _read(path: str, base: int) -> tuple[_Level, ...]:
     try:
-        # git passes over a byte order mark, and takes any bytes.
+        # Like git, skip a byte order mark and accept any bytes.
         with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
             lines = [line.rstrip("\r\n") for line in file]
     except (FileNotFoundError, IsADirectoryError):
         return ()
     except OSError as error:
         raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
-    from pathspec import GitIgnoreSpec, PathSpec  # only where there is something to ignore
+    from pathspec import GitIgnoreSpec, PathSpec  # slow to import, and most folders have no ignore file
 
     spec = GitIgnoreSpec.from_lines(_pattern(line) for line in lines)
     return (_Level(base, spec, PathSpec(spec.patterns)),)
 
 
 def _pattern(line: str) -> str:
-    """The line as pathspec has to be given it to mean what git means."""
+    """The line, rewritten so that pathspec gives it the meaning that it has in git."""
     from pathspec import GitIgnoreSpec
 
-    # `data/**` is what is in the folder. pathspec takes it for the folder too, and then `!data/keep` is lost.
+    # In git, `data/**` matches the content of the folder only. pathspec also matches the folder itself, which would
+    # disable a later `!data/keep`.
     line = re.sub(r"/\*\*\s*$", "/**/*", line)
     try:
         GitIgnoreSpec.from_lines([line])
     except ValueError:
-        return ""  # git passes over a line that makes no sense
+        return ""  # git ignores an invalid line
     return line

@@ -1,8 +1,8 @@
-"""Which archive a tree was packed into the last time, known by the tree's stat data alone.
+"""Finds the archive of an unchanged tree by stat data, without reading the tree.
 
-A file that was changed just before it was looked at may change once more and keep its stat data, because the
-clocks of file systems tick slowly. (git calls such an entry "racy".) The index holds the digest of each such
-file, and reads it again before it believes that the tree is the same.
+File systems store times with a coarse resolution. A file that changes twice within one tick keeps its stat data, so
+a file that changed just before the walk may change again unnoticed. (git calls such an index entry "racy".) The
+index stores the digest of each racy file, and reads the file again before it considers the tree unchanged.
 """
 
 from __future__ import annotations
@@ -15,71 +15,73 @@ import msgspec
 
 from cloudtrain._version import __version__
 from cloudtrain.packaging._archive import read_unchanged
-from cloudtrain.packaging._tree import Entry, signature
+from cloudtrain.packaging._tree import ArchiveMember, signature
 from cloudtrain.storage.atomic import write_file
 
 SLOWEST_TICK = 2_000_000_000
-"""Nanoseconds: FAT keeps times to two seconds."""
+"""In nanoseconds. FAT stores times with a resolution of two seconds."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """A tree as it was at one moment."""
+class TreeFingerprint(msgspec.Struct, frozen=True):
+    """Identifies the state of a tree."""
 
-    fingerprint: str
-    """Of the names and stat data."""
+    digest: str
+    """The digest of all names and stat data."""
     racy: dict[int, str]
-    """The digest of the content of each racy entry, by its position in the tree."""
+    """The digest of the content of each racy file, by its position in the tree."""
     version: str = __version__
-    """Of cloudtrain: another one may find other secrets."""
+    """The version of cloudtrain: another version may detect other secrets."""
 
 
 class _Record(msgspec.Struct, frozen=True):
-    snapshot: Snapshot
+    fingerprint: TreeFingerprint
     archive: str
 
 
-def take_snapshot(entries: Sequence[Entry], walked_at: int) -> Snapshot:
-    """The tree that was walked at ``walked_at``, in nanoseconds since the epoch.
+def take_fingerprint(members: Sequence[ArchiveMember], walked_at: int) -> TreeFingerprint:
+    """The fingerprint of a tree that was walked at ``walked_at``, in nanoseconds since the epoch.
 
-    Raises Changed or InvalidSource where a racy file cannot be read.
+    Raises:
+        InvalidSource: a racy file cannot be read.
+        Changed: a racy file changed after the walk.
     """
     hasher = hashlib.sha256()
     racy = {}
-    for position, entry in enumerate(entries):
-        # A folder's times change with what is left out of it.
-        state = signature(entry.stat) if entry.is_file else (entry.link,)
-        hasher.update(repr((entry.name, state)).encode())
-        changed_at = max(entry.stat.st_mtime_ns, entry.stat.st_ctime_ns)
-        if entry.is_file and changed_at > walked_at - SLOWEST_TICK:
-            racy[position] = _digest(entry)
-    return Snapshot(hasher.hexdigest(), racy)
+    for position, member in enumerate(members):
+        # Ignore the times of folders: they also change with ignored files.
+        state = signature(member.stat) if member.is_file else (member.link,)
+        hasher.update(repr((member.name, state)).encode())
+        changed_at = max(member.stat.st_mtime_ns, member.stat.st_ctime_ns)
+        if member.is_file and changed_at > walked_at - SLOWEST_TICK:
+            racy[position] = _digest(member)
+    return TreeFingerprint(hasher.hexdigest(), racy)
 
 
 class Index:
-    """The last snapshot of one source and the SHA-256 of its archive, kept in the file ``path``."""
+    """Stores the last fingerprint of one source, and the SHA-256 of its archive, in the file ``path``."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def find(self, snapshot: Snapshot, entries: Sequence[Entry]) -> str | None:
-        """The SHA-256 of the archive of this very tree, or None."""
+    def find(self, fingerprint: TreeFingerprint, members: Sequence[ArchiveMember]) -> str | None:
+        """The SHA-256 of the archive, or None if the tree has changed since it was packed."""
         try:
             record = msgspec.json.decode(self._path.read_bytes(), type=_Record)
         except (OSError, msgspec.DecodeError):
             return None
-        last = record.snapshot
-        if (last.version, last.fingerprint) != (snapshot.version, snapshot.fingerprint):
+        last = record.fingerprint
+        if (last.version, last.digest) != (fingerprint.version, fingerprint.digest):
             return None
-        if any(_digest(entries[position]) != digest for position, digest in last.racy.items()):
+        if any(_digest(members[position]) != digest for position, digest in last.racy.items()):
             return None
         return record.archive
 
-    def save(self, snapshot: Snapshot, archive: str) -> None:
-        write_file(self._path, msgspec.json.encode(_Record(snapshot, archive)))
+    def save(self, fingerprint: TreeFingerprint, archive: str) -> None:
+        write_file(self._path, msgspec.json.encode(_Record(fingerprint, archive)))
 
 
-def _digest(entry: Entry) -> str:
+def _digest(member: ArchiveMember) -> str:
     hasher = hashlib.sha256()
-    for data in read_unchanged(entry):
+    for data in read_unchanged(member):
         hasher.update(data)
     return hasher.hexdigest()

@@ -1,8 +1,8 @@
-"""Files that look like secrets, by their name or by what is in them.
+"""Finds files that look like secrets, by their name or their content.
 
-detect-secrets, the known library for this, was tried and left aside: importing it takes 0.16 s and an HTTP
-client, and its entropy checks also report hashes and notebooks. Only shapes that are secrets beyond
-reasonable doubt are refused here, so that nobody gets used to saying ``allow_secrets``.
+The library detect-secrets is not used: importing it takes 0.16 s and an HTTP client, and its entropy checks also
+report hashes and notebooks. The rules here match only what is a secret beyond reasonable doubt: false alarms would
+teach users to pass ``allow_secrets`` always.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 
-from cloudtrain.packaging._tree import Entry, failed_read
+from cloudtrain.packaging._tree import ArchiveMember, failed_read
 
 LARGEST_SCANNED = 1_000_000
-"""Bytes. What people write by hand is smaller; larger files are data."""
+"""In bytes. Larger files are data, not written by hand."""
 
 _NAMES = {
     ".env": "environment file",
@@ -43,11 +43,11 @@ _NEXT_TO = 300
 
 
 def _aws_key_pair(data: bytes) -> bool:
-    """An access key id with something like its secret at most `_NEXT_TO` bytes away."""
+    """Whether there is an access key id with a likely secret key at most `_NEXT_TO` bytes away."""
     return any(
         _AWS_SECRET.search(data, max(0, found.start() - _NEXT_TO), found.end() + _NEXT_TO)
         for found in _AWS_KEY_ID.finditer(data)
-        if not found.group().endswith(b"EXAMPLE")  # those of the AWS documentation
+        if not found.group().endswith(b"EXAMPLE")  # the AWS documentation uses such keys
     )
 
 
@@ -55,9 +55,9 @@ def _matches(pattern: bytes) -> Callable[[bytes], object]:
     return re.compile(pattern).search
 
 
-# What is in the file: a rule runs only where one of its markers is found, which is many times faster.
+# Rules for the content. A regular expression runs only if one of its markers is found, which is many times faster.
 _CONTENTS: tuple[tuple[str, tuple[bytes, ...], Callable[[bytes], object]], ...] = (
-    # A key, not just the line above one. In JSON its line ends are the two characters `\n`.
+    # The header line alone is not a key. Inside JSON, line ends are the two characters `\n`.
     (
         "private key",
         (b"PRIVATE KEY",),
@@ -78,7 +78,7 @@ _CONTENTS: tuple[tuple[str, tuple[bytes, ...], Callable[[bytes], object]], ...] 
 
 
 def secret_name(name: str) -> str | None:
-    """Which rule the file's path falls under, or None."""
+    """The rule that a file's path matches, or None."""
     parts = name.lower().split("/")
     if parts[-1].endswith(_TEMPLATES):
         return None
@@ -89,7 +89,7 @@ def secret_name(name: str) -> str | None:
 
 
 def secret_content(data: bytes) -> str | None:
-    """Which rule the content falls under, or None. Binary data falls under none."""
+    """The rule that a file's content matches, or None. Binary data matches no rule."""
     if b"\0" in data[:8192]:
         return None
     for rule, markers, matches in _CONTENTS:
@@ -98,28 +98,28 @@ def secret_content(data: bytes) -> str | None:
     return None
 
 
-def find_secrets(entries: Iterable[Entry]) -> list[tuple[str, str]]:
-    """The name of each file that looks like a secret, and the rule that says so.
+def find_secrets(members: Iterable[ArchiveMember]) -> list[tuple[str, str]]:
+    """The name of each file that looks like a secret, and the rule that it matches.
 
     Raises:
         InvalidSource: a file cannot be read.
-        Changed: a file vanished meanwhile.
+        Changed: a file has vanished.
     """
     found = []
-    for entry in entries:
-        if entry.is_file:
-            # The path on disk too: a link may call a file by another name.
-            rule = secret_name(entry.name) or secret_name(entry.path) or _rule_for_content(entry)
+    for member in members:
+        if member.is_file:
+            # Check the path on disk too: a link may have another name than its target.
+            rule = secret_name(member.name) or secret_name(member.path) or _rule_for_content(member)
             if rule:
-                found.append((entry.name, rule))
+                found.append((member.name, rule))
     return found
 
 
-def _rule_for_content(entry: Entry) -> str | None:
-    if entry.size > LARGEST_SCANNED:
+def _rule_for_content(member: ArchiveMember) -> str | None:
+    if member.size > LARGEST_SCANNED:
         return None
     try:
-        with open(entry.path, "rb") as file:
+        with open(member.path, "rb") as file:
             return secret_content(file.read(LARGEST_SCANNED))
     except OSError as error:
-        raise failed_read(entry.path, error) from error
+        raise failed_read(member.path, error) from error

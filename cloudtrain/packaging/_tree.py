@@ -1,8 +1,8 @@
-"""The files, folders and links that go into the archive, found without reading any of them.
+"""Lists the files, folders and links to pack, without reading any file.
 
-Links follow two rules. A link whose target lies in the same tree stays a link, relative, so that it holds
-wherever the archive is unpacked. A link that leads out of the tree is replaced by what it points to, as the
-SageMaker SDK does: the job has no other way to reach it.
+A symbolic link whose target is in the same tree stays a link, made relative so that it is valid wherever the archive
+is unpacked. A link that leads out of the tree is replaced by its target, as in the SageMaker SDK, because the target
+is not available to the job otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device
 
 
 class Changed(Exception):
-    """The tree changed while it was walked or packed; ``path`` is where."""
+    """The file or folder at ``path`` changed while the tree was walked or packed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -29,8 +29,8 @@ class Changed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """One thing to pack. ``name`` is its path in the archive, ``link`` the target if it is a link."""
+class ArchiveMember:
+    """A file, folder or link to pack. ``name`` is its path in the archive; ``link`` is the target of a link."""
 
     name: str
     path: str
@@ -47,60 +47,60 @@ class Entry:
 
     @property
     def size(self) -> int:
-        """Bytes of content."""
+        """The size of the content in bytes."""
         return self.stat.st_size if self.is_file else 0
 
 
 def signature(status: os.stat_result) -> tuple[int, ...]:
-    """Changes whenever the content or the mode of a file does (but see `_index` for the exception)."""
+    """Stat data that changes whenever the content or the mode of a file changes (`_index` names the exception)."""
     return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
 
 
 def shown(name: str) -> str:
-    """``name`` for messages: bytes that are not UTF-8 are escaped."""
+    """``name`` for use in messages: bytes that are not UTF-8 are escaped."""
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def read_tree(source: Path, dependencies: Sequence[Path], cache_dir: Path) -> list[Entry]:
-    """Everything to pack, sorted by name.
+def read_tree(source: Path, dependencies: Sequence[Path], cache_dir: Path) -> list[ArchiveMember]:
+    """All members of the archive, sorted by name.
 
-    What is in ``source`` stands at the top, or ``source`` itself if it is a file; each dependency stands
-    beside it under its own base name. ``cache_dir`` is never part of it.
+    The content of ``source`` is at the top, or ``source`` itself if it is a file. Each dependency is next to it,
+    under its base name. ``cache_dir`` is left out.
 
     Raises:
-        InvalidSource: something cannot be packed, or two things have the same name.
-        Changed: a file vanished meanwhile.
+        InvalidSource: a file cannot be packed, or two files have the same name in the archive.
+        Changed: a file vanished during the walk.
     """
-    entries: dict[str, Entry] = {}
+    members: dict[str, ArchiveMember] = {}
     skipped = os.path.realpath(cache_dir)
     for root in (source, *dependencies):
-        for entry in _root(root, skipped, at_top=root is source):
-            other = entries.setdefault(entry.name, entry)
-            if other is not entry:
+        for member in _root(root, skipped, at_top=root is source):
+            other = members.setdefault(member.name, member)
+            if other is not member:
                 raise InvalidSource(
-                    f"{shown(other.path)} and {shown(entry.path)} would both be {shown(entry.name)!r} "
+                    f"{shown(other.path)} and {shown(member.path)} would both be {shown(member.name)!r} "
                     "in the archive",
-                    hint="Rename one of them, or leave one out by .cloudtrainignore.",
+                    hint="Rename one of them, or list one in .cloudtrainignore.",
                 )
-    return sorted(entries.values(), key=lambda entry: entry.name.encode("utf-8", "surrogateescape"))
+    return sorted(members.values(), key=lambda member: member.name.encode("utf-8", "surrogateescape"))
 
 
 @dataclass(frozen=True)
 class _Folder:
-    """A folder to walk: where it is on disk, in the archive, and in the tree as the user sees it."""
+    """A folder to walk: its path on disk, in the archive, and in the tree as the user sees it."""
 
     path: str
     name: str
-    """With a slash at its end; empty for the top."""
+    """The path in the archive with a final slash; empty for the top."""
     seen_as: str
     rules: IgnoreRules
     bases: tuple[str, ...]
-    """The real folder that the walk began in, then each that a link led to. Links may lead into the last."""
+    """The real path of the root, then of each folder entered through a link. Links into the last one stay links."""
     skipped: str
 
 
-def _root(root: Path, skipped: str, *, at_top: bool) -> Iterator[Entry]:
-    # The name is the user's (`lib` even if it is a link), and `.` and `..` have one too.
+def _root(root: Path, skipped: str, *, at_top: bool) -> Iterator[ArchiveMember]:
+    # Keep the user's name (`lib`, even if it is a link); abspath gives `.` and `..` a name too.
     name = os.path.basename(os.path.abspath(root))
     path = os.path.realpath(root)
     try:
@@ -110,17 +110,17 @@ def _root(root: Path, skipped: str, *, at_top: bool) -> Iterator[Entry]:
             f"no such file or folder: {shown(str(root))} ({error.strerror})",
             hint="Check source_dir, entry_point and dependencies.",
         ) from error
-    entry = Entry(name, path, status)
-    if not entry.is_folder:
-        yield _packable(entry)
+    member = ArchiveMember(name, path, status)
+    if not member.is_folder:
+        yield _packable(member)
         return
     if not at_top:
-        yield entry
+        yield member
     prefix = "" if at_top else name + "/"
     yield from _walk(_Folder(path, prefix, path, IgnoreRules.around(path), (path,), skipped))
 
 
-def _walk(folder: _Folder) -> Iterator[Entry]:
+def _walk(folder: _Folder) -> Iterator[ArchiveMember]:
     try:
         names = os.listdir(folder.path)
     except OSError as error:
@@ -131,75 +131,75 @@ def _walk(folder: _Folder) -> Iterator[Entry]:
             yield from _item(folder, name)
 
 
-def _item(folder: _Folder, name: str) -> Iterator[Entry]:
+def _item(folder: _Folder, name: str) -> Iterator[ArchiveMember]:
     path = os.path.join(folder.path, name)
     seen_as = f"{folder.seen_as}/{name}"
     try:
         status = os.lstat(path)
-        # A pattern `data/` leaves out a link to a folder too: isdir follows links.
+        # isdir follows links, so that the pattern `data/` also matches a link to a folder.
         if folder.rules.leave_out(seen_as, is_folder=os.path.isdir(path)):
             return
-        entry = Entry(folder.name + name, path, status)
+        member = ArchiveMember(folder.name + name, path, status)
         if stat.S_ISLNK(status.st_mode):
-            entry = _link(entry, folder)
+            member = _link(member, folder)
     except OSError as error:
         raise failed_read(path, error) from error
-    if not entry.is_folder:
-        yield _packable(entry)
-    elif entry.path != folder.skipped and not os.path.lexists(os.path.join(entry.path, "pyvenv.cfg")):
-        bases = folder.bases if entry.path == path else (*folder.bases, entry.path)
-        yield entry
+    if not member.is_folder:
+        yield _packable(member)
+    elif member.path != folder.skipped and not os.path.lexists(os.path.join(member.path, "pyvenv.cfg")):
+        bases = folder.bases if member.path == path else (*folder.bases, member.path)
+        yield member
         yield from _walk(
-            replace(folder, path=entry.path, name=entry.name + "/", seen_as=seen_as, bases=bases)
+            replace(folder, path=member.path, name=member.name + "/", seen_as=seen_as, bases=bases)
         )
 
 
-def _link(entry: Entry, folder: _Folder) -> Entry:
-    """What to pack for the link ``entry`` in ``folder``: a relative link, or what it points to."""
-    target = os.path.realpath(entry.path)
+def _link(member: ArchiveMember, folder: _Folder) -> ArchiveMember:
+    """The member to pack for a link in ``folder``: a relative link, or the link's target."""
+    target = os.path.realpath(member.path)
     try:
-        status = os.stat(entry.path)
+        status = os.stat(member.path)
     except FileNotFoundError:
         status = None
     except OSError as error:
         raise InvalidSource(
-            f"cannot follow the link {shown(entry.path)}: {error.strerror}",
-            hint="Correct it, remove it, or leave it out by .cloudtrainignore.",
+            f"cannot follow the link {shown(member.path)}: {error.strerror}",
+            hint="Fix or remove the link, or list it in .cloudtrainignore.",
         ) from error
     if _is_within(target, folder.bases[-1]):
-        return replace(entry, link=os.path.relpath(target, folder.path))
+        return replace(member, link=os.path.relpath(target, folder.path))
     if status is None:
         raise InvalidSource(
-            f"the link {shown(entry.path)} points to {shown(target)}, which does not exist",
-            hint="Correct it, remove it, or leave it out by .cloudtrainignore.",
+            f"the link {shown(member.path)} points to {shown(target)}, which does not exist",
+            hint="Fix or remove the link, or list it in .cloudtrainignore.",
         )
     if any(_is_within(base, target) for base in folder.bases):
         raise InvalidSource(
-            f"the link {shown(entry.path)} points to {shown(target)}, which contains the link itself",
-            hint="Remove it, or leave it out by .cloudtrainignore.",
+            f"the link {shown(member.path)} points to {shown(target)}, which contains the link itself",
+            hint="Remove the link, or list it in .cloudtrainignore.",
         )
-    return Entry(entry.name, target, status)
+    return ArchiveMember(member.name, target, status)
 
 
 def _is_within(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _packable(entry: Entry) -> Entry:
-    if entry.is_file or entry.link is not None:
-        return entry
-    kind = _SPECIAL.get(stat.S_IFMT(entry.stat.st_mode), "special file")
+def _packable(member: ArchiveMember) -> ArchiveMember:
+    if member.is_file or member.link is not None:
+        return member
+    kind = _SPECIAL.get(stat.S_IFMT(member.stat.st_mode), "special file")
     raise InvalidSource(
-        f"{shown(entry.path)} is a {kind}, which cannot be packed",
-        hint="Remove it, or leave it out by .cloudtrainignore.",
+        f"{shown(member.path)} is a {kind}, which cannot be packed",
+        hint="Remove it, or list it in .cloudtrainignore.",
     )
 
 
 def failed_read(path: str, error: OSError) -> InvalidSource | Changed:
-    """What to raise where ``path``, once found, cannot be read."""
+    """The exception to raise if ``path``, which existed before, cannot be read."""
     if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
         return Changed(path)
     return InvalidSource(
         f"cannot read {shown(path)}: {error.strerror}",
-        hint="Make it readable, or leave it out by .cloudtrainignore.",
+        hint="Make it readable, or list it in .cloudtrainignore.",
     )

@@ -1,4 +1,4 @@
-"""Is there an entry point, and can it start? Asked before anything is submitted."""
+"""Checks, before a job is submitted, that its entry point exists and compiles."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
 
 
 def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
-    """The entry point as the job names it: its path in the archive, or a module of the package there.
+    """The entry point in the archive: the path of a file, or the name of a module.
 
     Args:
-        source_dir: the directory that is packed, or None if ``entry_point`` alone is.
-        entry_point: a file: relative to ``source_dir``, or absolute and in it. Without ``source_dir``
-            relative to the working directory. Or a module, if ``source_dir`` is a package to install.
+        source_dir: the directory to pack, or None if only ``entry_point`` is packed.
+        entry_point: a file in ``source_dir``: its absolute path, or its path relative to ``source_dir``. Without
+            ``source_dir``, a path relative to the working directory. Or a module, if ``source_dir`` is a package to
+            install.
 
     Raises:
-        InvalidSource: it is missing, no file, outside of ``source_dir``, left out of the archive by an
-            ignore file, or Python that does not compile.
+        InvalidSource: the entry point does not exist, is not a file, is outside ``source_dir``, is excluded by an
+            ignore file, or does not compile.
     """
     if source_dir is None:
         _check_file(Path(entry_point), entry_point)
@@ -35,13 +36,13 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
     name = os.path.relpath(path, root)
     if name == os.pardir or name.startswith(os.pardir + os.sep):
         raise InvalidSource(
-            f"entry_point {entry_point!r} is outside of source_dir {source_dir}",
-            hint="Give it relative to source_dir, or name a source_dir that contains it.",
+            f"entry_point {entry_point!r} is outside source_dir {source_dir}",
+            hint="Use a path relative to source_dir, or a source_dir that contains the script.",
         )
     _check_file(Path(path), entry_point)
     if _is_left_out(os.path.realpath(root), name):
         raise InvalidSource(
-            f"entry_point {entry_point!r} is left out of the archive by an ignore file",
+            f"entry_point {entry_point!r} is excluded from the archive by an ignore file",
             hint=f"Add the line !/{name} to .cloudtrainignore in source_dir.",
         )
     return name
@@ -55,12 +56,12 @@ def _is_module(source_dir: Path, entry_point: str) -> bool:
 
 def _check_file(path: Path, entry_point: str) -> None:
     if path.is_dir():
-        raise InvalidSource(f"entry_point {entry_point!r} is a folder: {path}", hint="Name a file in it.")
+        raise InvalidSource(f"entry_point {entry_point!r} is a folder: {path}", hint="Name a script in it.")
     if not path.exists():
-        beside = [file.name for file in path.parent.glob("*") if file.suffix in (".py", ".sh")]
+        scripts = [file.name for file in path.parent.glob("*") if file.suffix in (".py", ".sh")]
         raise InvalidSource(
-            f"there is no entry_point {entry_point!r}: no file {path}",
-            hint=nearest(path.name, beside) if beside else "Check source_dir and entry_point.",
+            f"entry_point {entry_point!r} does not exist: no file {path}",
+            hint=nearest(path.name, scripts) if scripts else "Check source_dir and entry_point.",
         )
     if not path.is_file():
         raise InvalidSource(f"entry_point {entry_point!r} is not a regular file: {path}")
@@ -81,10 +82,10 @@ def _check_syntax(path: Path) -> None:
         text = f": {error.text.strip()}" if error.text else ""
         raise InvalidSource(
             f"{where}: {error.msg}{text}",
-            hint=f"Correct it; this is what Python {platform.python_version()} says.",
+            hint=f"Fix the syntax error, as reported by Python {platform.python_version()}.",
         ) from error
-    except ValueError as error:  # a null byte, before Python 3.12
-        raise InvalidSource(f"{path}: {error}", hint="Is it a Python file?") from error
+    except ValueError as error:  # before Python 3.12: a null byte
+        raise InvalidSource(f"{path}: {error}", hint="Check that this is a Python file.") from error
 
 
 def _is_left_out(root: str, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a script imports that does not come with its source: found by reading it, nothing is run."""
+"""Finds the modules that a script imports from outside its source, by parsing it. Runs nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _MODULES = {
     "tensorflow-cpu": {"tensorflow", "keras"},
     "tensorflow": {"tensorflow", "keras"},
 }
-"""The modules of well-known distributions whose names are not theirs."""
+"""The modules of well-known distributions that have other names than their modules."""
 
 _GUARDS = {"ImportError", "ModuleNotFoundError", "Exception"}
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
@@ -61,27 +61,30 @@ def read_sources(archive: Path) -> dict[str, bytes]:
 
 
 def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
-    """The modules that a script, and what it imports of its own source, import from elsewhere.
+    """The modules that a script, and the modules of its source that it imports, import from elsewhere.
 
-    Left out are the standard library, the source itself, what ``requirements.txt`` installs, and imports that the
-    script can do without: those in a ``try`` that catches ImportError, and those for type checkers.
+    The result excludes the standard library, the source itself, what ``requirements.txt`` installs, and optional
+    imports: those in a ``try`` that catches ImportError, and those for type checkers.
 
     Args:
-        files: the source, as `read_sources` gives it.
+        files: the source, as returned by `read_sources`.
         entry_point: the name of the script in it.
 
     Returns:
-        Top-level names, sorted. None for an entry point that is no Python file.
+        Sorted top-level names. The list is empty if the entry point is not a Python file.
 
     Raises:
-        InvalidSource: a module that is imported does not compile.
+        InvalidSource: an imported module does not compile.
 
     >>> outside_imports({"train.py": b"import os, torch, helpers", "helpers.py": b"import yaml"}, "train.py")
     ['torch', 'yaml']
     """
     found: set[str] = set()
     waiting, seen = [entry_point], {entry_point}
-    roots = {"", _folder(entry_point)}  # the archive's, and that of the script: Python looks there first
+    roots = {
+        "",
+        _folder(entry_point),
+    }  # the top of the archive, and the script's folder, which Python searches first
     folders = {str(folder) for name in files for folder in PurePosixPath(name).parents}
     while waiting:
         name = waiting.pop()
@@ -105,12 +108,12 @@ def _parse(source: bytes, name: str) -> ast.Module:
         line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
         reason = error.msg if isinstance(error, SyntaxError) else error
         raise InvalidSource(
-            f"{name}{line}: {reason}", hint="The script imports it, and would fail there."
+            f"{name}{line}: {reason}", hint="Fix the error: the script imports this file and would fail."
         ) from error
 
 
 def _imports(node: ast.AST, file: str) -> Iterator[str]:
-    """The absolute names of all modules, or things in them, that are imported below ``node``."""
+    """The absolute names of all modules, or names in modules, that are imported below ``node``."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -124,7 +127,7 @@ def _imports(node: ast.AST, file: str) -> Iterator[str]:
 
 
 def _always_run(node: ast.AST) -> Iterable[ast.AST]:
-    """The children of ``node``, without those whose imports the script can do without."""
+    """The children of ``node``, except those whose imports are optional."""
     if isinstance(node, ast.Try) and any(_catches_import_error(handler) for handler in node.handlers):
         return [*node.orelse, *node.finalbody]
     if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
@@ -138,12 +141,12 @@ def _catches_import_error(handler: ast.ExceptHandler) -> bool:
 
 
 def _folder(name: str) -> str:
-    """Of a file; "" for one at the top."""
+    """The folder of a file; "" if the file is at the top."""
     return name.rpartition("/")[0]
 
 
 def _files_of(root: str, module: str, files: Mapping[str, bytes], folders: Collection[str]) -> Iterator[str]:
-    """What of the source an import of ``module`` runs, if it is looked for in ``root``: files, or bare folders."""
+    """The files, or namespace packages, of the source that an import of ``module`` from ``root`` runs."""
     path = root
     for part in module.split("."):
         path = f"{path}/{part}" if path else part
@@ -154,7 +157,7 @@ def _files_of(root: str, module: str, files: Mapping[str, bytes], folders: Colle
 
 
 def _required(files: Mapping[str, bytes], name: str) -> set[str]:
-    """The modules that a requirements file installs, as far as their names tell."""
+    """The modules that a requirements file installs, judging by the names of the requirements."""
     modules: set[str] = set()
     for line in files.get(name, b"").decode("utf-8", "replace").splitlines():
         if include := _INCLUDE.match(line):

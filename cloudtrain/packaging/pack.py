@@ -1,4 +1,4 @@
-"""Source directory and dependencies -> one archive, named by its content and kept in a cache."""
+"""Packs a source directory and its dependencies into one archive, named by its content and cached."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import msgspec
 from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging._archive import write_archive
 from cloudtrain.packaging._git import GitState, git_state
-from cloudtrain.packaging._index import Index, take_snapshot
+from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import find_secrets
-from cloudtrain.packaging._tree import Changed, Entry, read_tree, shown
+from cloudtrain.packaging._tree import ArchiveMember, Changed, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
 from cloudtrain.storage.atomic import temporary_sibling, write_file
 
@@ -30,14 +30,14 @@ class SourceArchive:
     """A packed source. Sizes are in bytes."""
 
     path: Path
-    """``<cache_dir>/<sha256>/sourcedir.tar.gz``; ``git.json`` and ``dirty.diff`` lie beside it."""
+    """``<cache_dir>/<sha256>/sourcedir.tar.gz``, next to ``git.json`` and ``dirty.diff``."""
     sha256: str
     size: int
     file_count: int
     content_size: int
-    """What the files take unpacked."""
+    """The total size of the unpacked files."""
     largest: tuple[tuple[str, int], ...]
-    """Name and size of the largest files, the largest first."""
+    """The names and sizes of the largest files, largest first."""
     warnings: tuple[str, ...]
     git: GitState | None
 
@@ -51,50 +51,50 @@ def pack(
 ) -> SourceArchive:
     """Pack a source into ``sourcedir.tar.gz``.
 
-    The same tree gives the same bytes, whoever packs it, wherever and whenever. A tree that has not changed
-    since the last time is not read again.
+    The same tree gives the same bytes on every machine, for every user, at any time. An unchanged tree is not read
+    again.
 
     Args:
-        source: a directory, whose content stands at the top of the archive, or one file.
-        dependencies: directories and files that stand beside it, each under its own base name.
-        cache_dir: where archives are kept.
-        allow_secrets: pack files even if they look like secrets.
+        source: a directory, whose content goes to the top of the archive; or one file.
+        dependencies: directories and files to add at the top of the archive, each under its base name.
+        cache_dir: the folder of the cached archives.
+        allow_secrets: pack files that look like secrets.
 
     Raises:
-        InvalidSource: something is missing, cannot be read or packed, looks like a secret, or keeps changing.
+        InvalidSource: a file is missing, cannot be read or packed, looks like a secret, or keeps changing.
         StorageError: the cache cannot be written.
     """
     folder = source if source.is_dir() else source.absolute().parent
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with ThreadPoolExecutor(1) as beside:
-            git = beside.submit(git_state, folder)
-            entries, sha256 = _pack_still_tree(source, dependencies, cache_dir, allow_secrets)
+        with ThreadPoolExecutor(1) as pool:
+            git = pool.submit(git_state, folder)
+            members, sha256 = _pack_still_tree(source, dependencies, cache_dir, allow_secrets)
         path = cache_dir / sha256 / FILE_NAME
         _record_git(path.parent, git.result())
         size = path.stat().st_size
     except OSError as error:
         raise StorageError(
             f"cannot write the source archive into {cache_dir}: {error.strerror}",
-            hint="Free space there, or name another cache folder.",
+            hint="Free space there, or use another folder: set CLOUDTRAIN_HOME.",
         ) from error
-    sizes = [entry.size for entry in entries if entry.is_file]
+    sizes = [member.size for member in members if member.is_file]
     return SourceArchive(
         path=path,
         sha256=sha256,
         size=size,
         file_count=len(sizes),
         content_size=sum(sizes),
-        largest=tuple(largest(entries)),
-        warnings=tuple(warnings_about(entries)),
+        largest=tuple(largest(members)),
+        warnings=tuple(warnings_about(members)),
         git=git.result(),
     )
 
 
 def _pack_still_tree(
     source: Path, dependencies: Sequence[Path], cache_dir: Path, allow_secrets: bool
-) -> tuple[list[Entry], str]:
-    """The tree and the SHA-256 of its archive, which is in the cache. Tries again, once, if it changes."""
+) -> tuple[list[ArchiveMember], str]:
+    """The members and the SHA-256 of the cached archive. If the tree changes meanwhile, tries once more."""
     with suppress(Changed):
         return _pack_tree(source, dependencies, cache_dir, allow_secrets)
     try:
@@ -102,30 +102,30 @@ def _pack_still_tree(
     except Changed as change:
         raise InvalidSource(
             f"{shown(change.path)} keeps changing while it is packed",
-            hint="Stop what writes to it, or leave it out by .cloudtrainignore.",
+            hint="Stop the program that writes to it, or list it in .cloudtrainignore.",
         ) from change
 
 
 def _pack_tree(
     source: Path, dependencies: Sequence[Path], cache_dir: Path, allow_secrets: bool
-) -> tuple[list[Entry], str]:
+) -> tuple[list[ArchiveMember], str]:
     walked_at = time.time_ns()
-    entries = read_tree(source, dependencies, cache_dir)
-    snapshot = take_snapshot(entries, walked_at)
+    members = read_tree(source, dependencies, cache_dir)
+    fingerprint = take_fingerprint(members, walked_at)
     index = Index(cache_dir / "index" / _index_name(source, dependencies, allow_secrets))
-    sha256 = index.find(snapshot, entries)
+    sha256 = index.find(fingerprint, members)
     if not sha256 or not (cache_dir / sha256 / FILE_NAME).is_file():
         if not allow_secrets:
-            _refuse_secrets(entries)
-        sha256 = _write(entries, cache_dir)
-    index.save(snapshot, sha256)
-    return entries, sha256
+            _refuse_secrets(members)
+        sha256 = _write(members, cache_dir)
+    index.save(fingerprint, sha256)
+    return members, sha256
 
 
-def _write(entries: Sequence[Entry], cache_dir: Path) -> str:
+def _write(members: Sequence[ArchiveMember], cache_dir: Path) -> str:
     with temporary_sibling(cache_dir / FILE_NAME) as scratch:
         with open(scratch, "wb") as file:
-            sha256 = write_archive(entries, file)
+            sha256 = write_archive(members, file)
             file.flush()
             os.fsync(file.fileno())
         (cache_dir / sha256).mkdir(exist_ok=True)
@@ -138,20 +138,20 @@ def _index_name(source: Path, dependencies: Sequence[Path], allow_secrets: bool)
     return hashlib.sha256(repr((paths, allow_secrets)).encode()).hexdigest() + ".json"
 
 
-def _refuse_secrets(entries: Sequence[Entry]) -> None:
-    found = find_secrets(entries)
+def _refuse_secrets(members: Sequence[ArchiveMember]) -> None:
+    found = find_secrets(members)
     if found:
         listed = "".join(f"\n    {shown(name)} ({rule})" for name, rule in found)
         raise InvalidSource(
             f"these files look like secrets:{listed}",
-            hint="Name them in .cloudtrainignore, or pass allow_secrets if they are none.",
+            hint="List them in .cloudtrainignore, or pass allow_secrets=True if they are not secrets.",
         )
 
 
 def _record_git(folder: Path, git: GitState | None) -> None:
-    """Leave the commit and the changes beside the archive: what a run was, for whoever asks later."""
+    """Record the commit and the uncommitted changes next to the archive, to document what a job ran."""
     record, diff = folder / "git.json", folder / "dirty.diff"
-    if git is None:  # the same content may have come from a repository before
+    if git is None:  # the same content may have been packed from a repository before
         record.unlink(missing_ok=True)
         diff.unlink(missing_ok=True)
         return

@@ -1,4 +1,4 @@
-"""The runtime as one file that any Python from 3.9 on can run: ``python cloudtrain.pyz``."""
+"""Packs the runtime into one file that any Python 3.9 or newer can run: ``python cloudtrain.pyz``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUNTIME_FILE = "cloudtrain.pyz"
 
 PACKAGE = Path(__file__).parents[1]
 
-TRAVELS = (
+BUNDLED = (
     "__init__.py",
     "_lazy.py",
     "_version.py",
@@ -33,10 +33,10 @@ TRAVELS = (
         "storage",
     ),
 )
-"""The files and folders of the package that a job needs. They import the standard library and what the job has."""
+"""The files and folders of the package that a job needs. They import only the standard library and what the job has."""
 
 _MODIFIED = (1980, 1, 1, 0, 0, 0)
-"""The oldest time that a zip can hold."""
+"""The oldest time that a zip file can store."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class RuntimeArchive:
 
 
 def pack_runtime(cache_dir: Path) -> RuntimeArchive:
-    """Pack the runtime of this very installation; the same files give the same bytes, everywhere.
+    """Pack the runtime of this installation. The same files give the same bytes on every machine.
 
     Raises:
         StorageError: the cache cannot be written.
@@ -62,7 +62,7 @@ def pack_runtime(cache_dir: Path) -> RuntimeArchive:
     except OSError as error:
         raise StorageError(
             f"cannot write the runtime into {cache_dir}: {error.strerror}",
-            hint="Free space there, or name another folder by CLOUDTRAIN_HOME.",
+            hint="Free space there, or use another folder: set CLOUDTRAIN_HOME.",
         ) from error
     return RuntimeArchive(path, sha256)
 
@@ -77,7 +77,7 @@ def _digest(data: bytes) -> str:
 
 
 def _zipapp() -> bytes:
-    """Not compressed: the bytes depend on no version of zlib, and Python starts faster."""
+    """The archive's bytes. They are not compressed: then they do not depend on zlib's version, and start faster."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         main = PACKAGE / "runtime" / "zipapp_main.py"
@@ -89,6 +89,6 @@ def _zipapp() -> bytes:
 
 
 def _files() -> Iterator[Path]:
-    for name in TRAVELS:
+    for name in BUNDLED:
         path = PACKAGE / name
         yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]

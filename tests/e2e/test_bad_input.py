@@ -37,7 +37,7 @@ ARGUMENTS = {
     "missing-file": (["nosuch.py"], ["nosuch.py"]),
     "missing-job-file": (["nosuch.yaml"], ["there is no file nosuch.yaml"]),
     "missing-in-source": (["nosuch.py", "--source-dir", "src"], ["nosuch.py", "src"]),
-    "outside-source": (["../other.py", "--source-dir", "src"], ["outside of source_dir"]),
+    "outside-source": (["../other.py", "--source-dir", "src"], ["outside source_dir"]),
     "syntax": (["broken.py"], ["broken.py:2", "def f(:"]),
     "no-source-dir": (["train.py", "--source-dir", "nosuch"], ["nosuch"]),
     "secret": (["train.py", "--source-dir", "secret"], [".env", ".cloudtrainignore"]),

@@ -176,7 +176,7 @@ def test_requirements_that_cannot_be_installed(run: Run, tmp_path: Path) -> None
     [
         (None, "train.py", "train.py"),
         ("def f(:", "train.py", r"train.py:1|line 1"),
-        ("", "../train.py", "outside of source_dir"),
+        ("", "../train.py", "outside source_dir"),
     ],
 )
 def test_entry_points_that_cannot_be(

@@ -49,20 +49,20 @@ def test_accepted(tmp_path: Path, entry_point: str, expected: str) -> None:
 @pytest.mark.parametrize(
     ("entry_point", "message"),
     [
-        ("nosuch.py", r"no entry_point 'nosuch\.py'"),
+        ("nosuch.py", r"entry_point 'nosuch\.py' does not exist"),
         ("trian.py", r"Did you mean 'train\.py'\?"),
         ("", "is a folder"),
         ("scripts", "is a folder"),
-        ("../other/train.py", "outside of source_dir"),
-        ("{root}/other/train.py", "outside of source_dir"),
-        ("..", "outside of source_dir"),
+        ("../other/train.py", "outside source_dir"),
+        ("{root}/other/train.py", "outside source_dir"),
+        ("..", "outside source_dir"),
         ("broken.py", r"src/broken\.py:3: .*never closed: print\('hello'"),
         ("tabs.py", r"src/tabs\.py:3: .*indent"),
         ("null.py", r"src/null\.py: .*null bytes"),
         ("latin.py", r"src/latin\.py:1: .*utf-8"),
-        ("a.log", "left out of the archive"),
-        ("out/a.py", "left out of the archive"),
-        ("__pycache__/a.py", "left out of the archive"),
+        ("a.log", "excluded from the archive"),
+        ("out/a.py", "excluded from the archive"),
+        ("__pycache__/a.py", "excluded from the archive"),
         ("fifo", "not a regular file"),
     ],
 )
@@ -79,7 +79,7 @@ def test_without_source_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(root / "src")
     assert check_entry_point(None, "scripts/run.sh") == "run.sh"
     assert check_entry_point(None, str(root / "other" / "train.py")) == "train.py"
-    with pytest.raises(InvalidSource, match="no entry_point"):
+    with pytest.raises(InvalidSource, match=r"entry_point .* does not exist"):
         check_entry_point(None, "nosuch.py")
 
 
@@ -93,8 +93,8 @@ def test_no_source_dir(tmp_path: Path, name: str) -> None:
 def test_a_module_of_a_package(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {"src/pyproject.toml": "", "src/trainer/__init__.py": ""})
     assert check_entry_point(root / "src", "trainer.task") == "trainer.task"
-    with pytest.raises(InvalidSource, match="no entry_point"):
+    with pytest.raises(InvalidSource, match=r"entry_point .* does not exist"):
         check_entry_point(root / "src", "not a module")
     (root / "src" / "pyproject.toml").unlink()
-    with pytest.raises(InvalidSource, match="no entry_point"):
+    with pytest.raises(InvalidSource, match=r"entry_point .* does not exist"):
         check_entry_point(root / "src", "trainer.task")

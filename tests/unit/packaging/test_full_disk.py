@@ -57,7 +57,9 @@ def run_on(disk: Path, script: str, argument: Path) -> str:
 def test_one_clear_error_and_nothing_left(tmp_path: Path, small_disk: Path) -> None:
     source = make_tree(tmp_path / "src", {"noise.bin": os.urandom(3_000_000)})
     said = run_on(small_disk, PACK, source)
-    assert said.endswith("No space left on device\n  Free space there, or name another cache folder. []\n")
+    assert said.endswith(
+        "No space left on device\n  Free space there, or use another folder: set CLOUDTRAIN_HOME. []\n"
+    )
     archive = pack(source, cache_dir=tmp_path / "cache").path
     said = run_on(small_disk, UNPACK, archive)
     assert said.endswith("No space left on device\n  Free space there, or ask for a larger volume_size. []\n")
