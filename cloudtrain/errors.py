@@ -94,7 +94,7 @@ class TrainingFailed(CloudtrainError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A "did you mean" sentence for a misspelt ``word``, or the list of known words."""
+    """A "did you mean" sentence for a misspelt name, or the list of known names."""
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

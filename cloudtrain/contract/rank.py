@@ -36,7 +36,7 @@ class RankSlot:
         return dict(zip(astuple(names), map(str, values)))
 
     def environment(self, master_addr: str, master_port: int) -> dict[str, str]:
-        """What ``torch.distributed`` (``env://``) and `cloudtrain.distributed` read."""
+        """The variables that ``torch.distributed`` (``env://``) and `cloudtrain.distributed` read."""
         return {
             **self.variables(TORCHRUN),
             "MASTER_ADDR": master_addr,

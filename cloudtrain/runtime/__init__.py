@@ -1,13 +1,14 @@
 """The entrypoint of every training container: ``python -m cloudtrain.runtime``.
 
-Reads the contract, fetches, installs, launches the ranks, watches them, uploads, and says how it ended.
+Reads the contract, fetches data, installs requirements, launches and watches the ranks, uploads outputs, and reports
+the outcome.
 """
 
 from __future__ import annotations
 
 
 def main() -> int:
-    """Run this host's part of the job; the exit code of its outcome."""
+    """Run this host's part of the job; returns the exit code of its outcome."""
     from cloudtrain.runtime.entrypoint import main as run
 
     return run()

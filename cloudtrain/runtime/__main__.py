@@ -4,5 +4,5 @@ import os
 
 from cloudtrain.runtime.entrypoint import main
 
-# not sys.exit: threads of a phase that was abandoned may still run, and must not hold the exit up
+# not sys.exit: threads of an abandoned phase may still run and would delay the exit
 os._exit(main())

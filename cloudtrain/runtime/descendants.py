@@ -1,6 +1,6 @@
-"""Ends what ranks have started and left: daemons, processes with a session of their own.
+"""Ends processes that ranks started and left behind: daemons, and processes in their own session.
 
-On Linux only; elsewhere they are left alone. In a container of its own the kernel would do the same.
+On Linux only. In a container, the kernel does the same when process 1 ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def adopt_orphans() -> None:
 
 
 def end_descendants() -> None:
-    """Kill all children of this process, and theirs as they become ours."""
+    """Kill all children of this process, and their children as this process adopts them."""
     for _ in range(ROUNDS):
         children = [
             int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in _read(task).split()

@@ -1,4 +1,4 @@
-"""From how a rank ended to why: the class of a failure, and what to do about it."""
+"""Diagnoses why a rank ended: the class of the failure, and a hint."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ COLLECTIVE = re.compile(
     r"|timed? ?out|nccl|gloo|collective|process group|socket",
     re.IGNORECASE,
 )
-"""What ranks say when another rank has gone: a consequence, not a cause."""
+"""Messages of a rank that lost another rank: a consequence, not the cause."""
 
 _LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
-"""What our collectives, and those of the real Horovod, raise when another rank has gone."""
+"""Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
 
 _MEMORY = re.compile(
     r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
@@ -33,18 +33,18 @@ _EXCEPTION = re.compile(
 )
 
 _HINTS = {
-    FailureClass.SYNTAX_ERROR: "Mend the syntax at the line shown.",
-    FailureClass.IMPORT_ERROR: "Add the package to requirements.txt beside the script, or the module to dependencies.",
-    FailureClass.OUT_OF_MEMORY: "Use a smaller batch, or an instance type with more memory.",
+    FailureClass.SYNTAX_ERROR: "Fix the syntax error in the line shown.",
+    FailureClass.IMPORT_ERROR: "Add the package to requirements.txt next to the script, or the module to dependencies.",
+    FailureClass.OUT_OF_MEMORY: "Use a smaller batch size, or an instance type with more memory.",
     FailureClass.MISSING_DATA: "Check the channels given to fit() against the paths that the script opens.",
-    FailureClass.DISK_FULL: "Use a larger volume_size, or write less.",
-    FailureClass.COLLECTIVE_TIMEOUT: "A rank did not take part in a collective: compare the last lines of all ranks.",
+    FailureClass.DISK_FULL: "Use a larger volume_size, or write less data.",
+    FailureClass.COLLECTIVE_TIMEOUT: "A rank did not join a collective: compare the last log lines of all ranks.",
 }
 
 
 @dataclass(frozen=True)
 class RankExit:
-    """How one rank ended: its exit code (negative: the signal that killed it) and what it left."""
+    """How one rank ended: its exit code (negative: the signal that killed it), record, and last log lines."""
 
     rank: int
     exit_code: int
@@ -54,10 +54,10 @@ class RankExit:
 
 
 def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> FailureReport:
-    """The report of a rank that ended badly.
+    """The report of a rank that failed.
 
     Args:
-        memory_kills: processes that the kernel's out-of-memory killer ended here since the launch.
+        memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
     """
     killed_by = -rank_exit.exit_code if rank_exit.exit_code < 0 else None
     exception_type, message, traceback = _exception(rank_exit)
@@ -88,19 +88,21 @@ def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> Failur
 def diagnose_agent(
     program: str, exit_code: int, begun: bool, log_tail: tuple[str, ...], host: str
 ) -> FailureReport:
-    """The report of an mpirun, or one of its daemons, that failed: it blames no rank.
+    """The report of an mpirun, or one of its daemons, that failed. Does not name a rank.
 
     Args:
         exit_code: negative for a signal.
-        begun: whether any rank had come as far as its script.
-        log_tail: the last lines that it said itself.
+        begun: whether any rank had reached its script.
+        log_tail: the last lines of the output of mpirun itself.
     """
     how = "failed" if begun else "did not start the ranks"
     said = " ".join(line.strip() for line in _last_block(log_tail))
     return FailureReport(
         FailureClass.USER_ERROR if begun else FailureClass.PLATFORM,
         f"{program} {how}" + (f": {said}" if said else ""),
-        "" if begun else "Its own words are below; does it take all of custom_mpi_options?",
+        ""
+        if begun
+        else "See its own messages below. Check custom_mpi_options: mpirun may reject one of them.",
         host=host,
         exit_code=128 - exit_code if exit_code < 0 else exit_code or 1,
         log_tail=log_tail,
@@ -110,7 +112,7 @@ def diagnose_agent(
 
 
 def _last_block(lines: tuple[str, ...]) -> list[str]:
-    """Of text that is set between rules of dashes, as mpirun sets its messages, the last one."""
+    """The last message of mpirun, which separates its messages by rules of dashes."""
     blocks: list[list[str]] = [[]]
     for line in lines:
         if line.startswith("-----"):
@@ -121,7 +123,7 @@ def _last_block(lines: tuple[str, ...]) -> list[str]:
 
 
 def report_error(error: Exception, host: str, phase: str | None) -> FailureReport:
-    """The report of something that went wrong in the runtime itself: it blames no rank."""
+    """The report of an error in the runtime itself. Does not name a rank."""
     kind, hint = FailureClass.PLATFORM, ""
     message = f"{type(error).__name__}: {error}"
     if isinstance(error, CloudtrainError):
@@ -136,22 +138,22 @@ def report_error(error: Exception, host: str, phase: str | None) -> FailureRepor
 
 
 def is_consequence(report: FailureReport) -> bool:
-    """Whether this failure looks like the echo of another: a collective that lost its partner, a SIGTERM."""
+    """Whether this failure follows from another: a collective that lost its peer, a SIGTERM."""
     if report.signal is not None or report.exception_type is None:
         return report.exit_code == 128 + signal.SIGTERM
     return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
 
 
 def first_cause(reports: list[FailureReport]) -> FailureReport:
-    """Of the failures seen within a moment, the one that the others follow from."""
+    """The cause among failures reported at about the same time: the one that the others follow from."""
     return min(reports, key=lambda report: (is_consequence(report), report.rank is None, report.time or 0))
 
 
 def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
-    """Type, message and traceback: from the rank's own record, else from what it printed."""
+    """Type, message and traceback: from the rank's record, else from its output."""
     record = rank_exit.record
     if record and record.exception_type == "SystemExit":
-        return None, record.message, ""  # exit("why") has no traceback that helps
+        return None, record.message, ""  # the traceback of exit("why") does not help
     if record and record.exception_type:
         return record.exception_type, record.message, record.traceback
     starts = [
@@ -190,18 +192,18 @@ def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
     if number == signal.SIGKILL:
         return (
             FailureClass.KILLED,
-            "Somebody, or the kernel for want of memory, killed it: see the host's log.",
+            "A user or the kernel's out-of-memory killer sent the signal: see the host's kernel log (dmesg).",
         )
     if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE):
         return (
             FailureClass.KILLED,
-            "Native code crashed: the Python stack at that moment is in the rank's log.",
+            "Native code crashed. The rank's log contains the Python stack at that moment.",
         )
     return FailureClass.KILLED, ""
 
 
 def memory_kill_count(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """How many processes of this cgroup the kernel has killed for want of memory; 0 where it cannot be known."""
+    """The number of processes of this cgroup that the out-of-memory killer ended; 0 if unknown."""
     for file in (root / "memory.events", root / "memory" / "memory.oom_control"):
         try:
             text = file.read_text()

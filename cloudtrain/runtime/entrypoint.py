@@ -33,14 +33,14 @@ from cloudtrain.runtime.parent_death import die_with_parent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = signal.SIGUSR1
-"""What Slurm sends ahead of SIGTERM where a job asks for it: ``--signal=USR1@120``."""
+"""Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
 
 DEFAULT_PORT = 7778
-"""Where the leader listens, in a cluster that says nothing else."""
+"""The leader's port, unless `Settings.rendezvous` gives another."""
 
 
 def main() -> int:
-    """Run this host's part of the job; the exit code of its outcome. To be called once in a process."""
+    """Run this host's part of the job; returns the exit code of its outcome. Call it once per process."""
     inbox: Inbox = queue.SimpleQueue()
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
@@ -52,7 +52,7 @@ def main() -> int:
     if tether == "stdin":
         threading.Thread(target=_hold_stdin, args=(inbox,), daemon=True).start()
     elif tether:
-        # a signal that can be caught: what the ranks have started has to end too
+        # not SIGKILL: this process still has to end everything that the ranks started
         signal.signal(signal.SIGHUP, lambda _number, _frame: inbox.put({"type": "orphaned"}))
         die_with_parent(signal.SIGHUP)
     adopt_orphans()
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _hold_stdin(inbox: Inbox) -> None:
-    """In a container of this machine: who has started it holds the other end, and is gone when that closes."""
+    """In a container on this machine, the starting process holds the other end of stdin: EOF means that it is gone."""
     with contextlib.suppress(OSError):
         while os.read(0, 1 << 12):
             pass
@@ -80,10 +80,10 @@ def _hold_stdin(inbox: Inbox) -> None:
 
 
 def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
-    """This host's part of the job under ``paths``.
+    """Run this host's part of the job under ``paths``.
 
     Raises:
-        CloudtrainError: the contract cannot be read, or the leader not found: there is no job to be part of.
+        CloudtrainError: the contract cannot be read, or the leader was not found.
     """
     _clean(paths)
     config = HostConfig.read(paths, environ)
@@ -97,7 +97,7 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
     )
     leader = None
     if host.leads:
-        # the name of a host that is alone need not resolve
+        # the name of a single host need not resolve
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         listener, token = listen(rendezvous, address)
         first = config.distribution_hosts[0]
@@ -127,7 +127,7 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
 
 
 def _clean(paths: Paths) -> None:
-    """Remove what an earlier attempt in the same folders left, and make what is missing."""
+    """Remove the files of an earlier attempt in the same folders, and create missing folders."""
     shutil.rmtree(paths.run, ignore_errors=True)
     for mark in (paths.failure, paths.failure_report, paths.success):
         mark.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""What the real Horovod (0.28.1) needs beside the ranks, where it runs on Gloo: what ``horovodrun`` would do.
+"""Replaces ``horovodrun`` for the real Horovod (0.28.1) on Gloo.
 
-Its ranks find each other through an HTTP server that Horovod itself brings (``horovod.runner.http``): the leader
-runs it in the job's own Python. Where Horovod was built for MPI only, ``mpirun`` does all of this.
+The ranks find one another through an HTTP server that comes with Horovod (``horovod.runner.http``). The leader runs it
+in the script's interpreter. If Horovod was built for MPI only, ``mpirun`` takes its place.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cloudtrain.contract.launcher_env import HOROVODRUN
 from cloudtrain.errors import PlatformError
 
 START_SECONDS = 10.0
-"""How long the rendezvous server may take to start; it takes a tenth of a second."""
+"""Time limit for the start of the rendezvous server, which usually takes 0.1 s."""
 
 _SERVER_MODULE = "cloudtrain.runtime.horovod_rendezvous"
 _ELSEWHERE = "/"
-"""Python's ``-c`` and ``-m`` look into the working folder first, where the user may have a ``json.py``."""
+"""The working folder for Python's ``-c`` and ``-m``: in the code folder, a ``json.py`` would shadow the module."""
 
 _FIND = """
 import importlib.util, json
@@ -33,10 +33,10 @@ print(json.dumps(list(spec.submodule_search_locations or ()) if spec else []))
 
 
 def find_horovod(python: str, environ: Mapping[str, str]) -> str:
-    """What the real Horovod of this interpreter runs on: "gloo", "mpi" (built without Gloo), "" (there is none).
+    """The controller of this interpreter's real Horovod: "gloo", "mpi" (built without Gloo), "" (not installed).
 
-    Horovod would tell itself (``horovod.torch.gloo_built()``), after an import of the framework that takes
-    seconds. The libraries it was built into hold the answer too: only Gloo's part reads where the rendezvous is.
+    ``horovod.torch.gloo_built()`` would answer this too, but only after importing the framework, which takes seconds.
+    This searches Horovod's libraries instead: only Gloo's part contains the name of the rendezvous variable.
     """
     found = subprocess.run(
         [python, "-c", _FIND], cwd=_ELSEWHERE, env=dict(environ), stdout=subprocess.PIPE, check=True
@@ -57,14 +57,16 @@ def _mentions(library: Path, text: bytes) -> bool:
 def start_rendezvous(
     python: str, hosts: Sequence[str], ranks_per_host: int, environment: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start Horovod's rendezvous server; its process, which ends with this one, and its port, on all interfaces.
+    """Start Horovod's rendezvous server on all interfaces; returns its process and its port.
+
+    The process ends when this one ends.
 
     Args:
         python: the interpreter that has the real Horovod.
-        environment: of the job; its PYTHONPATH leads to cloudtrain.
+        environment: the job's; its PYTHONPATH includes cloudtrain.
 
     Raises:
-        PlatformError: it does not start.
+        PlatformError: the server does not start.
     """
     plan = ",".join(f"{host}:{ranks_per_host}" for host in hosts)
     answer, its_end = os.pipe()
@@ -88,23 +90,23 @@ def start_rendezvous(
             return server, int(port)
         server.kill()
         server.wait()
-        said = output.read() if in_time else f"it takes more than {START_SECONDS:.0f} s".encode()
-    why = said.decode(errors="backslashreplace").strip().splitlines()[-1:]  # of a traceback, the error
+        answer_text = output.read() if in_time else f"no answer within {START_SECONDS:.0f} s".encode()
+    why = answer_text.decode(errors="backslashreplace").strip().splitlines()[-1:]  # the error of a traceback
     raise PlatformError(
-        f"Horovod's rendezvous server does not start: {''.join(why) or 'it ended without a word'}",
-        hint="Does horovodrun work in this image? Else use the implementation cloudtrain.",
+        f"Horovod's rendezvous server does not start: {''.join(why) or 'it exited without a message'}",
+        hint="Check that horovodrun works there, or set distribution.horovod.implementation to cloudtrain.",
     )
 
 
 def horovod_environment(
     slot: RankSlot, host: str, rendezvous: tuple[str, int], interface: str
 ) -> dict[str, str]:
-    """What Horovod's ``init`` reads in a rank, as ``horovodrun --gloo`` sets it (``horovod/runner/gloo_run.py``).
+    """The variables that ``horovodrun --gloo`` sets for a rank (``horovod/runner/gloo_run.py``).
 
     Args:
         host: the name of the rank's host.
         rendezvous: address and port of the rendezvous server.
-        interface: the network interface that ranks talk over.
+        interface: the network interface for traffic between ranks.
     """
     return {
         "HOROVOD_CONTROLLER": "gloo",

@@ -1,4 +1,4 @@
-"""Whose ``horovod`` the ranks import: the real one, or cloudtrain's, which has the same name and API."""
+"""Chooses the ``horovod`` that ranks import: the real one, or cloudtrain's, which has the same name and API."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from cloudtrain.runtime.horovod import find_horovod
 
 @dataclass(frozen=True)
 class HorovodChoice:
-    """What the leader has chosen for all hosts: with two implementations in one job, each waits for the other."""
+    """The choice of rank 0's host for all hosts. Two implementations in one job would wait for each other forever."""
 
     alias: bool = False
-    """Whether ``import horovod`` gives cloudtrain's."""
+    """Whether ``import horovod`` imports cloudtrain's."""
     controller: str = ""
-    """What the real one runs on, where it is to be launched: ``gloo``, ``mpi``."""
+    """The controller of the real Horovod, if the ranks are launched for it: ``gloo``, ``mpi``."""
     port: int = 0
-    """Of the rendezvous server on the leader, for ``gloo``."""
+    """The port of the rendezvous server on rank 0's host, for ``gloo``."""
 
     @classmethod
     def make(cls, launcher: Launcher, python: str, environ: Mapping[str, str]) -> HorovodChoice:
-        """For a Python that has the job's requirements.
+        """Choose for an interpreter that has the job's requirements.
 
         Raises:
-            InvalidJob: the real Horovod is asked for, and not there.
+            InvalidJob: the job requires the real Horovod, and it is not installed.
         """
         if launcher.name != "horovod":
             return cls(alias=not _is_installed(python, environ))
@@ -39,7 +39,7 @@ class HorovodChoice:
         if launcher.implementation == "horovod" and not controller:
             raise InvalidJob(
                 f"distribution.horovod: Horovod is not installed for {python}",
-                hint="Put horovod into requirements.txt, or use the implementation cloudtrain.",
+                hint="Add horovod to requirements.txt, or set distribution.horovod.implementation to cloudtrain.",
             )
         return cls(alias=not controller, controller=controller)
 
@@ -51,6 +51,6 @@ class HorovodChoice:
 def _is_installed(python: str, environ: Mapping[str, str]) -> bool:
     if python != sys.executable:
         return bool(find_horovod(python, environ))
-    # no process is started for this: it is asked for every job
+    # without a subprocess: this runs in every job
     more = environ.get("PYTHONPATH", "").split(os.pathsep)
     return bool(importlib.util.find_spec("horovod") or PathFinder.find_spec("horovod", more))

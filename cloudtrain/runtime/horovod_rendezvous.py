@@ -1,8 +1,8 @@
-"""Horovod's own rendezvous server, for the ranks of one job. Runs in the job's Python:
+"""Horovod's rendezvous server for the ranks of one job. Runs in the script's interpreter:
 
     python -m cloudtrain.runtime.horovod_rendezvous HOST:RANKS,HOST:RANKS DESCRIPTOR
 
-It writes its port to the descriptor, and serves until its parent ends.
+Writes its port to the descriptor, and serves until its parent ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(hosts: str, descriptor: int) -> None:
     server = RendezvousServer()
     port = server.start()
     server.init(get_host_assignments(parsed, sum(host.slots for host in parsed)))
-    # what it says of ranks that went away is nobody's concern
+    # discard its messages about ranks that have ended
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)

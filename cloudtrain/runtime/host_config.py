@@ -1,4 +1,4 @@
-"""Reads the contract: what this host has to do."""
+"""Reads the contract: the configuration of this host."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.run_folder import LIBRARY
 
 RUNTIME_CHANNEL = "cloudtrain"
-"""The channel that this runtime comes in, where the source has one too."""
+"""The channel in which the platform delivers the bundled runtime, if `Settings.source_channel` is set."""
 
 
 @dataclass(frozen=True)
 class HostConfig:
-    """Everything that the contract's files and variables say, read once."""
+    """The content of the contract's files and variables, read once."""
 
     paths: Paths
     settings: Settings
@@ -27,11 +27,11 @@ class HostConfig:
     channels: Mapping[str, Mapping[str, Any]]
     launcher: Launcher
     distribution_hosts: tuple[str, ...]
-    """The hosts whose ranks form one world: all, or those of the instance groups that the distribution names."""
+    """The hosts whose ranks form one world: all, or those of the distribution's instance groups."""
 
     @classmethod
     def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostConfig:
-        """Raises InvalidJob when a file or a variable does not hold what it should."""
+        """Raises InvalidJob if a file or a variable is invalid."""
         try:
             hyperparameters = decode_hyperparameters(
                 read_document(paths.input_config / "hyperparameters.json", {})
@@ -55,7 +55,7 @@ class HostConfig:
 
     @property
     def team(self) -> Host:
-        """This host among those of its world; one that takes no part in the distribution is a world of its own."""
+        """This host among those of its world. A host outside the distribution forms its own world."""
         hosts = self.distribution_hosts
         return replace(self.host, hosts=hosts if self.host.current in hosts else (self.host.current,))
 
@@ -65,11 +65,12 @@ class HostConfig:
 
     @property
     def entry_point(self) -> str:
-        """Raises InvalidJob when the job names none."""
+        """Raises InvalidJob if the job does not name one."""
         entry_point = self.hyperparameters.get("sagemaker_program")
         if not entry_point:
             raise InvalidJob(
-                "the job names no entry point: sagemaker_program is not among its hyperparameters"
+                "the job names no entry point: the hyperparameter sagemaker_program is missing",
+                hint="Submit the job with cloudtrain or the SageMaker SDK, with an entry_point.",
             )
         return str(entry_point)
 
@@ -85,13 +86,13 @@ class HostConfig:
 
     @property
     def source_uri(self) -> str | None:
-        """Where the packed source is; the SDK names one that lies in a channel by its path."""
+        """The URI of the source archive. The SDK gives the path of one that a channel delivers."""
         uri = str(self.hyperparameters.get("sagemaker_submit_directory") or "")
         return Path(uri).as_uri() if uri.startswith("/") else uri or None
 
     @property
     def is_package(self) -> bool:
-        """Whether the entry point is a module of a package in the code folder, not a file."""
+        """Whether the entry point is a module of a package in the code folder instead of a file."""
         code = self.paths.code
         return not (code / self.entry_point).is_file() and any(
             (code / name).is_file() for name in ("pyproject.toml", "setup.py")
@@ -99,7 +100,7 @@ class HostConfig:
 
 
 def _channels(paths: Paths, settings: Settings) -> dict[str, Any]:
-    """The user's channels: without those that runtime and source come in."""
+    """The user's channels, without those of the runtime and the source."""
     channels = dict(read_document(paths.input_config / "inputdataconfig.json", {}))
     if settings.source_channel:
         for name in (RUNTIME_CHANNEL, settings.source_channel):

@@ -1,7 +1,7 @@
 """One host's part of a job, from its first phase to its outcome.
 
-Everything that happens (a phase ends, a rank ends, the leader speaks, a signal comes) arrives as a message in
-one inbox, and one thread handles it: there is one place where a decision is made, and no lock.
+Every event (the end of a phase or a rank, a message of the leader, a signal) arrives as a message in one inbox. One
+thread handles them and makes all decisions, so no locks are needed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from cloudtrain.storage import Progress
 POLL_SECONDS = 0.03
 
 LEAVE_SECONDS = 2.0
-"""How long other ranks may take to end after one that has left because of a preemption: its state is saved."""
+"""Seconds that other ranks may take to end after a rank has saved its state and exited because of a preemption."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class HostOutcome:
 
     @property
     def exit_code(self) -> int:
-        """0, the code of the rank that failed first, or 143 (128 + SIGTERM) where the job was ended early."""
+        """0; the code of the rank that failed first; or 143 (128 + SIGTERM) if the job was stopped."""
         if self.status == JobStatus.COMPLETED:
             return 0
         return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
 
     def write(self, paths: Paths) -> None:
-        """Leave the marks that the contract promises."""
+        """Write the files of the contract: ``failure`` or ``success``."""
         if self.failure:
             paths.failure.write_text(self.failure.reason(), encoding="utf-8", errors="backslashreplace")
             paths.failure_report.write_text(
@@ -68,7 +68,7 @@ class HostOutcome:
 
 
 class HostRun:
-    """The state of a host between messages. Use: ``HostRun(...).run()``, once."""
+    """Runs one host. Use as ``HostRun(...).run()``, once."""
 
     def __init__(
         self,
@@ -94,22 +94,22 @@ class HostRun:
         self._sync: CheckpointSync | None = None
         self._python = ""
         self._horovod = HorovodChoice()
-        """The word of rank 0's host for all hosts; of that host only."""
+        """Made on rank 0's host, for all hosts."""
         self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
         self._memory_kills = 0
         self._done = False
         self._kill_at: float | None = None
-        """When ranks that were asked to stop are killed."""
+        """When ranks that have been asked to stop are killed."""
         self._stopping = False
         self._leaving = self._left = False
-        """Whether the leader was told that a rank leaves because of a preemption, and that it has left."""
+        """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
         self._hang_reported = False
         self._broken = False
-        """Whether something unforeseen happened here: the ranks are not watched any more."""
+        """Whether an unexpected error occurred here. The ranks are no longer watched."""
 
     def run(self) -> HostOutcome:
-        """Go through all phases; returns when the whole job has an outcome, with no process left here."""
+        """Run all phases. Returns when the job has an outcome; no process is left on this host then."""
         self._in_background(self._prepare, "prepared")
         outcome = None
         while outcome is None:
@@ -120,14 +120,14 @@ class HostRun:
             except queue.Empty:
                 pass
             except Exception as error:
-                # whatever it is, all hosts have to hear of it; the leader's answer ends this loop
+                # every host has to end; the leader's answer ends this loop
                 self._broken = True
                 self._fail(self._report(error))
         self._end(outcome)
         return outcome
 
     def _handle(self, message: Message) -> HostOutcome | None:
-        """React to one message; an outcome ends the run."""
+        """Handle one message; an outcome ends the run."""
         kind = message["type"]
         if kind == "prepared":
             self._get_ready()
@@ -152,7 +152,7 @@ class HostRun:
             deadline = time.time() + self._config.settings.stop_grace
             self._leader.send({"deadline": deadline, **message})
         elif kind == "notice":
-            self._tell_ranks(Notice(message["deadline"], message["reason"]))
+            self._notify_ranks(Notice(message["deadline"], message["reason"]))
         elif kind == "leave":
             self._kill_at = time.monotonic() + LEAVE_SECONDS
         elif kind == "dump":
@@ -161,7 +161,7 @@ class HostRun:
             self._wait_for_commits()
             return HostOutcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
         elif kind == "orphaned":
-            why = "the process that started its runtime is gone"
+            why = "the process that started its runtime has ended"
             return HostOutcome(
                 JobStatus.FAILED, FailureReport.host_lost(self._config.host.current, why, time.time())
             )
@@ -172,7 +172,7 @@ class HostRun:
             )
         return None
 
-    # -- phases, in a thread of their own
+    # -- phases, in a background thread
 
     def _in_background(self, work: Callable[[], None], done: str) -> None:
         def run() -> None:
@@ -222,10 +222,10 @@ class HostRun:
 
     def _upload(self) -> None:
         with self._phases("upload") as phase:
-            self._upload_rest(phase.add, model=True)
+            self._upload_remaining(phase.add, model=True)
 
-    def _upload_rest(self, progress: Progress, *, model: bool) -> None:
-        """The last checkpoints, the outputs, and the model if the job has earned one. Raises StorageError."""
+    def _upload_remaining(self, progress: Progress, *, model: bool) -> None:
+        """Upload the last checkpoints, the outputs, and the model if the job succeeded. Raises StorageError."""
         from cloudtrain.runtime.upload import upload_outputs
 
         if self._sync and self._config.host.leads:
@@ -234,12 +234,12 @@ class HostRun:
             self._events.emit("uploaded", kind=kind, uri=uri)
 
     def _on_output_error(self, error: OSError) -> None:
-        """The log cannot be written (a full disk); called by the thread that writes it."""
-        report = replace(self._report(error), message=f"the output of the ranks cannot be written: {error}")
+        """The log cannot be written, for example to a full disk. Called by the thread that writes it."""
+        report = replace(self._report(error), message=f"cannot write the output of the ranks: {error}")
         self._inbox.put({"type": "failed", "report": report.to_dict()})
 
     def _report(self, error: Exception) -> FailureReport:
-        """What went wrong in a phase, as a report that blames no rank."""
+        """The report of an error in a phase. Does not name a rank."""
         if isinstance(error, RequirementsFailed):
             return replace(error.report, host=self._config.host.current, time=time.time())
         return report_error(error, self._config.host.current, self._phases.current)
@@ -271,10 +271,10 @@ class HostRun:
         self._phases.begin("train")
 
     def _watch(self, launch: Launch) -> None:
-        """Look at the ranks; tell the leader of those that ended badly, and of the end of all."""
-        running = launch.running  # asked first: of ranks that are not running, poll() has the exits
+        """Poll the ranks; report failures, and the end of all ranks, to the leader."""
+        running = launch.running  # before poll(), which then has the exits of all ranks that are not running
         exits = launch.poll()
-        self._look_for_leavers(launch)
+        self._check_for_preempted_ranks(launch)
         for rank_exit in exits:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
             if rank_exit.exit_code and not self._ends_early:
@@ -282,7 +282,7 @@ class HostRun:
                 report = diagnose(rank_exit, self._config.host.current, memory_kills=kills)
                 self._fail(report)
         if self._stopping:
-            launch.signal_ranks(signal.SIGTERM)  # those that have begun since
+            launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
         if not running and not self._done:
             self._done = True
             agent_report = launch.agent_report(self._config.host.current)
@@ -293,15 +293,15 @@ class HostRun:
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             launch.kill()
-        self._look_for_hang(launch)
+        self._check_for_hang(launch)
 
     @property
     def _ends_early(self) -> bool:
-        """Whether it does not count any more how ranks end."""
+        """Whether exit codes of ranks no longer count as failures."""
         return self._stopping or self._leaving
 
-    def _look_for_leavers(self, launch: Launch) -> None:
-        """Tell the leader when a rank leaves because of a preemption, before others fail without it."""
+    def _check_for_preempted_ranks(self, launch: Launch) -> None:
+        """Report to the leader that a rank exits because of a preemption, before others fail without it."""
         if not self._leaving and launch.preempted(gone=False):
             self._leaving = True
             self._leader.send({"type": "leaving"})
@@ -309,7 +309,7 @@ class HostRun:
             self._left = True
             self._leader.send({"type": "left"})
 
-    def _look_for_hang(self, launch: Launch) -> None:
+    def _check_for_hang(self, launch: Launch) -> None:
         limit = self._config.settings.hang_timeout
         if not limit or self._hang_reported or self._ends_early or not launch.running:
             return
@@ -318,8 +318,8 @@ class HostRun:
             self._hang_reported = True
             report = FailureReport(
                 FailureClass.HANG,
-                f"no sign of life for {silence:.0f} s (hang_timeout is {limit:g} s)",
-                "The stacks of all ranks show where each one waits.",
+                f"no heartbeat for {silence:.0f} s (hang_timeout is {limit:g} s)",
+                "See the stacks of all ranks in the failure report: they show where each rank waits.",
                 rank=rank,
                 host=self._config.host.current,
                 phase="train",
@@ -329,28 +329,28 @@ class HostRun:
             self._fail(report)
 
     def _stop(self) -> HostOutcome | None:
-        """Pass the stop on to the ranks, which get their grace; before the launch there is nothing to wait for."""
+        """Ask the ranks to stop within the grace period. Before the launch, end immediately."""
         self._stopping = True
         grace = self._config.settings.stop_grace
         self._events.emit("stopping", grace=grace)
-        self._tell_ranks(Notice(time.time() + grace, "the job is stopped"))
+        self._notify_ranks(Notice(time.time() + grace, "the job is stopped"))
         if self._launch is None:
             return HostOutcome(JobStatus.INTERRUPTED)
         if not self._launch.begun:
-            self._launch.kill()  # no script has anything to save yet
+            self._launch.kill()  # no rank has reached its script: there is nothing to save
         self._kill_at = time.monotonic() + grace
         return None
 
-    def _tell_ranks(self, notice: Notice) -> None:
-        """Leave the notice where ranks that want to know look for it."""
-        with contextlib.suppress(OSError):  # a full disk: SIGTERM comes all the same
+    def _notify_ranks(self, notice: Notice) -> None:
+        """Write the notice for the ranks."""
+        with contextlib.suppress(OSError):  # a full disk; SIGTERM follows in any case
             self._events.emit("notice", deadline=notice.deadline, reason=notice.reason)
             notice.write(self._config.paths.run)
 
     # -- the end
 
     def _wait_for_commits(self) -> None:
-        """Before the ranks of a job that has failed are killed: checkpoints that are on their way get the grace."""
+        """Give pending checkpoints of a failed job the grace period before its ranks are killed."""
         pending = self._launch.commits() if self._launch else set()
         deadline = time.monotonic() + self._config.settings.stop_grace
         while self._launch and pending & self._launch.commits() and time.monotonic() < deadline:
@@ -368,8 +368,8 @@ class HostRun:
             self._launch.clean_up()
             self._output.close()
         if outcome.failure and self._launch:
-            self._save_what_is_left()
-        with contextlib.suppress(OSError):  # a full disk, a folder that is gone: the exit code says it too
+            self._upload_after_failure()
+        with contextlib.suppress(OSError):  # a full disk, a removed folder; the exit code still reports it
             outcome.write(self._config.paths)
             self._events.emit(
                 "outcome",
@@ -379,12 +379,14 @@ class HostRun:
             )
         self._leader.close()
 
-    def _save_what_is_left(self) -> None:
-        """After a failure: the last checkpoints and outputs, as far as they can be had."""
+    def _upload_after_failure(self) -> None:
+        """Upload the last checkpoints and outputs of a failed job, as far as possible."""
         if not self._config.host.leads:
             return
         try:
-            self._upload_rest(lambda count: None, model=False)
+            self._upload_remaining(lambda count: None, model=False)
         except Exception as error:
             with contextlib.suppress(OSError):  # the job's own failure is the one to report
-                self._events.emit("warning", message=f"what is left could not be uploaded: {error}")
+                self._events.emit(
+                    "warning", message=f"cannot upload the remaining checkpoints and outputs: {error}"
+                )

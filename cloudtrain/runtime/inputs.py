@@ -1,4 +1,4 @@
-"""Brings the source and the channels to this host."""
+"""Fetches the source and the channels to this host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def fetch_source(config: HostConfig) -> None:
-    """Unpack the source archive, downloaded or out of its channel, into the code folder.
+    """Unpack the source archive, downloaded or from its channel, into the code folder.
 
-    Raises StorageError when it is not there, is not what was submitted, or does not fit on the disk.
+    Raises StorageError if it is missing, is not the submitted archive, or does not fit on the disk.
     """
     if config.source_uri is None:
         return
@@ -38,12 +38,12 @@ def fetch_source(config: HostConfig) -> None:
 
 
 def locate(uri: str, channel: str = "") -> tuple[str, Iterator[ObjectInfo]]:
-    """What a channel's URI names: the URI of a folder, and the entries there that are meant.
+    """Resolve a channel's URI to the URI of a folder and the objects in it that belong to the channel.
 
-    ``s3://bucket/train`` is the object ``train`` if there is one, else everything below ``train/``.
+    ``s3://bucket/train`` is the object ``train`` if it exists, else everything below ``train/``.
 
     Raises:
-        NotFound: nothing is there; the message names the channel, if it is given.
+        NotFound: there is nothing at ``uri``; the message names the channel, if given.
     """
     try:
         return _locate(uri)
@@ -69,16 +69,16 @@ def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
 
 
 def shard(entries: Iterable[ObjectInfo], host_rank: int, host_count: int) -> list[ObjectInfo]:
-    """Every ``host_count``-th entry, by key: ``ShardedByS3Key``."""
+    """Every ``host_count``-th object, by key: ``ShardedByS3Key``."""
     return sorted(entries, key=lambda entry: entry.key)[host_rank::host_count]
 
 
 def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, progress: Progress) -> None:
-    """Put a channel's data where the script expects it; ``file://`` data is linked, not copied.
+    """Put a channel's data into its folder; ``file://`` data is linked, not copied.
 
     Raises:
-        NotFound: nothing is at ``uri``; the message names the channel.
-        StorageError: it cannot be read, or does not fit on the disk.
+        NotFound: there is nothing at ``uri``; the message names the channel.
+        StorageError: the data cannot be read, or does not fit on the disk.
     """
     from cloudtrain.storage.transfer import download_entries
 
@@ -95,7 +95,7 @@ def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, p
 
 
 def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: bool) -> None:
-    """Link ``entries`` of ``source`` in ``folder``; by one link, without a look at them, if they are the ``whole``."""
+    """Link ``entries`` of ``source`` in ``folder``; with a single link to the folder if they are ``whole``."""
     if folder.is_symlink():
         folder.unlink()
     if whole and not folder.exists():

@@ -1,8 +1,8 @@
-"""Starts the ranks of one host and tells when each has ended.
+"""Starts the ranks of one host and reports how each of them ended.
 
-Ranks are started by this process itself (launchers ``single`` and ``processes``) or by an agent: ``torchrun``,
-``mpirun`` on the leader, and on the other hosts the daemon that mpirun asks for. Either way every rank runs
-`cloudtrain.runtime.rank`, so that all of them are seen alike.
+Ranks are started by this process (launchers ``single`` and ``processes``) or by an agent: ``torchrun``, ``mpirun`` on
+the leader, and mpirun's daemon on the other hosts. In every case a rank runs `cloudtrain.runtime.rank` and is watched
+in the same way.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ from cloudtrain.runtime.run_folder import (
 )
 
 VANISHED_SECONDS = 0.4
-"""How long an agent may take to say how a rank ended that is gone. Shorter than the time in which the leader gathers
-failures: a rank that was killed must not be reported after those that ended because of it."""
+"""Seconds that an agent may take to report the exit code of a rank that is gone. Shorter than the time for which the
+leader collects failures: a killed rank must not be reported after the ranks that failed because of it."""
 
 LINGER_SECONDS = 2.0
-"""How long a rank whose script has failed may take to end."""
+"""Seconds that a rank may take to end after its script has failed."""
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """What to start on this host: one command for all slots, or an agent that starts the ranks."""
+    """The processes to start on this host: a command for each slot, or an agent that starts the ranks."""
 
     slots: tuple[RankSlot, ...]
     command: tuple[str, ...]
-    """A rank's whole command line; or the agent's; () where the agent is to be started by `Launch.start_agent`."""
+    """The command line of a rank or of the agent; () if `Launch.start_agent` starts the agent later."""
     environment: Mapping[str, str]
     rank_environments: tuple[Mapping[str, str], ...]
-    """What each rank gets beyond ``environment``; an agent sets it itself."""
+    """Additional variables of each rank. With an agent, the agent sets them."""
     cwd: Path
     run: Path
     agent: str = ""
-    """What starts the ranks, if not we: ``torchrun`` or ``mpirun``."""
+    """The program that starts the ranks: ``torchrun``, ``mpirun``, or empty for the runtime itself."""
     rank_arguments: tuple[str, ...] = ()
-    """What ranks run that their agent does not tell: the arguments of `cloudtrain.runtime.rank`."""
+    """The arguments of `cloudtrain.runtime.rank`, for ranks to which the agent does not pass them."""
     programs: Mapping[str, str] = field(default_factory=dict)
-    """Scripts that the agent finds on its PATH, in `programs_folder`: name and content."""
+    """Scripts on the agent's PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
-    """Whether SIGTERM goes to the rank's whole process group: a shell does not pass it on."""
+    """Whether SIGTERM goes to the rank's whole process group: a shell does not forward it."""
     restarts: bool = False
-    """Whether the agent may start ranks anew: a rank that is gone has ended only when the agent says so."""
+    """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
 
     @property
     def programs_folder(self) -> Path:
@@ -81,33 +81,33 @@ class Launch:
     exits: dict[int, RankExit] = field(default_factory=dict)
     """By global rank."""
     deaths: dict[int, float] = field(default_factory=dict)
-    """By global rank: when its process was first seen to be gone."""
+    """By global rank: when its process was first found to be gone."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
-    """Pairs of process id and signal: a rank that was started anew is asked again."""
+    """Pairs of process id and signal. A restarted rank is signalled again."""
     _agent_output: BinaryIO = field(init=False)
     _killed: bool = False
     _session: str = ""
     """The temporary folder of mpirun or its daemon."""
 
     def start(self) -> None:
-        """Raises OSError when the command cannot be started at all."""
+        """Raises OSError if the command cannot be started."""
         run = str(self.plan.run)
         for slot in self.plan.slots:
             self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
             Path(heartbeat_path(run, slot.local_rank)).touch()
         if self.plan.agent:
             self._agent_output = self.output.add_launcher()
-            self._write_what_agents_need()
+            self._write_agent_files()
             if self.plan.command:
                 self.start_agent(self.plan.command)
         else:
             for slot, environment in zip(self.plan.slots, self.plan.rank_environments):
-                # the rank takes its pipe itself; what goes wrong before that is heard too
+                # the rank opens its pipe itself; this also captures errors before that
                 with open(pipe_path(run, slot.local_rank), "wb") as pipe:
                     self._spawn(self.plan.command, {**self.plan.environment, **environment}, pipe)
         self.output.start()
 
-    def _write_what_agents_need(self) -> None:
+    def _write_agent_files(self) -> None:
         parts = (str(self.plan.cwd), *self.plan.rank_arguments)
         Path(command_path(str(self.plan.run))).write_bytes(os.fsencode("\0".join(parts)))
         self.plan.programs_folder.mkdir()
@@ -117,15 +117,15 @@ class Launch:
             path.chmod(0o700)
 
     def start_agent(self, command: Sequence[str]) -> None:
-        """Start what starts the ranks; called from the main thread, with whose end the agent ends too."""
+        """Start the agent. Call it in the main thread: the agent dies when the calling thread ends."""
         if self._killed:
             return
         environment = dict(self.plan.environment)
         if self.plan.programs:
             environment["PATH"] = os.pathsep.join([str(self.plan.programs_folder), environment["PATH"]])
         if self.plan.agent == "mpirun":
-            # Its sockets: a short path, and nobody else's. It would name its folder by its process number, which a
-            # container that is started again has again, and leave it there when it is killed.
+            # A private folder with a short path for its sockets. mpirun would name it after its process id, which a
+            # restarted container reuses, and leave it behind when killed.
             self._session = tempfile.mkdtemp(prefix="ct-", dir=environment.get("TMPDIR") or None)
             environment["TMPDIR"] = self._session
             command = (sys.executable, PARENT_DEATH_PROGRAM, *command)
@@ -150,7 +150,7 @@ class Launch:
     def poll(self) -> list[RankExit]:
         """The ranks that have ended since the last call."""
         new = []
-        # the agent is asked first: when it has ended, all that is told of its ranks has been told
+        # before the ranks: once the agent has ended, every exit code that it reports is written
         agent_code = self.agent_code
         for slot in self.plan.slots:
             if slot.rank in self.exits:
@@ -172,7 +172,7 @@ class Launch:
         return _failed_but_lingers(record) if code is None else code
 
     def _code_by_agent(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
-        """The exit code of a rank that is not our child: what was told of it, else what it left."""
+        """The exit code of a rank that an agent started: as reported, else from the rank's record."""
         if (
             not self.plan.restarts
             and record
@@ -180,12 +180,14 @@ class Launch:
             and not process_lives(record.pid)
         ):
             self.deaths[slot.rank] = time.time()
-        told = self._told(slot)
-        if told:
-            self.deaths.setdefault(slot.rank, told[1])
-            return told[0]
+        reported = self._reported_code(slot)
+        if reported:
+            self.deaths.setdefault(slot.rank, reported[1])
+            return reported[0]
         if self.plan.agent == "mpirun":
-            return _failed_but_lingers(record)  # beside every rank somebody tells of it, whatever mpirun does
+            return _failed_but_lingers(
+                record
+            )  # each rank's parent reports its exit code, even if mpirun dies
         if agent_code is not None:
             return agent_code
         if self.plan.restarts:
@@ -194,11 +196,11 @@ class Launch:
             return _failed_but_lingers(record)
         if time.time() - self.deaths[slot.rank] < VANISHED_SECONDS:
             return None
-        # The agent is waiting for other ranks to end. It told us of the first one before it ended the rest.
-        others_told = any(self._told(slot) for slot in self.plan.slots)
-        return record.exit_code or (-signal.SIGTERM if others_told else -signal.SIGKILL)
+        # The agent waits for other ranks to end. It reported the first failure before it ended the others.
+        others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
+        return record.exit_code or (-signal.SIGTERM if others_reported else -signal.SIGKILL)
 
-    def _told(self, slot: RankSlot) -> tuple[int, float] | None:
+    def _reported_code(self, slot: RankSlot) -> tuple[int, float] | None:
         return read_code(str(self.plan.run), slot.local_rank)
 
     def record(self, slot: RankSlot) -> RankRecord | None:
@@ -210,33 +212,33 @@ class Launch:
         return self.processes[0].poll() if self.plan.agent and self.processes else None
 
     def agent_report(self, host: str) -> FailureReport | None:
-        """Where mpirun (its daemon) has ended, and nobody told of all of its ranks: how it ended."""
+        """The report of an mpirun, or its daemon, that ended before all of its ranks; None otherwise."""
         code = self.agent_code
         if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
             return None
         program = "mpirun" if self.plan.command else "the daemon of mpirun"
         if self.begun and code >= 0 and not self.plan.command:
-            code = 128 + signal.SIGTERM  # mpirun has ended it or is gone: an echo of what the leader reports
+            code = (
+                128 + signal.SIGTERM
+            )  # mpirun ended it or is gone: a consequence of what the leader reports
         return diagnose_agent(program, code, self.begun, self.output.tail(None), host)
 
     @property
     def running(self) -> bool:
-        """Whether any process that was started here, or will be, still has something to do."""
+        """Whether any process that was or will be started here is still needed."""
         if self.plan.agent == "mpirun" and len(self.exits) == len(self.plan.slots):
-            return (
-                False  # the ranks' own ends count: mpirun may wait for ever for one that did not finalize MPI
-            )
+            return False  # mpirun may wait forever for a rank that did not finalize MPI
         if not self.processes:
-            return not self._killed  # mpirun has not asked for its daemon yet
+            return not self._killed  # mpirun has not requested its daemon yet
         return any(process.poll() is None for process in self.processes)
 
     @property
     def begun(self) -> bool:
-        """Whether any rank has come as far as its script."""
+        """Whether any rank has reached its script."""
         return any(self.record(slot) for slot in self.plan.slots)
 
     def preempted(self, *, gone: bool) -> bool:
-        """Whether a script has ended because of a preemption; with ``gone`` its process too, which may still save."""
+        """Whether a script has exited because of a preemption; with ``gone``, whether its process has ended too."""
         records = [record for slot in self.plan.slots if (record := self.record(slot))]
         left = [record for record in records if record.exit_code == PREEMPTED]
         if gone:
@@ -244,11 +246,11 @@ class Launch:
         return bool(left) or any(rank_exit.exit_code == PREEMPTED for rank_exit in self.exits.values())
 
     def commits(self) -> set[str]:
-        """The commits of checkpoints that are under way here."""
+        """The commits of checkpoints in progress on this host."""
         return {name for name, pid in commits(self.plan.run).items() if process_lives(pid)}
 
     def signal_ranks(self, number: int) -> None:
-        """Send a signal to every rank that has begun and not ended, once: call again for ranks that begin later."""
+        """Send a signal once to every rank that has started and not ended. Call again for ranks that start later."""
         if number == signal.SIGTERM:
             Path(stopping_path(str(self.plan.run))).touch()
         for slot in self.plan.slots:
@@ -263,11 +265,11 @@ class Launch:
                     os.kill(record.pid, number)
 
     def kill(self) -> None:
-        """End everything at once: ranks with all that they started, and the agent. Nothing starts any more."""
+        """Kill the ranks, everything that they started, and the agent. Nothing is started afterwards."""
         self._killed = True
         for slot in self.plan.slots:
             record = self.record(slot)
-            # a process of this number that lives after the rank has ended is somebody else's
+            # if the rank has ended, a process with its id is another one
             if record is not None and not (slot.rank in self.exits and process_lives(record.pid)):
                 _kill_group(record.pid)
         for process in self.processes:
@@ -276,12 +278,12 @@ class Launch:
             process.wait()
 
     def clean_up(self) -> None:
-        """Remove what the agent has left; once nothing runs any more."""
+        """Remove files of the agent, after everything has ended."""
         if self._session:
             shutil.rmtree(self._session, ignore_errors=True)
 
     def most_silent(self) -> tuple[int, float]:
-        """The rank that still runs whose last sign of life is the oldest, and the seconds since then."""
+        """The running rank with the oldest heartbeat, and the seconds since that heartbeat."""
         silence = {
             slot.rank: time.time() - os.stat(heartbeat_path(str(self.plan.run), slot.local_rank)).st_mtime
             for slot in self.plan.slots
@@ -293,25 +295,27 @@ class Launch:
     def stacks(self) -> str:
         """Have every rank dump its Python stacks, and collect them."""
         self.signal_ranks(signal.SIGQUIT)
-        time.sleep(0.5)  # faulthandler writes within the signal handler, but the rank must be scheduled
+        time.sleep(0.5)  # faulthandler writes in the signal handler, but the rank has to be scheduled
         parts = []
         for slot in self.plan.slots:
             path = Path(stacks_path(str(self.plan.run), slot.local_rank))
             text = path.read_text(errors="backslashreplace") if path.exists() else ""
-            parts.append(f"rank {slot.rank}:\n{text.strip() or '(no Python stack: it does not answer)'}\n")
+            parts.append(
+                f"rank {slot.rank}:\n{text.strip() or '(no Python stack: the rank does not respond)'}\n"
+            )
         return "\n".join(parts)
 
 
 def process_lives(pid: int) -> bool:
-    """Whether a process runs; one that has ended but was not waited for does not (a zombie, proc(5))."""
+    """Whether a process runs. A zombie (proc(5)) does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return not Path("/proc/self/stat").exists() and _answers(pid)
+        return not Path("/proc/self/stat").exists() and _exists(pid)
     return state not in "ZX"
 
 
-def _answers(pid: int) -> bool:
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -329,7 +333,7 @@ def _kill_group(pid: int) -> None:
 def _failed_but_lingers(record: RankRecord | None) -> int | None:
     """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
 
-    One that leaves because of a preemption may take as long as it is given: it is saving.
+    A rank that exits because of a preemption may use its grace period: it may still be saving.
     """
     if (
         record is None

@@ -26,9 +26,9 @@ from cloudtrain.runtime.launch import LaunchPlan
 from cloudtrain.runtime.run_folder import RANK_FILE, SCRIPT_PYTHONPATH, TORCHRUN_FILE
 
 TIMELINE = "timeline/timeline.json"
-"""Where ranks of a job record their timelines; in ``output/data/``."""
+"""Where the ranks of a job record their timelines, below ``output/data/``."""
 LONGEST_VARIABLE = 128 * 1024
-"""Bytes that Linux passes in one variable (MAX_ARG_STRLEN, execve(2)), the zero at the end included."""
+"""The longest variable that Linux passes to a process, in bytes, including the final zero (MAX_ARG_STRLEN)."""
 
 
 def make_launch_plan(
@@ -43,22 +43,22 @@ def make_launch_plan(
     Args:
         python: the interpreter that has the job's requirements.
         master: address and port of rank 0.
-        horovod: what the leader has chosen.
+        horovod: the leader's choice.
 
     Raises:
         NotFound: the entry point is not in the source.
-        InvalidJob: the launcher cannot start this kind of entry point, or mpirun's options say what they must not.
-        PlatformError: there is no mpirun that could start the ranks.
+        InvalidJob: the launcher cannot start this kind of entry point, or custom_mpi_options are invalid.
+        PlatformError: there is no suitable mpirun.
     """
     entry = _entry(config)
     team = config.team
     slots = tuple(RankSlot.on_host(team.rank, team.count, ranks_on_host(config, environ)))
     environment = _environment(config, python, master, horovod, environ)
     if team.hosts != config.distribution_hosts:
-        master = ("127.0.0.1", master[1])  # nobody else belongs to this host's world
+        master = ("127.0.0.1", master[1])  # this host's world has no other hosts
     ranks_on_machine = len(slots) * config.settings.hosts_on_machine
     if ranks_on_machine > 1:
-        # each library would start a thread for every processor, in every rank
+        # otherwise, libraries would start a thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
     rank_arguments = [*entry, *to_arguments(user_hyperparameters(config.hyperparameters))]
     rank_environments = [slot.environment(*master) for slot in slots]
@@ -75,7 +75,7 @@ def make_launch_plan(
                 f"torch_distributed starts Python scripts, not {config.entry_point}",
                 hint='Use distribution={"processes": {}} for other programs.',
             )
-        # the grace is the job's to give: once a rank has ended, torchrun leaves the others 30 s otherwise
+        # the job's grace period instead of torchrun's 30 s for the other ranks after one has failed
         environment.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(int(config.settings.stop_grace)))
         command = [
             *(python, f"{config.library}/{TORCHRUN_FILE}"),
@@ -83,11 +83,11 @@ def make_launch_plan(
             *(rank_command[1], *rank_arguments),
         ]
     elif agent == "mpirun":
-        told = mpirun.environment(slots[0], network_interface(config), config.settings.hosts_on_machine)
-        environment = {**told, **environment}
+        defaults = mpirun.environment(slots[0], network_interface(config), config.settings.hosts_on_machine)
+        environment = {**defaults, **environment}
         environment.update(_common(rank_environments[0]))
         programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
-        command = ()  # of a daemon that mpirun asks for
+        command = ()  # mpirun sends the command of its daemon later
         if team.leads:
             options = config.launcher.custom_mpi_options
             command = mpirun.Mpirun.find(environment).command(slots[0], rank_command, environment, options)
@@ -119,12 +119,12 @@ def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
 
 
 def network_interface(config: HostConfig) -> str:
-    """The one over which ranks reach each other."""
+    """The network interface for traffic between ranks."""
     return "lo" if config.team.count == config.settings.hosts_on_machine else config.host.network_interface
 
 
 def _agent(config: HostConfig, horovod: HorovodChoice) -> str:
-    """What starts the ranks, if not the runtime itself."""
+    """The program that starts the ranks; empty for the runtime itself."""
     if config.launcher.name == "horovod":
         return "mpirun" if horovod.controller == "mpi" else ""
     return config.launcher.name if config.launcher.name in ("torchrun", "mpirun") else ""
@@ -152,7 +152,7 @@ def _entry(config: HostConfig) -> list[str]:
         return ["-m", config.entry_point]
     raise NotFound(
         f"entry point {config.entry_point} is not in the source of the job",
-        hint=f"The source has: {', '.join(sorted(item.name for item in config.paths.code.iterdir())[:20])}",
+        hint=f"The source contains: {', '.join(sorted(item.name for item in config.paths.code.iterdir())[:20])}",
     )
 
 
@@ -183,7 +183,7 @@ def _environment(
     program_folders = [os.path.dirname(python), *filter(None, [os.path.dirname(config.settings.python)])]
     environment = {
         **mpirun.without_outer_mpi(environ),
-        # SM_TRAINING_ENV holds all hyperparameters three times: where that is too long, they stand in the others
+        # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
         **{
             name: value
             for name, value in promised.items()
@@ -192,7 +192,7 @@ def _environment(
         "PYTHONPATH": python_path,
         SCRIPT_PYTHONPATH: os.pathsep.join([str(config.paths.code), python_path]).rstrip(os.pathsep),
         "PYTHONUNBUFFERED": "1",
-        # a shell script that says python means this one
+        # "python" in a shell script is the script's interpreter
         "PATH": os.pathsep.join([*program_folders, environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
     }
@@ -220,6 +220,6 @@ def library_path(config: HostConfig, environ: Mapping[str, str], *, alias: bool 
 
 
 def show_command(plan: LaunchPlan) -> str:
-    """The command as a shell would take it, for the log."""
-    told = plan.rank_arguments if plan.agent == "mpirun" and plan.command else ()
-    return shlex.join([*plan.command, *told]).replace(sys.executable, "python")
+    """The command in shell syntax, for the log."""
+    arguments = plan.rank_arguments if plan.agent == "mpirun" and plan.command else ()
+    return shlex.join([*plan.command, *arguments]).replace(sys.executable, "python")

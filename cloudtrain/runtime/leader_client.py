@@ -1,4 +1,4 @@
-"""A host's side of the conversation with the leader's `Leader`."""
+"""A host's connection to the `Leader`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.leader import LOST_SECONDS, Message
 
 JOIN_TIMEOUT = 600.0
-"""Seconds in which all hosts have to find each other: machines of one job do not start at the same time."""
+"""Seconds within which all hosts have to join: the machines of a job do not start at the same time."""
 
 Inbox = queue.SimpleQueue[Message]
 
 
 def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
-    """The leader's socket, and the token that hosts have to show.
+    """Open the leader's socket; returns it with the token that joining hosts must send.
 
     Args:
-        rendezvous: ``host:port`` (on a network of the job's own: the token is empty), or the path of a file, in
-            which the address and a fresh token are then written, readable for the owner only.
-        address: of this host, for the hosts that read that file.
+        rendezvous: ``host:port``, on a network that only the job uses (the token is then empty); or the path of a file
+            to write the address and a new token to, readable by its owner only.
+        address: this host's address, for hosts that read the file.
 
     Raises:
-        PlatformError: the port is taken.
+        PlatformError: the port is in use.
     """
     if "/" not in rendezvous:
         port = int(rendezvous.rpartition(":")[2])
@@ -45,8 +45,8 @@ def fresh_token() -> str:
 
 
 def _write_address(path: Path, address: str, token: str) -> None:
-    """Write both into a file that only the owner can read."""
-    from cloudtrain.storage.atomic import replace_file  # few hosts need it
+    """Write address and token to a file that only its owner can read."""
+    from cloudtrain.storage.atomic import replace_file  # only few hosts need it
 
     replace_file(path, f"{address} {token}".encode(), mode=0o600)
 
@@ -56,15 +56,15 @@ def _bind(address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), backlog=256)
     except OSError as error:
         raise PlatformError(
-            f"port {port} cannot be listened on: {error.strerror}",
-            hint="Another program has it: end that one, or choose another port.",
+            f"the leader cannot listen on port {port}: {error.strerror}",
+            hint="Choose another port, or end the program that uses this one.",
         ) from None
 
 
 def free_port() -> int:
-    """A port that nobody listens on now.
+    """A port that is free now.
 
-    Chosen at random below 32768, where Linux takes no ports for outgoing connections: it stays free for longer.
+    It is chosen at random below 32768: Linux does not use those for outgoing connections, so it is likely to stay free.
     """
     while True:
         port = 16384 + int.from_bytes(os.urandom(2), "big") % 16384
@@ -74,30 +74,33 @@ def free_port() -> int:
 
 
 class JoinInterrupted(PlatformError):
-    """A signal came before the leader was found."""
+    """A signal arrived before the leader was found."""
 
 
 class LeaderClient:
-    """Sends to the leader; what the leader says is put into ``inbox``, as is ``{"type": "lost"}``."""
+    """Sends messages to the leader, and puts the leader's messages into ``inbox``.
+
+    Puts ``{"type": "lost"}`` there when the connection is lost.
+    """
 
     def __init__(self, host: str, connection: socket.socket, inbox: Inbox) -> None:
         self._connection = connection
         self._inbox = inbox
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._listen, name="leader-client", daemon=True)
+        self._thread = threading.Thread(target=self._receive, name="leader-client", daemon=True)
 
     @classmethod
     def join(cls, host: str, rendezvous: str, inbox: Inbox, timeout: float = JOIN_TIMEOUT) -> LeaderClient:
-        """Find the leader and join.
+        """Find the leader and join the job.
 
         Raises:
-            JoinInterrupted: a message came into ``inbox`` meanwhile.
-            PlatformError: the leader was not there within ``timeout`` seconds.
+            JoinInterrupted: a message arrived in ``inbox`` first.
+            PlatformError: the leader was not found within ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         while True:
             try:
-                address, token = _leader(rendezvous)
+                address, token = _read_address(rendezvous)
                 connection = socket.create_connection(address, timeout=5)
                 break
             except (OSError, ValueError) as error:
@@ -106,7 +109,7 @@ class LeaderClient:
                 if time.monotonic() > deadline:
                     raise PlatformError(
                         f"{host}: the leader was not found at {rendezvous} within {timeout:.0f} s: {error}",
-                        hint="Did the first host start? Is its port open to the other hosts?",
+                        hint="Check that the first host has started, and that the other hosts can reach its port.",
                     ) from None
                 time.sleep(0.05)
         connection.settimeout(LOST_SECONDS)
@@ -117,12 +120,12 @@ class LeaderClient:
         return client
 
     def write_address(self, path: Path, token: str) -> None:
-        """Write ``address:port token`` of the leader into a file that only the owner can read."""
+        """Write the leader's ``address:port token`` to a file that only its owner can read."""
         host, port, *_ = self._connection.getpeername()
         _write_address(path, f"{host}:{port}", token)
 
     def send(self, message: Message) -> None:
-        """Tell the leader. A leader that is gone is told of by ``lost``, not here."""
+        """Send a message. If the leader is gone, ``lost`` arrives in the inbox; this does not raise."""
         with self._lock, contextlib.suppress(OSError):
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
@@ -132,7 +135,7 @@ class LeaderClient:
         self._thread.join()
         self._connection.close()
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         try:
             with self._connection.makefile("rb") as lines:
                 for line in lines:
@@ -146,7 +149,7 @@ class LeaderClient:
         self._inbox.put({"type": "lost"})
 
 
-def _leader(rendezvous: str) -> tuple[tuple[str, int], str]:
+def _read_address(rendezvous: str) -> tuple[tuple[str, int], str]:
     if "/" in rendezvous:
         rendezvous, _, token = Path(rendezvous).read_text().partition(" ")
     else:

@@ -1,8 +1,8 @@
-"""``custom_mpi_options``: what users give to mpirun, for Open MPI 4 and 5.
+"""Translates ``custom_mpi_options``, the user's options for mpirun, for Open MPI 4 and 5.
 
-They are written for Open MPI 4, in SageMaker's documents and elsewhere. Open MPI 5 (whose mpirun is PRRTE's
-``prterun``) wants two dashes before long options, and has renamed parameters: see the section "The mpirun command"
-of its documentation, and ``prte_info --all``.
+Users write them for Open MPI 4, as in SageMaker's documentation. Open MPI 5, whose mpirun is PRRTE's ``prterun``,
+requires two dashes before long options and has renamed parameters: see "The mpirun command" in its documentation, and
+``prte_info --all``.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ JOBS_OWN = frozenset(
         *("-H", "-host", "-hostfile", "-machinefile", "-default-hostfile", "-nolocal"),
     )
 )
-"""Which hosts, and how many ranks on each: the job says that. (With one dash, as `_plain` writes them.)"""
+"""Options for hosts and numbers of ranks, which the job determines. Written with one dash, like `_plain`."""
 
 _SHORT = frozenset(("-np", "-mca", "-gmca", "-tune", "-am"))
-"""Taken with one dash by every version."""
+"""Every version accepts them with one dash."""
 
 _DROPPED = frozenset(("-q", "-quiet"))
-"""Not known to Open MPI 5, and nothing is lost without them."""
+"""Open MPI 5 does not have them, and does not need them."""
 
 _PARAMETERS = {"-mca": 2, "-gmca": 2, "-prtemca": 2, "-pmixmca": 2}
-"""Options of a name and a value."""
+"""Options with a name and a value."""
 
 _RENAMED = {
     "hwloc_base_binding_policy": "hwloc_default_binding_policy",
@@ -40,24 +40,24 @@ _BTL_RENAMED = ("btl_vader_", "btl_sm_")
 
 
 def parse(text: str) -> list[str]:
-    """The options, as a shell would read them.
+    """Split the options like a shell.
 
-    ``--NCCL_DEBUG LEVEL`` is SageMaker's own way to write ``-x NCCL_DEBUG=LEVEL``.
+    ``--NCCL_DEBUG LEVEL`` is SageMaker's notation for ``-x NCCL_DEBUG=LEVEL``.
 
     Raises:
-        InvalidJob: a quote is open, or an option says what is the job's to say.
+        InvalidJob: a quote is not closed, or an option sets hosts or numbers of ranks.
     """
     try:
         words = shlex.split(text)
     except ValueError as error:
-        raise InvalidJob(f"custom_mpi_options: cannot be read as a shell would: {error}") from None
+        raise InvalidJob(f"custom_mpi_options: cannot be split like a shell command: {error}") from None
     options: list[str] = []
     rest = iter(words)
     for word in rest:
         if _plain(word.partition("=")[0]) in JOBS_OWN:
             raise InvalidJob(
-                f"custom_mpi_options: {word} is not for it to say",
-                hint="Use instance_count and processes_per_host.",
+                f"custom_mpi_options: {word} is not allowed: the job determines hosts and ranks",
+                hint="Set instance_count and processes_per_host instead.",
             )
         name, _, level = word.partition("=")
         if name == "--NCCL_DEBUG":
@@ -68,7 +68,7 @@ def parse(text: str) -> list[str]:
 
 
 def for_version(options: list[str], version: int) -> list[str]:
-    """The same for an mpirun of Open MPI ``version``."""
+    """Translate the options for mpirun of Open MPI ``version``."""
     if version < 5:
         return options
     translated: list[str] = []
@@ -93,7 +93,7 @@ def _plain(word: str) -> str:
 
 
 def _parameter(option: str, name: str, value: str) -> list[str]:
-    """One parameter of the MCA, by its name in Open MPI 5."""
+    """One MCA parameter, with its name in Open MPI 5."""
     renamed = _RENAMED.get(name, name)
     for old, new in _RENAMED_PREFIXES.items():
         if renamed.startswith(old):

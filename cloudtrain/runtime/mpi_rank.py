@@ -1,8 +1,8 @@
-"""A rank that mpirun started: finds its place, and is watched by a process that tells how it ended.
+"""A rank that mpirun started: determines its position, and has a parent process that reports its exit code.
 
-mpirun tells nobody how a rank ended before it has ended the others; so each rank is the child of a small process,
-which leaves the exit code where the runtime looks, and then stays: to mpirun the rank still runs. What follows
-from a failure, and how long ranks may take to stop, is the runtime's to decide.
+mpirun does not report how a rank ended until it has ended the other ranks. Therefore each rank is the child of a small
+process that writes the exit code to the run folder and then keeps running: for mpirun, the rank is still alive. The
+runtime decides about the consequences of a failure and the grace period of the other ranks.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
-    """Return, in a child of this process, what the rank is to run, with RANK and LOCAL_RANK set.
+    """Fork, and return the arguments of `cloudtrain.runtime.rank` in the child, with RANK and LOCAL_RANK set.
 
-    Exits where MPI's world is not the job's: several worlds of one rank would each train alone.
+    Exits if MPI's world differs from the job's: several worlds of one rank would each train alone.
     """
     rank, size, local = (_number(environ, names) for names in (_RANK, _SIZE, _LOCAL_RANK))
     world, local_size, host_rank = (
@@ -40,13 +40,13 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
         environ["HOROVOD_RANK"], environ["HOROVOD_LOCAL_RANK"] = str(rank), str(local)
     first = host_rank * local_size
     if size != world:
-        _refuse(folder, local, f"mpirun made a world of {size} ranks, and the job has {world}")
+        _refuse(folder, local, f"mpirun started a world of {size} ranks, but the job has {world}")
     if rank != first + local:
         _refuse(
             folder,
             local,
-            f"mpirun put rank {rank} on host {host_rank}, whose ranks are {first} to {first + local_size - 1}:"
-            " leave --map-by and --rank-by out of custom_mpi_options",
+            f"mpirun placed rank {rank} on host {host_rank}, which should run ranks {first} to"
+            f" {first + local_size - 1}: remove --map-by and --rank-by from custom_mpi_options",
         )
     _fork(folder, local)
     with open(command_path(folder), encoding="utf-8", errors="surrogateescape") as file:
@@ -56,12 +56,12 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
 
 
 def _number(environ: MutableMapping[str, str], names: tuple[str, ...]) -> int:
-    """The first of these variables; -1 where there is none of them."""
+    """The value of the first variable that is set; -1 if none is."""
     return next((int(environ[name]) for name in names if name in environ), -1)
 
 
 def _refuse(folder: str, local: int, why: str) -> None:
-    """End, and leave word of it."""
+    """Exit, and record the reason."""
     record = RankRecord(os.getpid(), int(os.environ["RANK"]), 1, "SystemExit", why, time=time.time())
     record.write(folder, local)
     write_code(folder, local, 1)
@@ -69,7 +69,7 @@ def _refuse(folder: str, local: int, why: str) -> None:
 
 
 def _fork(folder: str, local: int) -> None:
-    """Go on in a child; the parent watches it and never returns."""
+    """Continue in a child; the parent watches it and never returns."""
     child = 0
 
     def forward(number: int, _frame: object) -> None:
@@ -84,13 +84,13 @@ def _fork(folder: str, local: int) -> None:
         from cloudtrain.runtime.parent_death import die_with_parent
 
         die_with_parent()
-        os.setpgid(0, 0)  # what the rank starts is signalled and ended with it
+        os.setpgid(0, 0)  # processes that the rank starts are signalled and killed with it
         return
     _, status = os.waitpid(child, 0)
     for number in _FORWARDED:
         signal.signal(number, signal.SIG_DFL)
     code = os.waitstatus_to_exitcode(status)
-    with contextlib.suppress(OSError):  # the folder goes away with the job
+    with contextlib.suppress(OSError):  # the folder may be removed with the job
         write_code(folder, local, code)
     if code == 0:
         os._exit(0)

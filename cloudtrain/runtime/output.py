@@ -1,4 +1,4 @@
-"""The output of all ranks of a host: merged line by line, kept per rank, searched for metrics."""
+"""The output of all ranks of a host: merged line by line, stored per rank, searched for metrics."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import BinaryIO, Callable
 
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 16
-"""Bytes after which a line without an end is passed on all the same."""
+"""Bytes after which an unfinished line is written anyway."""
 DRAIN_READS = 1024
 TAIL_LINES = 50
 IDLE_SECONDS = 0.5
-"""How long an unfinished line may wait for its end before it is shown."""
+"""Seconds that an unfinished line may wait for its end before it is written."""
 SETTLE_SECONDS = 0.2
-"""How long `OutputMerger.tail` may wait for what was written and is not read yet."""
+"""Seconds that `OutputMerger.tail` may wait for output that was written but not read yet."""
 
 OnLine = Callable[["Stream", str], None]
 OnError = Callable[[OSError], object]
@@ -33,12 +33,12 @@ OnError = Callable[[OSError], object]
 
 @dataclass
 class Stream:
-    """What one rank (or the launcher: ``rank`` None) writes."""
+    """The output of one rank, or of the launcher (``rank`` is None)."""
 
     rank: int | None
     descriptor: int
     file: BinaryIO | None = None
-    """Keeps the stream as it came."""
+    """The rank's log: the unmodified stream."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     pending: bytes = b""
 
@@ -47,9 +47,9 @@ class Stream:
         return b"" if self.rank is None else b"[rank %d] " % self.rank
 
     def take(self, data: bytes) -> list[bytes]:
-        """Add ``data`` and give the lines that are complete, without their ends.
+        """Add ``data`` and return the complete lines, without line ends.
 
-        A progress bar overwrites its line with carriage returns: what stands last is kept.
+        A progress bar overwrites its line with carriage returns: only its last state is returned.
         """
         *lines, self.pending = (self.pending + data).split(b"\n")
         if len(self.pending) > LONGEST_LINE:
@@ -58,16 +58,16 @@ class Stream:
         return [_shown(line) for line in lines]
 
     def rest(self) -> list[bytes]:
-        """The unfinished line, as if it had ended."""
+        """The unfinished line as a complete one."""
         return self.take(b"\n") if self.pending else []
 
     def last_lines(self) -> tuple[str, ...]:
-        """The tail, and the unfinished line after it."""
+        """The tail, followed by the unfinished line."""
         unfinished = (_text(_shown(self.pending)),) if self.pending else ()
         return (*self.tail, *unfinished)[-TAIL_LINES:]
 
     def is_read(self) -> bool:
-        """Whether nothing waits in the pipe."""
+        """Whether the pipe is empty."""
         answer = fcntl.ioctl(self.descriptor, termios.FIONREAD, bytes(4))
         return struct.unpack("i", answer) == (0,)
 
@@ -83,9 +83,9 @@ def _text(line: bytes) -> str:
 class OutputMerger:
     """Reads all streams of a host in one thread and writes them, line by line, to one descriptor.
 
-    A slow reader of the merged output slows the ranks down, as a pipe does; nothing is dropped, unless it
-    cannot be written (a full disk): ``on_error`` is then called, once, from that thread, with an OSError that
-    says what was lost, and the ranks go on.
+    A slow reader of the merged output slows the ranks down, as a pipe does. Output is only lost if it cannot be
+    written, for example to a full disk. ``on_error`` is then called once, from that thread, with an OSError that names
+    the lost output; the ranks continue.
     """
 
     def __init__(
@@ -102,18 +102,18 @@ class OutputMerger:
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name="output", daemon=True)
         self._busy = threading.Lock()
-        """Held while bytes that were read are on their way to the tail."""
+        """Held between reading output and adding it to the tail."""
 
     def add_rank(self, pipe: str, rank: int) -> None:
-        """Make the named pipe that the rank will write to, and read it."""
+        """Create the named pipe that the rank will write to, and start reading it."""
         os.mkfifo(pipe, 0o600)
-        # read and write: so that it opens at once, and a rank's exit is no end of file
+        # for reading and writing: it opens immediately, and the exit of a rank does not cause an end of file
         descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         file = open(self._folder / f"rank-{rank}.log", "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._add(Stream(rank, descriptor, file))
 
     def add_launcher(self) -> BinaryIO:
-        """Read what the launcher itself will write to the file that is returned."""
+        """Start reading the launcher's own output; returns the file for it to write to."""
         read, write = os.pipe()
         os.set_blocking(read, False)
         self._add(Stream(None, read))
@@ -127,7 +127,7 @@ class OutputMerger:
         self._thread.start()
 
     def close(self) -> None:
-        """Read what is left, which no process adds to any more, and end."""
+        """Read the remaining output and end. No process may write any more."""
         os.write(self._wake_write, b"x")
         self._thread.join()
         for stream in self._streams:
@@ -139,9 +139,9 @@ class OutputMerger:
         self._selector.close()
 
     def tail(self, rank: int | None) -> tuple[str, ...]:
-        """The last lines of a rank (of the launcher), with all that it had written when this was called.
+        """The last lines of a rank (None: of the launcher), including everything written before this call.
 
-        Waits for that, but not for long: a process may write faster than its output can be passed on.
+        The wait for that is bounded: a process may write faster than its output is read.
         """
         stream = next((stream for stream in self._streams if stream.rank == rank), None)
         if stream is None:
@@ -171,14 +171,14 @@ class OutputMerger:
                     for stream in self._streams:
                         self._pass_on(stream, stream.rest())
         for stream in self._streams:
-            # bounded: a process that got away from us may write for ever
+            # bounded: an escaped process may write forever
             for _ in range(DRAIN_READS):
                 if not self._drain(stream, READ_SIZE):
                     break
             self._pass_on(stream, stream.rest())
 
     def _drain(self, stream: Stream, size: int) -> bool:
-        """Read once; False where nothing is there."""
+        """Read once; returns False if there is nothing to read."""
         try:
             data = os.read(stream.descriptor, size)
         except BlockingIOError:
@@ -201,13 +201,13 @@ class OutputMerger:
         with self._reporting("the log of all ranks"):
             write_all(self._target, b"".join(stream.prefix + line + b"\n" for line in lines))
         if self._on_line:
-            with self._reporting("what was found in the log"):
+            with self._reporting("the metrics found in the log"):
                 for text in texts:
                     self._on_line(stream, text)
 
     @contextmanager
     def _reporting(self, what: str) -> Iterator[None]:
-        """Go on after an OSError: a rank whose output nobody reads waits for ever."""
+        """Continue after an OSError: if reading stopped, the ranks would block on their output."""
         try:
             yield
         except OSError as error:
@@ -217,12 +217,12 @@ class OutputMerger:
             if self._on_error:
                 reason = error.strerror or str(error)
                 self._on_error(
-                    OSError(error.errno, f"{what} cannot be written, and some of it is lost: {reason}")
+                    OSError(error.errno, f"{what} cannot be written, and a part of it is lost: {reason}")
                 )
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Write everything; a reader that went away is no reason to stop."""
+    """Write everything. Ignores that the reader is gone."""
     view = memoryview(data)
     while view:
         try:
@@ -232,7 +232,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class MetricFinder:
-    """Looks for the numbers that ``metric_definitions`` describe."""
+    """Extracts the metrics that ``metric_definitions`` describe."""
 
     def __init__(self, definitions: tuple[tuple[str, str], ...], on_metric: Callable[..., object]) -> None:
         self._definitions = [(name, re.compile(regex)) for name, regex in definitions]

@@ -1,4 +1,4 @@
-"""Tells the phases of a job as events: when each began, how far it is, how long it took."""
+"""Emits the phases of a job as events: begin, progress, duration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REPORT_SECONDS = 0.3
 
 @dataclass
 class Phase:
-    """One phase under way. `add` may be called from several threads."""
+    """One phase in progress. `add` may be called from several threads."""
 
     name: str
     events: EventLog
@@ -27,11 +27,11 @@ class Phase:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add_total(self, count: int) -> None:
-        """``count`` more bytes are to be moved."""
+        """``count`` more bytes have to be transferred."""
         self.total += count
 
     def add(self, count: int) -> None:
-        """``count`` bytes were moved."""
+        """``count`` bytes were transferred."""
         with self.lock:
             self.done += count
             now = time.monotonic()
@@ -42,7 +42,7 @@ class Phase:
 
 
 class Phases:
-    """Use as ``with phases("fetch") as phase: ...``, or `begin` and `end` where the two are far apart."""
+    """Use as ``with phases("fetch") as phase: ...``, or with `begin` and `end`."""
 
     def __init__(self, events: EventLog) -> None:
         self._events = events
@@ -54,7 +54,7 @@ class Phases:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[Phase]:
-        """A phase that ends with the block; it stays open, and is `current`, where the block raises."""
+        """A phase that ends with the block. If the block raises, the phase stays open and is `current`."""
         phase = self.begin(name)
         yield phase
         self.end(name)

@@ -1,13 +1,12 @@
-"""What every rank runs: the user's script, in a process that can say how it ended.
+"""Runs the user's script in every rank, and records how it ended.
 
     python .../cloudtrain/runtime/rank.py train.py --epochs 5      a script
     python .../cloudtrain/runtime/rank.py -m package.train         a module
-    python .../cloudtrain/runtime/rank.py -- ./train.sh --epochs 5 anything that can be executed
-    python .../cloudtrain/runtime/rank.py                          what the runtime of this host says (under mpirun)
+    python .../cloudtrain/runtime/rank.py -- ./train.sh --epochs 5 any executable
+    python .../cloudtrain/runtime/rank.py                          arguments from the run folder (under mpirun)
 
-Whatever started this process (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its
-parent, leaves a record of its state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself
-runs as it would under plain ``python``.
+With every launcher (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its parent, records its
+state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself runs as under plain ``python``.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ def main(arguments: list[str]) -> None:
         arguments = attach(folder, os.environ)
     if folder:
         _attach(folder)
-    promised = os.environ.pop(SCRIPT_PYTHONPATH, None)
-    if promised is not None:
-        os.environ["PYTHONPATH"] = promised
-        sys.path[1:1] = promised.split(os.pathsep)[:1]  # the code folder: the rest is there
+    script_path = os.environ.pop(SCRIPT_PYTHONPATH, None)
+    if script_path is not None:
+        os.environ["PYTHONPATH"] = script_path
+        sys.path[1:1] = script_path.split(os.pathsep)[:1]  # the code folder; the rest is on the path already
     kind, *rest = arguments
     if kind == EXEC:
         _exec(rest)
@@ -58,7 +57,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _attach(folder: str) -> None:
-    """Tie this process to the runtime of its host: its pipe, its heartbeat, its record."""
+    """Connect this process to the runtime of its host: pipe, heartbeat, record."""
     local = local_rank(os.environ)
     os.environ[HEARTBEAT] = heartbeat_path(folder, local)
     pipe = pipe_path(folder, local)
@@ -80,7 +79,7 @@ def _exec(command: list[str]) -> None:
 
 def _script(arguments: list[str]) -> None:
     """Run ``arguments[0]`` as ``python`` does: its own ``__main__``, its folder first on the path."""
-    # ``sys.argv`` as it was given, ``__file__`` absolute (Python 3.9): it holds when the script changes folder
+    # ``__file__`` is absolute, as in Python 3.9: it stays valid if the script changes the working folder
     path = os.path.join(os.getcwd(), arguments[0])
     sys.argv[:] = arguments
     sys.path[0:1] = [os.path.dirname(os.path.abspath(path))]
@@ -101,7 +100,7 @@ def _module(arguments: list[str]) -> None:
 
 
 def _run(script: Callable[[], None]) -> None:
-    """Run the script and leave a record of how it ended, before it ends the usual way."""
+    """Run the script and record how it ended, before the process ends normally."""
     owner = os.getpid()
     _dump_stacks_on_quit()
     try:
@@ -115,7 +114,7 @@ def _run(script: Callable[[], None]) -> None:
     except BaseException as error:
         import traceback
 
-        # the frames of this file are nobody's business
+        # hide the frames of this file from the user
         inner = error.__traceback__
         while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
             inner = inner.tb_next
@@ -144,7 +143,7 @@ def _record_end(
 
 
 def _text(text: str) -> str:
-    """What can be written anywhere: an exception may hold lone surrogates."""
+    """Escape lone surrogates, which an exception may contain and which cannot be encoded."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -156,7 +155,7 @@ def _dump_stacks_on_quit() -> None:
     import signal
 
     faulthandler.enable()
-    # the file stays open for the life of the process: a signal handler cannot open one
+    # the file stays open for the life of the process: a signal handler cannot open it
     stacks = open(stacks_path(folder, local_rank(os.environ)), "w")  # noqa: SIM115
     faulthandler.register(signal.SIGQUIT, file=stacks, all_threads=True)
 

@@ -1,9 +1,9 @@
-"""What mpirun calls in place of ssh:
+"""The remote shell that mpirun calls instead of ssh:
 
     python .../cloudtrain/runtime/remote_shell.py RUN_FOLDER [options] NODE COMMAND...
 
-Has the runtime of the node's host start the command, through the leader. It stays, as ssh would, until mpirun ends;
-how the command ends, the runtime that started it sees and tells.
+Asks the runtime of the node's host, through the leader, to start the command. Like ssh, it runs until mpirun ends. The
+runtime that started the command watches it and reports its end.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.run_folder import spawn_address_path
 
 NOT_STARTED = 255
-"""What ssh exits with where it cannot."""
+"""The exit code of ssh if it cannot run the command."""
 
 
 def main(run: str, arguments: list[str]) -> int:
-    """Raises OSError where the leader is gone."""
+    """Raises OSError if the leader is gone."""
     die_with_parent()
     while arguments[0].startswith("-"):
         del arguments[0]
@@ -32,7 +32,7 @@ def main(run: str, arguments: list[str]) -> int:
     with socket.create_connection((host, int(port))) as connection:
         message = {"type": "spawn", "token": token, "host_rank": host_rank, "command": " ".join(command)}
         connection.sendall(json.dumps(message).encode() + b"\n")
-        connection.recv(1)  # the leader says nothing, and hangs up at the end
+        connection.recv(1)  # the leader sends nothing and closes the connection at the end
     return NOT_STARTED
 
 

@@ -1,6 +1,6 @@
-"""What a rank and the runtime of its host know of each other, as files in the host's run folder.
+"""Files in the host's run folder that ranks and the runtime of their host exchange.
 
-Every rank imports this before its script: nothing heavy here, and paths are strings.
+Every rank imports this before its script. For a fast start, it imports little, and paths are strings.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
 """Programs are started by path: with ``-m``, a ``json.py`` in the user's working folder would shadow the module."""
 
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
-"""The PYTHONPATH that the script is promised; set once what stands before the script is imported."""
+"""Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
 
 
 def local_rank(environ: Mapping[str, str]) -> int:
-    """This process among those of its host, whoever launched it."""
+    """The local rank of this process, with any launcher."""
     return int(environ.get("LOCAL_RANK", "0"))
 
 
@@ -44,27 +44,27 @@ def stacks_path(folder: str, local: int) -> str:
 
 
 def heartbeat_path(folder: str, local: int) -> str:
-    """The file whose time of modification is the rank's last sign of life."""
+    """The file whose modification time is the rank's last heartbeat."""
     return f"{folder}/rank-{local}.heartbeat"
 
 
 def command_path(folder: str) -> str:
-    """The working folder and the command of ranks that their launcher tells neither, separated by NUL."""
+    """The working folder and the arguments of ranks to which the launcher passes neither, separated by NUL."""
     return f"{folder}/command"
 
 
 def stopping_path(folder: str) -> str:
-    """Is there once the ranks were asked to stop: none is to be started any more."""
+    """Exists once the ranks have been asked to stop: no more ranks may be started."""
     return f"{folder}/stopping"
 
 
 def spawn_address_path(folder: str) -> str:
-    """Where the leader listens for mpirun's remote shell: ``address:port token``; on the host of rank 0."""
+    """The leader's ``address:port token`` for mpirun's remote shell; only on the host of rank 0."""
     return f"{folder}/spawn"
 
 
 def write_code(folder: str, local: int, code: int) -> None:
-    """Tell, beside a rank, how its process has ended just now: its exit code, negative for a signal."""
+    """Report the exit code of a rank that has just ended; negative for a signal."""
     temporary = f"{folder}/rank-{local}.code.{os.getpid()}"
     with open(temporary, "w") as file:
         file.write(f"{code} {time.time()}")
@@ -72,7 +72,7 @@ def write_code(folder: str, local: int, code: int) -> None:
 
 
 def read_code(folder: str, local: int) -> tuple[int, float] | None:
-    """What `write_code` told, and when, in seconds since the epoch."""
+    """The exit code reported by `write_code`, and its time in seconds since the epoch."""
     try:
         with open(f"{folder}/rank-{local}.code") as file:
             code, ended = file.read().split()
@@ -82,10 +82,10 @@ def read_code(folder: str, local: int) -> tuple[int, float] | None:
 
 
 class RankRecord:
-    """A rank that lives, or, with an ``exit_code``, one whose script has ended.
+    """The state of a rank. It has an ``exit_code`` once its script has ended.
 
-    ``time`` is when the script ended, in seconds since the epoch; ``exception_type``, ``message`` and
-    ``traceback`` say by which exception, if by one.
+    ``time`` is the end of the script in seconds since the epoch. ``exception_type``, ``message`` and ``traceback``
+    describe the exception that ended it, if any.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RankRecord:
             import json
 
             text = json.dumps(vars(self))
-        else:  # only numbers: no rank waits for the import of json
+        else:  # only numbers: avoids the import of json at the start of every rank
             exit_code = "null" if self.exit_code is None else self.exit_code
             text = (
                 f'{{"pid": {self.pid}, "rank": {self.rank}, "exit_code": {exit_code}, "time": {self.time}}}'
@@ -123,7 +123,7 @@ class RankRecord:
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
-        """None where the rank has not come so far."""
+        """The record, or None if the rank has not written one yet."""
         import json
 
         try:

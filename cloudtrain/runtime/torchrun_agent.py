@@ -1,7 +1,7 @@
-"""``torchrun`` whose ranks' exit codes can be read as they come.
+"""``torchrun`` that reports the exit code of each rank as soon as the rank ends.
 
-Runs torch's own elastic launcher in this process, and leaves the exit code of every rank that has ended, and is
-not to be started again, where the runtime looks for it (`write_code`).
+Runs torch's elastic agent in this process. When a rank has ended and will not be restarted, its exit code is written to
+the host's run folder (`write_code`).
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from cloudtrain.runtime.parent_death import die_with_parent
 from cloudtrain.runtime.run_folder import stopping_path, write_code
 
 
-class _Reported(subprocess.Popen):  # type: ignore[type-arg]
-    """Tells how the process ended at the moment in which torch's agent learns it, by `poll` or `wait`."""
+class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
+    """Writes the exit code as soon as torch's agent learns it from `poll` or `wait`."""
 
     def __init__(self, *arguments: Any, env: Any = None, **options: Any) -> None:
-        told = env or {}
-        self._local_rank = told.get("LOCAL_RANK")
+        variables = env or {}
+        self._local_rank = variables.get("LOCAL_RANK")
         if self._local_rank is not None and os.path.exists(stopping_path(os.environ["CLOUDTRAIN_RUN_DIR"])):
             sys.exit(128 + signal.SIGTERM)
         super().__init__(*arguments, env=env, **options)  # type: ignore[call-overload]
-        self._is_last = told.get("TORCHELASTIC_RESTART_COUNT") == told.get("TORCHELASTIC_MAX_RESTARTS")
-        self._told = False
+        restarts, most = (variables.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
+        self._is_last = restarts == most
+        self._is_reported = False
 
     def poll(self) -> int | None:
         code = super().poll()
@@ -40,21 +41,21 @@ class _Reported(subprocess.Popen):  # type: ignore[type-arg]
         return code
 
     def _report(self, code: int) -> None:
-        if self._local_rank is not None and self._is_last and not self._told:
-            self._told = True
+        if self._local_rank is not None and self._is_last and not self._is_reported:
+            self._is_reported = True
             write_code(os.environ["CLOUDTRAIN_RUN_DIR"], int(self._local_rank), code)
 
 
 def main(arguments: list[str]) -> None:
     die_with_parent()
-    subprocess.Popen = _Reported  # type: ignore[misc]
+    subprocess.Popen = _ReportingPopen  # type: ignore[misc]
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
     try:
         run(parse_args(arguments))  # type: ignore[no-untyped-call]
     except ChildFailedError:
-        sys.exit(1)  # what it would print, our report says better
+        sys.exit(1)  # without its message: the job's failure report is more precise
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Extraction of a ``sourcedir.tar.gz`` that trusts nothing in it."""
+"""Extracts a ``sourcedir.tar.gz`` without trusting its content."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from cloudtrain.errors import InvalidSource, NotFound, StorageError
 
-_SUBMIT_AGAIN = "The archive was cut off or changed on its way. Submit the job again."
-# The last three come from tarfile too, where the header of a member names an absurd size.
+_SUBMIT_AGAIN = "The archive was truncated or modified after it was packed. Submit the job again."
+# tarfile raises the last three if the header of a member contains an absurd size.
 _DAMAGE = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
     *(ValueError, OverflowError, MemoryError),
@@ -26,17 +26,17 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
-    """Extract ``archive`` into ``folder``, which appears only when all of it is there.
+    """Extract ``archive`` into ``folder`` atomically.
 
     Args:
-        folder: where there is one already (an image's own, an earlier attempt's), it is replaced as a whole,
-            and stays as it is if anything fails.
-        sha256: what the archive's SHA-256 must be, in hexadecimal; None to take it as it is.
+        folder: an existing folder (of the image, or of an earlier attempt) is replaced. It is not modified if
+            anything fails.
+        sha256: the expected SHA-256 of the archive, in hexadecimal; None: not checked.
 
     Raises:
-        NotFound: there is no such archive.
-        InvalidSource: something in the archive would land, or leads, outside of ``folder``, or is neither
-            file, folder nor link.
+        NotFound: the archive does not exist.
+        InvalidSource: a member would be extracted, or links, outside ``folder``, or is neither a file, a folder nor a
+            link.
         StorageError: the archive is damaged, the disk is full, or ``folder`` cannot be written.
     """
     if not archive.is_file():
@@ -57,7 +57,7 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
     except OSError as error:
         if isinstance(error, StorageError):
             raise
-        hint = "Free space there, or ask for a larger volume_size." if error.errno in _FULL else ""
+        hint = "Free some space there, or request a larger volume_size." if error.errno in _FULL else ""
         raise StorageError(f"cannot unpack {archive} into {folder}: {error.strerror}", hint=hint) from error
     finally:
         if scratch is not None:
@@ -65,15 +65,15 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
 
 
 def _replace(folder: Path, new: Path, old: Path) -> None:
-    """Rename ``new`` to ``folder``, whatever stands there; that is moved to ``old``, and back if this fails."""
+    """Rename ``new`` to ``folder``. An existing folder is moved to ``old``, and back if the rename fails."""
     try:
-        new.rename(folder)  # over an empty folder, too: rename(2)
+        new.rename(folder)  # also replaces an empty folder: rename(2)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
     else:
         return
-    # overlayfs cannot rename a folder of the image (EXDEV): it is then copied and removed
+    # overlayfs cannot rename a folder of the image (EXDEV): shutil.move copies and removes it
     shutil.move(folder, old)
     try:
         new.rename(folder)
@@ -92,20 +92,20 @@ def _sha256(path: Path) -> str:
 
 def _extract(archive: Path, folder: Path) -> None:
     with gzip.open(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-        # Python's own filter where there is one (from 3.9.17, 3.10.12, 3.11.4 on); `_checked` alone is as strict.
+        # Python's filter exists since 3.9.17, 3.10.12 and 3.11.4; `_checked` alone is equally strict.
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
         tar.extractall(folder, members=_checked(tar))
-        # tarfile stops at its own end mark. gzip's checksum comes after it.
+        # tarfile stops at its end mark, before gzip's checksum.
         while file.read(1 << 20):
             pass
 
 
 def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
-    """The members, made harmless. Raises InvalidSource at the first that cannot be.
+    """The members with safe attributes. Raises InvalidSource at the first unsafe member.
 
-    By names alone, without a look at the disk: nothing stands at or below a link, a symbolic link goes up
-    only at its beginning and not past the top, and a hard link names a file that came before. So every name
-    is where it says, and every link stays inside.
+    The check uses names only, not the disk. No member may be at or below a link; a symbolic link may go up only at its
+    beginning and not above the top; a hard link must name an earlier file. Therefore every name is what it appears to
+    be, and every link stays inside.
     """
     taken: set[str] = set()
     links: set[str] = set()
@@ -116,35 +116,35 @@ def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
         paths = ["/".join(parts[: count + 1]) for count in range(len(parts))]
         name = "/".join(parts)
         if not links.isdisjoint(paths):
-            raise _refused(member, "stands at or below a link")
+            raise _refused(member, "is at or below a link")
         if member.issym():
             if name in taken:
-                raise _refused(member, "is a link where something else stands")
+                raise _refused(member, "is a link with the name of another member")
             _check_target(member, len(parts) - 1)
             links.add(name)
         elif member.islnk():
             if "/".join(_parts(member.linkname, member)) not in files:
-                raise _refused(member, "is a hard link to what is no file in it")
+                raise _refused(member, "is a hard link to something that is not a file of the archive")
             files.add(name)
         elif member.isreg():
             files.add(name)
         elif not member.isdir():
             raise _refused(member, "is a device or a fifo")
         taken.update(paths)
-        # No setuid, nobody else's file, and always readable and writable by its owner.
+        # No setuid; owned by this user; always readable and writable by its owner.
         member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
         member.uid, member.gid = os.getuid(), os.getgid()
         member.uname = member.gname = ""
-        # Python believes a cached .pyc whose source has the same size and time.
+        # Python trusts a cached .pyc if its source has the same size and time.
         member.mtime = now
         yield member
 
 
 def _parts(name: str, member: tarfile.TarInfo) -> list[str]:
-    """The parts of a relative path that only goes down."""
+    """The parts of a relative path without "..". Raises InvalidSource for any other path."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or os.pardir in parts or "\0" in name:
-        raise _refused(member, "leads out of the archive")
+        raise _refused(member, "is outside the archive")
     if not parts and not member.isdir():
         raise _refused(member, "has no name")
     return parts
@@ -157,7 +157,7 @@ def _check_target(member: tarfile.TarInfo, depth: int) -> None:
     while ups < len(parts) and parts[ups] == os.pardir:
         ups += 1
     if member.linkname.startswith("/") or ups > depth or os.pardir in parts[ups:] or "\0" in member.linkname:
-        raise _refused(member, f"is a link that leads out of it, to {member.linkname!r}")
+        raise _refused(member, f"is a link to a target outside the archive: {member.linkname!r}")
 
 
 def _refused(member: tarfile.TarInfo, reason: str) -> InvalidSource:

@@ -1,4 +1,4 @@
-"""What a job leaves: the model and the other outputs, as SageMaker leaves them."""
+"""Uploads the model and the other outputs in SageMaker's layout."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def upload_outputs(config: HostConfig, progress: Progress, *, model: bool = True) -> dict[str, str]:
-    """Upload ``model/`` and ``output/data/`` below the job's output URI; empty folders are passed over.
+    """Upload ``model/`` and ``output/data/`` below the job's output URI. Skips empty folders.
 
-    The leader's become ``model.tar.gz`` and ``output.tar.gz``; another host's, if it has any, stand in a
-    folder of its name. Returns what was uploaded, by kind, with its URI. Raises StorageError.
+    The leader's become ``model.tar.gz`` and ``output.tar.gz``; those of another host go to a folder with its name.
+    Returns the URI of each kind that was uploaded. Raises StorageError.
     """
     uri = config.settings.output_uri
     if not uri:
@@ -43,7 +43,7 @@ def _upload_archive(folder: Path, uri: str, name: str, progress: Progress) -> st
 
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".upload-") as temporary:
         path = Path(temporary) / name
-        # models are mostly noise to gzip: more effort gains little
+        # weights hardly compress: a higher level gains little
         with tarfile.open(path, "w:gz", compresslevel=1) as archive:
             for item in sorted(folder.iterdir()):
                 archive.add(item, item.name)

@@ -1,10 +1,10 @@
-"""The ``__main__`` of the zipapp in which this runtime travels (`cloudtrain.packaging.pack_runtime`).
+"""The ``__main__`` of the bundled runtime, a zipapp (`cloudtrain.packaging.pack_runtime`).
 
-Unpacks the zipapp and becomes ``python -m cloudtrain.runtime`` from there: ranks, mpirun's helpers and the
-``horovod`` alias are started and found by their paths, so they have to be files. The process stays the same one,
-process 1 of its container: signals reach the runtime.
+Unpacks the zipapp and executes ``python -m cloudtrain.runtime`` from there: ranks, mpirun's helpers and the ``horovod``
+alias are started and found by path, so they have to be files. The process remains process 1 of its container, which
+receives the signals.
 
-Nothing of cloudtrain can be imported yet.
+cloudtrain cannot be imported here yet.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import zipfile
 
 
 def main() -> None:
-    # Until there is a handler, the kernel drops the signals of process 1. Blocked ones wait, across execv too.
+    # Without a handler, the kernel discards signals to process 1. Blocked signals stay pending, also across execv.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     folder = unpack(os.path.dirname(os.path.abspath(__file__)))
     rest = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])
-    os.chdir(folder)  # -m looks into the working folder first: there is nothing else here
+    os.chdir(folder)  # -m searches the working folder first, and this one only contains cloudtrain
     os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
 
 
@@ -39,26 +39,26 @@ def unpack(archive: str, parent: str = "") -> str:
     parent = parent or tempfile.gettempdir()
     folder = folder_name(parent, os.getuid(), digest)
     with zipfile.ZipFile(archive) as files:
-        if _is_whole(folder, files):
+        if _is_complete(folder, files):
             return folder
         fresh = tempfile.mkdtemp(prefix=f"{os.path.basename(folder)}-", dir=parent)
         files.extractall(fresh)
         try:
             os.rename(fresh, folder)
         except OSError:  # another process was faster, or the existing folder cannot be used
-            if not _is_whole(folder, files):
+            if not _is_complete(folder, files):
                 return fresh
             shutil.rmtree(fresh)
     return folder
 
 
 def folder_name(temporary: str, user: int, digest: str) -> str:
-    """Where the zipapp of this SHA-256 is unpacked by the user of this number."""
+    """The folder for the zipapp with this SHA-256 and the user with this id."""
     return os.path.join(temporary, f"cloudtrain-{user}-{digest[:16]}")
 
 
-def _is_whole(folder: str, files: zipfile.ZipFile) -> bool:
-    """Whether ``folder`` is ours and has every file in its size: whoever tidies up may have removed some."""
+def _is_complete(folder: str, files: zipfile.ZipFile) -> bool:
+    """Whether ``folder`` belongs to this user and contains every file: a cleanup of the folder may remove some."""
     try:
         return os.lstat(folder).st_uid == os.getuid() and all(
             os.path.getsize(os.path.join(folder, item.filename)) == item.file_size

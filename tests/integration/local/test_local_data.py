@@ -197,7 +197,7 @@ def test_the_sync_goes_on_after_a_round_that_failed(tmp_path: Path, monkeypatch:
     sync.finish()
     first = read_events(tmp_path / "events")[0]
     assert first["event"] == "warning"
-    assert "checkpoints are not synced" in first["message"]
+    assert "cannot sync checkpoints" in first["message"]
 
 
 def test_the_source_is_uploaded_once(run: Run, s3: str) -> None:

@@ -225,7 +225,7 @@ def test_ranks_are_placed_by_host(run_mpi: RunMpi) -> None:
     job = run_mpi("import time; time.sleep(60)", "--map-by node", instance_count=2)
     assert job.status == JobStatus.FAILED
     assert job.failure
-    assert "leave --map-by and --rank-by out" in job.failure.message
+    assert "remove --map-by and --rank-by from" in job.failure.message
 
 
 def test_a_shell_script_is_launched_too(run_mpi: RunMpi) -> None:
@@ -265,7 +265,7 @@ OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$@"
 @pytest.mark.parametrize(
     "version, words",
     [
-        ("mpirun (Open MPI) 4.1.4", "made a world of 1 ranks, and the job has 2"),
+        ("mpirun (Open MPI) 4.1.4", "started a world of 1 ranks, but the job has 2"),
         ("HYDRA build details:", "is not Open MPI's"),
     ],
     ids=["world-of-one", "mpich"],

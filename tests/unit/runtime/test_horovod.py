@@ -47,7 +47,7 @@ def test_a_horovod_in_the_working_folder_is_the_users_own(
     ("package", "why"),
     [
         ("", "No module named 'horovod"),
-        ("import os; os._exit(0)", "it ended without a word"),
+        ("import os; os._exit(0)", "it exited without a message"),
         ("print('deprecated')", "No module named 'horovod.runner'"),
         ("raise ImportError('libmpi.so.40 is missing')", "libmpi.so.40 is missing"),
     ],

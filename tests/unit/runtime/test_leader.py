@@ -177,7 +177,7 @@ def test_the_token_is_for_the_owner_only(cluster: Cluster) -> None:
 def test_a_port_that_is_taken_is_said() -> None:
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
-        with pytest.raises(PlatformError, match=f"port {port} cannot be listened on"):
+        with pytest.raises(PlatformError, match=f"cannot listen on port {port}"):
             listen(f"algo-1:{port}", "")
 
 

@@ -22,8 +22,8 @@ def test_options_are_read_as_a_shell_would(text: str) -> None:
 
 
 REFUSED = {
-    "-x 'A=b": "as a shell would",
-    "-np 4": "-np is not for it to say",
+    "-x 'A=b": "like a shell command",
+    "-np 4": "-np is not allowed",
     "--host a,b": "--host",
     "-mca a b -npernode 2": "-npernode",
 }
