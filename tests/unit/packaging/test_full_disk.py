@@ -62,4 +62,6 @@ def test_one_clear_error_and_nothing_left(tmp_path: Path, small_disk: Path) -> N
     )
     archive = pack(source, cache_dir=tmp_path / "cache").path
     said = run_on(small_disk, UNPACK, archive)
-    assert said.endswith("No space left on device\n  Free some space there, or request a larger volume_size. []\n")
+    assert said.endswith(
+        "No space left on device\n  Free some space there, or request a larger volume_size. []\n"
+    )
