@@ -41,6 +41,18 @@ _HINTS = {
     FailureClass.COLLECTIVE_TIMEOUT: "A rank did not join a collective: compare the last log lines of all ranks.",
 }
 
+_KERAS_2_HINTS = {
+    re.compile(
+        r"experimental_run_tf_function|keras\.optimizers\.legacy|has no attribute '(?:fit|evaluate|predict)_generator'"
+        r"|\.variables\(\)(?s:.*)'list' object is not callable"
+    ): "The script is written for Keras 2: add tf_keras to requirements.txt and set TF_USE_LEGACY_KERAS=1 in the "
+    "job's environment, or port the script to Keras 3.",
+    re.compile(
+        r"Argument\(s\) not recognized: \{'lr'"
+    ): "Rename lr to learning_rate. tf_keras does not help: its optimizers ignore lr.",
+}
+"""Hints for calls that Keras 3 removed, by a pattern found in the traceback."""
+
 
 @dataclass(frozen=True)
 class RankExit:
@@ -66,7 +78,7 @@ def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> Failur
         exception_type, message = None, ""
     else:
         kind = _by_exception(exception_type, message)
-        hint = _HINTS.get(kind, "")
+        hint = _keras_2_hint(f"{traceback}\n{message}") or _HINTS.get(kind, "")
         if exception_type is None and not message and rank_exit.log_tail:
             message = f"its last line: {rank_exit.log_tail[-1]}"
     return FailureReport(
@@ -166,6 +178,10 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
                 traceback = "\n".join(rank_exit.log_tail[starts[-1] : number + 1])
                 return match["type"].rpartition(".")[2], match["message"] or "", traceback
     return None, "", ""
+
+
+def _keras_2_hint(traceback: str) -> str:
+    return next((hint for pattern, hint in _KERAS_2_HINTS.items() if pattern.search(traceback)), "")
 
 
 def _by_exception(exception_type: str | None, message: str) -> FailureClass:

@@ -37,6 +37,25 @@ def test_classes_by_exception(exception_type: str, message: str, kind: FailureCl
     assert (report.failure_class, report.exception_type, report.time) == (kind, exception_type, 5.0)
 
 
+@pytest.mark.parametrize(
+    ("line", "message", "names_keras"),
+    [
+        ("hvd.broadcast_variables(opt.variables(), 0)", "'list' object is not callable", True),
+        ("rows()", "'list' object is not callable", False),
+        ("fit()", "compile() got an unexpected keyword argument 'experimental_run_tf_function'", True),
+        ("fit()", "'Sequential' object has no attribute 'fit_generator'", True),
+        ("SGD(0.1)", "`keras.optimizers.legacy` is not supported in Keras 3.", True),
+        ("fit()", "compile() got an unexpected keyword argument 'x'", False),
+    ],
+)
+def test_hint_for_keras_2_scripts(line: str, message: str, names_keras: bool) -> None:
+    traceback = f"Traceback (most recent call last):\n    {line}\nTypeError: {message}"
+    report = diagnose(
+        RankExit(0, 1, 9.0, RankRecord(1, 0, 1, "TypeError", message, traceback, 5.0)), "algo-1"
+    )
+    assert ("TF_USE_LEGACY_KERAS=1" in report.hint) == names_keras
+
+
 def test_a_kill_by_the_kernel_for_memory_is_told_from_others() -> None:
     killed = RankExit(3, -9, 1.0)
     assert diagnose(killed, "h").failure_class == FailureClass.KILLED

@@ -1,0 +1,59 @@
+"""Scripts for Keras 2: they run on tf_keras, and fail on Keras 3 with a hint that names it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import cloudtrain
+from cloudtrain.runtime.diagnose import RankExit, diagnose
+
+PROGRAM = Path(__file__).parent / "programs/keras_2_script.py"
+LIBRARY = Path(cloudtrain.__file__).parent
+MARK = "=== "
+CALLS = ["variables", "experimental_run_tf_function", "legacy_optimizer", "fit_generator"]
+
+
+@functools.cache
+def outputs(python: str, legacy: str) -> dict[str, tuple[str, ...]]:
+    """The lines that each call printed."""
+    done = subprocess.run(
+        [python, str(PROGRAM)],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{LIBRARY.parent}:{LIBRARY / 'alias'}",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "TF_USE_LEGACY_KERAS": legacy,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        timeout=240,
+    )
+    sections = done.stdout.split(MARK)[1:]
+    return {section.split("\n", 1)[0]: tuple(section.splitlines()[1:]) for section in sections}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("call", CALLS)
+def test_it_runs_on_tf_keras(tensorflow_python: str, call: str) -> None:
+    assert outputs(tensorflow_python, "1")[call][-1] == "it ran"
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("call", CALLS)
+def test_the_report_on_keras_3_names_tf_keras(tensorflow_python: str, call: str) -> None:
+    report = diagnose(RankExit(0, 1, 1.0, None, outputs(tensorflow_python, "0")[call]), "algo-1")
+    assert "TF_USE_LEGACY_KERAS=1" in report.hint
+    assert "tf_keras" in report.hint
+
+
+def test_lr_has_to_be_renamed(tensorflow_python: str) -> None:
+    """tf_keras is not the remedy: its optimizers warn about ``lr`` and use their default learning rate."""
+    report = diagnose(RankExit(0, 1, 1.0, None, outputs(tensorflow_python, "0")["learning_rate"]), "algo-1")
+    assert "Rename lr to learning_rate" in report.hint
