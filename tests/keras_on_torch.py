@@ -1,4 +1,4 @@
-"""Keras on the backend of PyTorch. Programs that tests start choose their own: nothing stays in the environment."""
+"""Imports Keras with the PyTorch backend, without changing the environment of programs that tests start."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Everything that horovod.torch 0.28.1 offers is there, with the same parameters in the same order."""
+"""All names of horovod.torch 0.28.1 exist, with the same parameters in the same order."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ SIGNATURES = {
     "elastic.TorchState": "model=None, optimizer=None, kwargs",
     "elastic.run": "func",
 }
-"""An argument without a default here, after one that has one, has an object as its default."""
+"""An argument listed without a default, after one with a default, defaults to one of `OBJECTS`."""
 
 OBJECTS = {
     "compression": "Compression.none",
@@ -102,12 +102,12 @@ MODULES = {
     "horovod.torch.optimizer": "DistributedOptimizer",
     "horovod.torch.sync_batch_norm": "SyncBatchNorm",
 }
-"""Scripts import from inside, too."""
+"""Scripts import from these modules, too."""
 
 
 @pytest.fixture(autouse=True)
 def _on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The alias is found first, as where the real Horovod is not installed."""
+    """Put the alias first, as on a machine without the real Horovod."""
     before = {name for name in sys.modules if name.partition(".")[0] == "horovod"}
     assert not before
     monkeypatch.syspath_prepend(str(ALIAS))
@@ -125,7 +125,7 @@ def named(path: str) -> Any:
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_parameters(name: str) -> None:
-    """More may follow; they have defaults."""
+    """Additional parameters may follow, with defaults."""
     wanted = [parameter.partition("=")[::2] for parameter in SIGNATURES[name].split(", ") if parameter]
     parameters = list(inspect.signature(named(name)).parameters.values())
     variadic = inspect.Parameter.VAR_KEYWORD

@@ -1,4 +1,4 @@
-"""Scripts that were written for Horovod run unchanged."""
+"""Scripts written for Horovod run unchanged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALIAS = Path(cloudtrain.__file__).parent / "alias"
 
 
 def run(program: str, count: int, *arguments: str) -> str:
-    """What the ranks print; torchrun starts them."""
+    """Run a script under torchrun, and return the ranks' output."""
     told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
     environ = {name: value for name, value in os.environ.items() if name not in told}
     path = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), str(ALIAS)]))

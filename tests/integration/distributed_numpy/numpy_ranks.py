@@ -1,4 +1,4 @@
-"""Programs run as real ranks: by processes that meet over Gloo, and by a real mpirun, Open MPI 4 and 5."""
+"""Runs programs as real ranks: as processes that rendezvous over Gloo, and under mpirun of Open MPI 4 and 5."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cloudtrain.contract import RankSlot
 PROGRAMS = Path(__file__).parent / "programs"
 MPIRUN_5 = str(Path(sys.executable).with_name("mpirun"))
 LIBMPI_4 = "/usr/lib/x86_64-linux-gnu/libmpi.so.40"
-"""mpi4py takes the library of Open MPI 5 that is installed beside it, unless told."""
+"""By default, mpi4py loads Open MPI 5 from its own environment."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """How ranks are started; ``mpirun`` is empty where each is a process with variables of its own."""
+    """How ranks are started: by ``mpirun``; if that is empty, as processes with their own environment variables."""
 
     backend: str
     mpirun: str = ""
@@ -44,7 +44,7 @@ _MPI_OPTIONS = ["--oversubscribe", "--bind-to", "none", "--mca", "btl_tcp_if_inc
 
 @dataclass(frozen=True)
 class Ended:
-    """How a launch ended: of mpirun, or of all ranks together."""
+    """The result of mpirun, or of all ranks."""
 
     returncode: int
     output: str
@@ -52,13 +52,13 @@ class Ended:
 
 
 def run_ranks(way: str, count: int, program: str, *arguments: str) -> Ended:
-    """Run a program of `PROGRAMS`, with the backend as its first argument, as ``count`` ranks to its end.
+    """Run a program of `PROGRAMS`, with the backend as its first argument, as ``count`` ranks until they end.
 
-    Any other ``way`` than those of `WAYS` starts no mpirun, but MPI on the ranks.
+    A ``way`` that is not in `WAYS` uses MPI without mpirun.
     """
     chosen = WAYS.get(way, Way("mpi"))
-    told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
-    base = {name: value for name, value in os.environ.items() if name not in told}
+    named = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in named}
     base |= {"OMP_NUM_THREADS": "1", **chosen.environment}
     command = [sys.executable, str(PROGRAMS / program), chosen.backend, *arguments]
     if chosen.mpirun:

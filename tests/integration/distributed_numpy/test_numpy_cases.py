@@ -1,4 +1,4 @@
-"""The same cases over Gloo and over MPI, by one, two and three real ranks."""
+"""The same cases over Gloo and over MPI, on one, two and three real ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = [
 
 @functools.cache
 def failures(way: str, count: int) -> dict[str, list[str]]:
-    """What went wrong in each case, one text for each rank."""
+    """Return the failures of each case, one text per rank."""
     with tempfile.TemporaryDirectory() as folder:
         ended = run_ranks(way, count, "_all.py", folder)
         reports = [Path(folder, str(rank)) for rank in range(count)]

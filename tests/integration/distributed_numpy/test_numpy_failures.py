@@ -1,4 +1,4 @@
-"""How it starts and ends, and what ranks hear of one that does not come, dies, hangs or leaves."""
+"""Start and end, and the errors of ranks when another rank never starts, dies, hangs or leaves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_rank_that_leaves(way: str) -> None:
 
 
 def test_a_rank_that_is_killed() -> None:
-    """mpirun ends the others itself, whatever they know."""
+    """Only over Gloo: mpirun kills the other ranks itself."""
     ended = run_ranks("gloo", 3, "_fails.py", "killed")
     for rank in (0, 1):
         assert f"rank {rank}: allreduce of large" in ended.output
@@ -42,14 +42,14 @@ def test_a_rank_that_is_killed() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_rank_that_comes_too_late(way: str) -> None:
+def test_a_rank_that_starts_too_late(way: str) -> None:
     ended = run_ranks(way, 2, "_fails.py", "comes late")
     assert ended.returncode != 0
     assert "CollectiveError: rank 0 of 2" in ended.output
 
 
-def test_ranks_that_mpi_does_not_know() -> None:
-    """Each would be a world of its own, and say success."""
+def test_ranks_started_without_mpirun() -> None:
+    """Otherwise every rank would be alone in its world, and succeed."""
     ended = run_ranks("mpi, no mpirun", 2, "_again.py")
     assert ended.returncode != 0
     assert "the launcher started 2 ranks (WORLD_SIZE), but mpi4py, with Open MPI" in ended.output
@@ -97,7 +97,7 @@ def test_arguments_of_init() -> None:
         ([], None, "gloo"),
     ],
 )
-def test_the_backend_that_is_installed(missing: list[str], backend: str | None, answer: str) -> None:
+def test_default_backend_by_installed_packages(missing: list[str], backend: str | None, answer: str) -> None:
     program = f"""
 import importlib.machinery, sys
 find = importlib.machinery.PathFinder.find_spec

@@ -1,4 +1,4 @@
-"""MXNet, whose last release wants a NumPy of before 1.24: in an environment of its own (``scripts/build_mxnet``)."""
+"""MXNet, in a separate environment (``scripts/build_mxnet``), because its last release needs NumPy before 1.24."""
 
 from __future__ import annotations
 

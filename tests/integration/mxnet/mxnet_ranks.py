@@ -1,4 +1,4 @@
-"""Commands as ranks."""
+"""Runs commands as ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPTIONS = ["--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "--mca
 
 
 def run(command: Sequence[str], count: int, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run ``command`` to its end: one rank is a plain process; stderr is in stdout."""
+    """Run ``command`` until it ends, with stderr in stdout. One rank runs as a plain process."""
     return subprocess.run(
         command if count == 1 else [find_mpirun(), *OPTIONS, "-n", str(count), *command],
         env=environment(),
@@ -31,7 +31,7 @@ def run(command: Sequence[str], count: int, folder: Path | None = None) -> subpr
 
 
 def environment() -> dict[str, str]:
-    """This process's, by which an interpreter of another environment finds this cloudtrain and Debian's MPI."""
+    """This process's environment, with which a Python of another environment finds this cloudtrain and Debian's MPI."""
     package = Path(cloudtrain.__file__).parent
     return {
         **os.environ,
@@ -43,7 +43,7 @@ def environment() -> dict[str, str]:
 
 
 def find_mpirun() -> str:
-    """Skips the test where there is none, unless nothing may be skipped."""
+    """Skip the test without mpirun, unless skipping is forbidden."""
     if not os.path.exists(MPIRUN):
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {MPIRUN}"
         pytest.skip(f"there is no {MPIRUN}")

@@ -1,4 +1,4 @@
-"""The Gluon example, alone and as a job of two ranks: the accuracies that its README promises."""
+"""The Gluon example, on one rank and as a job with two ranks: the accuracies given in its README."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "gluon_mxnet"
 
 
 @pytest.mark.timeout(600)
-def test_one_and_two_ranks_learn_the_same(mxnet_python: str, tmp_path: Path) -> None:
+def test_one_and_two_ranks_reach_the_same_accuracy(mxnet_python: str, tmp_path: Path) -> None:
     alone = run([mxnet_python, str(EXAMPLE / "train.py")], 1, tmp_path)
     assert alone.returncode == 0, alone.stdout
     assert (tmp_path / "model" / "model.params").stat().st_size > 0
@@ -35,6 +35,6 @@ def test_one_and_two_ranks_learn_the_same(mxnet_python: str, tmp_path: Path) -> 
 
 
 def accuracy(output: str, ranks: int) -> float:
-    """What rank 0 says at the end."""
+    """Return the final accuracy that rank 0 prints."""
     [found] = re.findall(rf"trained on {ranks} ranks  test:accuracy=([0-9.]+)", output)
     return float(found)

@@ -1,4 +1,4 @@
-"""A training of real MXNet through a real checkpoint, and back."""
+"""Saves a real MXNet training to a real checkpoint, and restores it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam", "adagrad", "nag"])
-def test_a_restored_training_goes_on_bit_for_bit(mxnet_python: str, tmp_path: Path, optimizer: str) -> None:
+def test_a_restored_training_continues_bit_for_bit(mxnet_python: str, tmp_path: Path, optimizer: str) -> None:
     done = run(mxnet_python, "resume.py", str(tmp_path), optimizer)
     assert done.returncode == 0, done.stderr
     fits_not = "0.weight is float32 [4, 3] in the checkpoint and float32 [5, 3] in the model"

@@ -1,4 +1,4 @@
-"""Starts ranks that are recorded, and reads what they have left."""
+"""Starts recorded ranks, and reads their timelines."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT = 120
 
 
 def run_two(program: str, *arguments: str) -> list[subprocess.CompletedProcess[str]]:
-    """How each of two ranks of a program ended."""
+    """Run a program on two ranks, and return their exit codes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -58,7 +58,7 @@ def mpirun_two(program: str, **environment: str) -> None:
 
 
 def lanes(trace: Trace) -> dict[str, list[dict[str, Any]]]:
-    """Spans by the name of their lane, in the order of time, those outside before those in them."""
+    """Return the spans of each lane by time, with enclosing spans before enclosed ones."""
     names = {e["tid"]: e["args"]["name"] for e in trace.events if e["name"] == "thread_name"}
     spans = defaultdict(list)
     for event in trace.events:
@@ -70,7 +70,7 @@ def lanes(trace: Trace) -> dict[str, list[dict[str, Any]]]:
 
 
 def check_nesting(trace: Trace) -> None:
-    """In every lane a span is in the one before it, or after it."""
+    """Assert that spans in a lane are either nested or disjoint."""
     for name, spans in lanes(trace).items():
         ends: list[float] = []
         for span in spans:

@@ -1,4 +1,4 @@
-"""Real ranks record themselves: their files, their clocks, and what is made of them."""
+"""Timelines of real ranks: their files, clocks and merged results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRADIENTS = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the two ranks of ``record.py`` have left their files."""
+    """Return the folder with the files of both ranks of ``record.py``."""
     folder = tmp_path_factory.mktemp("recorded")
     ended = run_two("record.py", str(folder))
     assert [rank.returncode for rank in ended] == [0, -signal.SIGKILL], [rank.stderr for rank in ended]
@@ -41,7 +41,7 @@ def test_a_file_is_one_array_and_its_lanes_are_nested(folder: Path) -> None:
         check_nesting(read_trace(folder / name))
 
 
-def test_every_phase_of_an_operation_is_told(traces: list[Trace]) -> None:
+def test_every_phase_of_an_operation_is_recorded(traces: list[Trace]) -> None:
     for trace in traces:
         found = lanes(trace)
         assert [span["name"] for span in found["allreduce.a"]] == [
@@ -56,7 +56,7 @@ def test_every_phase_of_an_operation_is_told(traces: list[Trace]) -> None:
         assert {span["name"] for span in found["MainThread"]} == {"STEP", "WAIT"}
 
 
-def test_without_fusion_every_gradient_travels_by_itself(traces: list[Trace]) -> None:
+def test_without_fusion_every_gradient_is_sent_separately(traces: list[Trace]) -> None:
     for trace in traces:
         found = lanes(trace)
         assert {name for name in found if name.startswith("allreduce.gradients")} == set(GRADIENTS)
@@ -87,7 +87,7 @@ def test_the_ranks_are_on_one_clock(folder: Path, traces: list[Trace]) -> None:
                     [(traces[0], one, one["dur"]), (traces[1], other, other["dur"])],
                 )
             )
-            # no rank can be done before the other has begun
+            # no rank can end before the other has begun
             assert min(ended) >= max(began) - uncertain
             compared += 1
     assert compared == 36

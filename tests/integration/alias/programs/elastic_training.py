@@ -1,4 +1,4 @@
-"""Written for Elastic Horovod, in the manner of its examples."""
+"""A script for Elastic Horovod, in the style of its examples."""
 
 import horovod.torch as hvd
 import torch

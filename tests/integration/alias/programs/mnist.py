@@ -1,4 +1,4 @@
-"""Written for Horovod, in the manner of its examples: a network for small images, and metrics over all ranks."""
+"""A script for Horovod, in the style of its examples: a network for small images, with metrics across ranks."""
 
 import argparse
 
@@ -29,7 +29,7 @@ class Net(nn.Module):
 
 
 def images(count, seed):
-    """The class of an image is its bright quarter."""
+    """Images whose class is the index of their bright quadrant."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.randint(0, 4, (count,), generator=generator)
     data = 0.3 * torch.rand(count, 1, 8, 8, generator=generator)

@@ -1,4 +1,4 @@
-"""``init`` after ``shutdown``, and work that nobody waits for."""
+"""``init`` after ``shutdown``, and handles that are never waited for."""
 
 from __future__ import annotations
 

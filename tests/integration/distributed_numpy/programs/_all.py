@@ -1,4 +1,4 @@
-"""Runs all cases on the backend that the first argument names; writes what went wrong to a file of this rank."""
+"""Runs all cases on the backend given as first argument, and writes the failures of this rank to a file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def error_of(function: types.FunctionType) -> str | None:
 
 
 def main(backend: str, folder: str) -> None:
-    """Stops at the first case that fails: the ranks may be at different places then."""
-    assert not {"torch", "mpi4py"} & set(sys.modules), "the import took a backend along"
+    """Stops at the first failing case: the ranks may be out of step after it."""
+    assert not {"torch", "mpi4py"} & set(sys.modules), "the import loaded a backend"
     hvd.init(backend=backend, start_timeout=60, timeout=30)
     assert ("torch" in sys.modules) == (backend == "gloo")
     assert ("mpi4py" in sys.modules) == (backend == "mpi")

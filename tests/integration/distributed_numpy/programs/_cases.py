@@ -1,4 +1,4 @@
-"""What the cases share."""
+"""Helpers for the cases."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ bfloat16 = np.dtype(ml_dtypes.bfloat16)
 
 @contextmanager
 def raises(kind: type[Exception], *words: str) -> Iterator[None]:
-    """The block raises ``kind`` with all ``words`` in its text."""
+    """Assert that the block raises ``kind`` with all ``words`` in its message."""
     try:
         yield
     except kind as error:
@@ -26,7 +26,7 @@ def raises(kind: type[Exception], *words: str) -> Iterator[None]:
 
 
 def same(result: np.ndarray, wanted: np.ndarray) -> None:
-    """Raises AssertionError unless type, shape and values are equal."""
+    """Assert that type, shape and values are equal."""
     assert type(result) is np.ndarray
     assert result.dtype == wanted.dtype, f"{result.dtype} is not {wanted.dtype}"
     assert result.shape == wanted.shape, f"{result.shape} is not {wanted.shape}"
@@ -34,7 +34,7 @@ def same(result: np.ndarray, wanted: np.ndarray) -> None:
 
 
 def over_mpi() -> bool:
-    """Whether the backend of this run is MPI."""
+    """Whether this run uses the MPI backend."""
     from sys import argv
 
     return argv[1] == "mpi"

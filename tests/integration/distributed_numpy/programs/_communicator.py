@@ -1,4 +1,4 @@
-"""Half of the ranks that mpirun has started are all ranks, by a communicator of their own."""
+"""A communicator with half of the ranks that mpirun started becomes the world."""
 
 from __future__ import annotations
 

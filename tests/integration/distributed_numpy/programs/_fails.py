@@ -1,4 +1,4 @@
-"""What the second argument names goes wrong on the last rank."""
+"""The last rank fails in the way given as second argument."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUTS = {"hangs": 2.0}
 def main(backend: str, way: str) -> None:
     if way == "comes late":
         if backend == "mpi":
-            # MPI's own start waits for all ranks, and knows no timeout
+            # MPI's own start waits for all ranks, without a timeout
             import_module("mpi4py.MPI")
         if World.from_environ().rank == 1:
             time.sleep(8)

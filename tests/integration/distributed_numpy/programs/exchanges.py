@@ -18,16 +18,16 @@ TYPES = [
     np.dtype(ml_dtypes.float8_e4m3fn),
 ]
 WIDTHS = 3, 4000
-"""Rows that go along with the request, and rows that the backend moves."""
+"""Rows small enough for the request, and rows that the backend sends."""
 
 
 def rows(count: int, rank: int, dtype: np.dtype, width: int = 3) -> np.ndarray:
-    """Rows of ``rank``; no rank's are another's."""
+    """Return rows of ``rank``, which differ from those of all other ranks."""
     return (np.arange(count * width).reshape(count, width) % 7 + rank).astype(dtype)
 
 
 def joined(parts: list[np.ndarray]) -> np.ndarray:
-    """In the byte order that they have."""
+    """Concatenate ``parts`` in their byte order."""
     return np.concatenate(parts).astype(parts[0].dtype)
 
 
@@ -62,7 +62,7 @@ def case_grouped_gather() -> None:
             same(result, joined([rows(rank + 1, rank, dtype, width) for rank in ranks()]))
 
 
-def case_results_can_be_written() -> None:
+def case_results_are_writable() -> None:
     for width in WIDTHS:
         array = rows(2, hvd.rank(), np.dtype("float32"), width)
         for result in (

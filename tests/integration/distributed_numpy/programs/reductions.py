@@ -26,11 +26,11 @@ TYPES = [
     bfloat16,
 ]
 SMALL, LARGE = (3, 4), (70, 90)
-"""Those that go along with the request, and those that the backend moves."""
+"""Shapes small enough for the request, and shapes that the backend sends."""
 
 
 def given(dtype: np.dtype, shape: tuple[int, ...] = SMALL, rank: int | None = None) -> np.ndarray:
-    """Small whole numbers, other ones on each rank; every type holds their sums and products."""
+    """Return small integers, different on each rank. Every type can hold their sums and products."""
     generator = np.random.default_rng(hvd.rank() if rank is None else rank)
     return generator.integers(1, 5, shape).astype(dtype)
 
@@ -52,7 +52,7 @@ def expected(op: hvd.ReduceOp, dtype: np.dtype, shape: tuple[int, ...]) -> np.nd
 
 
 def close(result: np.ndarray, wanted: np.ndarray) -> None:
-    """Equal, but for the last bit of a number that is no whole one."""
+    """Assert equality: exact for integers, within rounding for floating-point numbers."""
     assert result.dtype == wanted.dtype
     exact = result.dtype.kind in "biu"
     tolerance = 0 if exact else 1e-2 if result.dtype.itemsize == 2 else 1e-6
@@ -97,7 +97,7 @@ def case_complex_numbers() -> None:
         hvd.allreduce(mine, op=hvd.Max)
 
 
-def case_whatever_numpy_reads() -> None:
+def case_anything_convertible_to_an_array() -> None:
     assert hvd.allreduce([1.0, 2.0]).tolist() == [1.0, 2.0]
     assert hvd.allreduce(hvd.rank(), op=hvd.Sum).item() == sum(ranks())
 
@@ -108,7 +108,7 @@ def case_whatever_numpy_reads() -> None:
     assert hvd.allreduce(Scores(), op=hvd.Max).tolist() == [hvd.size() - 1] * 2
 
 
-def case_what_is_no_array_of_numbers() -> None:
+def case_invalid_arrays() -> None:
     for wrong in (None, "text", [[1], [1, 2]], [object()], np.zeros(1, "V3"), np.zeros(1, "datetime64[s]")):
         with raises(ValueError):
             hvd.allreduce(wrong)
@@ -139,7 +139,7 @@ def case_read_only() -> None:
         hvd.allreduce_([1.0])
 
 
-def case_results_can_be_written() -> None:
+def case_results_are_writable() -> None:
     for shape in (SMALL, LARGE):
         result = hvd.allreduce(given(np.dtype("float32"), shape))
         result += 1

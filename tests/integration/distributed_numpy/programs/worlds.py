@@ -1,4 +1,4 @@
-"""The world, its process sets, ranks that have no more data."""
+"""The world, its process sets, and ranks without more data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cases share."""
+"""Helpers for the cases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import cloudtrain.distributed.mxnet as hvd
 
 @contextmanager
 def raises(kind: type[Exception], *words: str) -> Iterator[None]:
-    """The block raises ``kind`` with all ``words`` in its text and hint."""
+    """Assert that the block raises ``kind`` with all ``words`` in its message and hint."""
     try:
         yield
     except kind as error:
@@ -24,7 +24,7 @@ def raises(kind: type[Exception], *words: str) -> Iterator[None]:
 
 
 def same(result, wanted: np.ndarray) -> None:
-    """Raises AssertionError unless type, shape and values of an NDArray are those of ``wanted``."""
+    """Assert that an NDArray has the type, shape and values of ``wanted``."""
     found = result.asnumpy()
     assert found.dtype == wanted.dtype, f"{found.dtype} is not {wanted.dtype}"
     assert found.shape == wanted.shape, f"{found.shape} is not {wanted.shape}"

@@ -1,4 +1,4 @@
-"""Runs all cases on this rank; ends at the first that fails, as the ranks may be at different places then."""
+"""Runs all cases on this rank, up to the first failing one: the ranks may be out of step after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Saves MXNet arrays as they are, and fills others with them. Run by the Python that has MXNet."""
+"""Saves MXNet arrays, and restores them into other arrays. Runs in MXNet's environment."""
 
 from __future__ import annotations
 

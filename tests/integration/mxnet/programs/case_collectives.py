@@ -1,4 +1,4 @@
-"""Collectives against the same computed by NumPy from what all ranks give."""
+"""Compares the collectives with NumPy results computed from the inputs of all ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMBINED = {
 
 
 def given(rank: int, dtype: str, shape: tuple[int, ...] = (3, 2)) -> np.ndarray:
-    """What a rank gives; small numbers, so that every type holds every result."""
+    """Return the input of a rank: small numbers, so that every type can hold every result."""
     return np.random.default_rng(rank).integers(1, 6, shape).astype(dtype)
 
 
@@ -46,7 +46,7 @@ def case_allreduce() -> None:
             same(tensor, combined(op, dtype))
 
 
-def case_allreduce_waits_for_what_mxnet_has_under_way() -> None:
+def case_allreduce_waits_for_pending_computations() -> None:
     tensor = mx.nd.ones((300, 300))
     for _ in range(20):
         tensor = mx.nd.dot(tensor, tensor) / 300
@@ -73,7 +73,7 @@ def case_grouped_allreduce() -> None:
         same(result, sums)
 
 
-def case_large_arrays_go_by_mpi() -> None:
+def case_large_arrays_use_mpi() -> None:
     same(hvd.allreduce(mine("float32", (70_000,)), op=hvd.Sum), combined(hvd.Sum, "float32", (70_000,)))
 
 
@@ -99,7 +99,7 @@ def case_broadcast() -> None:
 
 def case_alltoall() -> None:
     size, rank = hvd.size(), hvd.rank()
-    rows = {to: to + 1 for to in ranks()}  # how many every rank sends there
+    rows = {to: to + 1 for to in ranks()}  # the number of rows for each destination
     tensor = mx.nd.array(np.repeat(np.arange(size) + 10 * rank, list(rows.values())), dtype="int32")
     wanted = np.repeat([rank + 10 * sender for sender in ranks()], rows[rank]).astype("int32")
     for splits in (list(rows.values()), mx.nd.array(list(rows.values()), dtype="int32")):
@@ -160,7 +160,7 @@ def case_ranks_that_disagree() -> None:
 
 def case_wrong_arguments() -> None:
     for call, word in (
-        (lambda: hvd.allreduce([1.0, 2.0]), "list is no NDArray"),
+        (lambda: hvd.allreduce([1.0, 2.0]), "list is not an MXNet NDArray"),
         (lambda: hvd.grouped_allreduce(mine()), "takes a list"),
         (lambda: hvd.allreduce(mine().tostype("row_sparse")), "tostype('default')"),
         (lambda: hvd.allreduce(mine(), True, op=hvd.Sum), "supersedes average"),
@@ -176,7 +176,7 @@ def case_wrong_arguments() -> None:
                 call()
 
 
-def case_rows_that_do_not_divide_are_mxnets_error_too() -> None:
+def case_invalid_splits_raise_mxnets_error_too() -> None:
     with raises(mx.MXNetError, "99"):
         hvd.alltoall(mine(), [99] * hvd.size())
     if hvd.size() > 1:

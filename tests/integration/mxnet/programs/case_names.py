@@ -1,4 +1,4 @@
-"""Horovod's names lead here."""
+"""Horovod's names import cloudtrain."""
 
 from __future__ import annotations
 

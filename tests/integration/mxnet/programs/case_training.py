@@ -1,4 +1,4 @@
-"""Training on all ranks is training of one process on the joined batch."""
+"""Training on all ranks equals training one process on the joined batch."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def network(seed: int) -> mx.gluon.nn.Sequential:
 
 @contextlib.contextmanager
 def steps_in_the_timeline(count: int) -> Iterator[None]:
-    """The first that ends says where the first of the timeline begins."""
+    """The end of the first step is the beginning of the first step in the timeline."""
     with tempfile.TemporaryDirectory() as folder:
         hvd.start_timeline(f"{folder}/trace.json")
         yield
@@ -59,7 +59,7 @@ def backward(net: mx.gluon.Block, images: np.ndarray, labels: np.ndarray) -> Non
 
 
 def by_one_process(clip: float | None = None) -> dict[str, np.ndarray]:
-    """The weights after `STEPS` steps on joined batches, from the seed of rank 0."""
+    """Return the weights after `STEPS` steps on joined batches, with the seed of rank 0."""
     net = network(seed=0)
     trainer = mx.gluon.Trainer(net.collect_params(), "sgd", OPTIONS, kvstore=None)
     for step in range(STEPS):
@@ -76,9 +76,11 @@ def gradients(net: mx.gluon.Block) -> list[mx.nd.NDArray]:
 
 
 def by_all_ranks(**options: object) -> dict[str, np.ndarray]:
-    """The same on the ranks, each with its batch; every rank begins with another seed."""
+    """Train on all ranks, each with its own batch and initial seed."""
     net = network(seed=hvd.rank())
-    hvd.broadcast_parameters(net.collect_params())  # their shapes come with the first batch
+    hvd.broadcast_parameters(
+        net.collect_params()
+    )  # deferred initialization: the first batch determines the shapes
     trainer = hvd.DistributedTrainer(net.collect_params(), "sgd", OPTIONS, **options)
     for step in range(STEPS):
         backward(net, *batch(hvd.rank(), step))
@@ -87,7 +89,7 @@ def by_all_ranks(**options: object) -> dict[str, np.ndarray]:
 
 
 def check(found: dict[str, np.ndarray], wanted: dict[str, np.ndarray], tolerance: float = 1e-5) -> None:
-    """Equal to ``wanted`` but for rounding, and on all ranks the same bits."""
+    """Assert equality with ``wanted`` within rounding, and bit for bit between ranks."""
     assert found.keys() == wanted.keys()
     for name, weight in found.items():
         np.testing.assert_allclose(weight, wanted[name], rtol=tolerance, atol=tolerance, err_msg=name)
@@ -109,7 +111,7 @@ def case_trainer() -> None:
 
 def case_hybrid_network_with_a_frozen_layer() -> None:
     nets = []
-    for seed in (hvd.rank(), 0):  # the second is trained by this process alone
+    for seed in (hvd.rank(), 0):  # the second is trained on this process only
         mx.random.seed(seed)
         net = mx.gluon.nn.HybridSequential()
         net.add(mx.gluon.nn.Dense(8, in_units=INPUTS), mx.gluon.nn.Dense(CLASSES, in_units=8))
@@ -167,11 +169,11 @@ def case_module() -> None:
     wanted = train([joined(n) for n in range(STEPS)], mx.optimizer.SGD(rescale_grad=1 / total, **OPTIONS), 0)
     for options in ({}, {"num_groups": 2, "gradient_predivide_factor": 4.0}):
         optimizer = hvd.DistributedOptimizer(mx.optimizer.SGD(rescale_grad=1 / ROWS, **OPTIONS), **options)
-        with steps_in_the_timeline(STEPS - 2):  # the last ends where another would begin
+        with steps_in_the_timeline(STEPS - 2):  # the last step would end where the next begins
             check(train([batch(hvd.rank(), n) for n in range(STEPS)], optimizer, hvd.rank()), wanted)
 
 
-def case_optimizer_is_that_which_it_wraps() -> None:
+def case_optimizer_forwards_attributes() -> None:
     schedule = mx.lr_scheduler.FactorScheduler(step=1, factor=0.5, base_lr=0.8)
     inner = mx.optimizer.SGD(lr_scheduler=schedule)
     optimizer = hvd.DistributedOptimizer(inner)
@@ -235,7 +237,7 @@ def case_parameters_of_several_kinds() -> None:
         hvd.broadcast_parameters([mx.nd.ones(3)])
 
 
-def case_what_is_refused() -> None:
+def case_invalid_arguments() -> None:
     net = mx.gluon.nn.Dense(2, in_units=2)
     net.initialize(ctx=[mx.cpu(0), mx.cpu(1)])
     with raises(hvd.InvalidArgument, "on 2 devices"):

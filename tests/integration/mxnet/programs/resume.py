@@ -1,4 +1,4 @@
-"""Trains, saves, restores into a fresh training, goes on, and compares every bit. Run by the Python that has MXNet."""
+"""Trains, saves, restores into a new training, continues, and compares bit for bit. Runs in MXNet's environment."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def case_clipping_sees_the_averaged_gradient() -> None:
 
 
 def case_backward_passes_per_step() -> None:
-    """Three passes over a third of the data each equal one pass over all data."""
+    """Three steps with a third of the data each equal one step with all data."""
     x, y = data()
     single = dense_model()
     single.compile(sgd(), "mse")

@@ -1,4 +1,4 @@
-"""One of two ranks that record themselves, with the clock of rank 1 five seconds ahead; rank 1 ends by SIGKILL."""
+"""One of two recorded ranks. The clock of rank 1 is five seconds ahead, and rank 1 kills itself with SIGKILL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 64
 
 
 def trained(steps: int, *, uneven: bool = False) -> list[int]:
-    """The size of the buckets before each step."""
+    """Return the bucket size before each step."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[torch.nn.Linear(WIDTH, WIDTH) for _ in range(3)])
     optimizer = hvd.DistributedOptimizer(

@@ -1,4 +1,4 @@
-"""One of two ranks that mpirun has started, and that HOROVOD_TIMELINE has recorded."""
+"""One of two ranks started by mpirun and recorded through HOROVOD_TIMELINE."""
 
 from __future__ import annotations
 
