@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import repeat
@@ -24,7 +24,7 @@ from cloudtrain.platforms.container.links import drop_outward_links
 from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import numbered_names
+from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.output import MetricFinder
 from cloudtrain.runtime.phases import Phases
@@ -34,16 +34,14 @@ class _Cancelled(Exception):
     """The attempt was stopped before its containers have begun."""
 
 
-class ContainerHosts:
+class ContainerHosts(FolderHosts):
     """`Hosts` in containers. What takes time before they begin is done in a thread, and can be stopped."""
 
     interface = "eth0"
 
     def __init__(self, folder: JobFolder, _lock: int) -> None:
-        self._folder = folder
-        self._request = folder.read_request()
+        super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
         self._settings = request_settings(self._request)
-        self.names: Sequence[str] = numbered_names(self._request["host_count"])
         self._is_ours = self._request["runtime"] == "cloudtrain"
         self.end_seconds = 60.0 if self._is_ours else 0.0  # the image's own program has to keep to the grace
         self._events = EventLog(folder.events, "supervisor")

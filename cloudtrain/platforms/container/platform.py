@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised.machine import SupervisorProcess
+from cloudtrain.platforms.supervised.root import LocalRoot
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -17,7 +19,10 @@ class ContainerPlatform(SupervisedPlatform):
     """Runs jobs in Docker or Podman, one container for each instance, as SageMaker runs them."""
 
     name = "container"
-    supervisor = "cloudtrain.platforms.container.supervisor"
+
+    def __init__(self) -> None:
+        root = LocalRoot(self.name)
+        super().__init__(root, SupervisorProcess(root, "cloudtrain.platforms.container.supervisor"))
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.container.render import resolve

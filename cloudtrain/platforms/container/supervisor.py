@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain.platforms.container.hosts import ContainerHosts
-from cloudtrain.platforms.supervised.supervisor import supervise
+from cloudtrain.platforms.supervised.main import run_supervisor
 
 if __name__ == "__main__":
-    supervise(ContainerHosts)
+    run_supervisor(ContainerHosts)

@@ -11,6 +11,8 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Outcome
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised.machine import SupervisorProcess
+from cloudtrain.platforms.supervised.root import LocalRoot
 from cloudtrain.spec import TrainingJob
 
 if TYPE_CHECKING:
@@ -21,7 +23,10 @@ class LocalPlatform(SupervisedPlatform):
     """Runs jobs as processes of this machine."""
 
     name = "local"
-    supervisor = "cloudtrain.platforms.local.supervisor"
+
+    def __init__(self) -> None:
+        root = LocalRoot(self.name)
+        super().__init__(root, SupervisorProcess(root, "cloudtrain.platforms.local.supervisor"))
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         return rendering.resolve(super().resolve(job))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from cloudtrain.platforms.common.request import request_settings
 from cloudtrain.platforms.local.host_process import HostProcess
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import numbered_names
-from cloudtrain.platforms.supervised.supervisor import reveal, supervise
+from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
+from cloudtrain.platforms.supervised.main import run_supervisor
+from cloudtrain.platforms.supervised.supervisor import reveal
 from cloudtrain.storage import state_home
 
 
-class HostProcesses:
+class HostProcesses(FolderHosts):
     """The runtimes of a job as processes of this machine."""
 
     interface = "lo0" if sys.platform == "darwin" else "lo"
@@ -24,11 +24,9 @@ class HostProcesses:
     """For their last uploads."""
 
     def __init__(self, folder: JobFolder, lock: int) -> None:
-        self._folder = folder
+        super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
         self._lock = lock
-        self._request = folder.read_request()
         self._interpreter = _interpreter(self._request["python"])
-        self.names: Sequence[str] = numbered_names(self._request["host_count"])
 
     def start(self, attempt: int, log: int) -> dict[str, HostProcess]:
         return {name: self._start(name, attempt, log) for name in self.names}
@@ -78,4 +76,4 @@ def _interpreter(python: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    supervise(HostProcesses)
+    run_supervisor(HostProcesses)

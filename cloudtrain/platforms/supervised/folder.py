@@ -1,9 +1,10 @@
-"""All state of a job that this machine supervises, in one folder.
+"""The folder of a job, as the machine sees it that supervises the job.
 
 request.json     what was submitted (no secrets)
-state.json       what the supervisor knows: status, attempt, times, failure
+state.json       the job's record: status, attempt, times, failure
 lock             held by the supervisor for as long as it lives
-stop             somebody asked for the stop
+stop             the user asked for the stop
+supervisor.log   what the supervisor prints if it fails itself
 job.log          the output of all ranks, merged
 events.jsonl     phases, progress, metrics
 leader           where the hosts of the job find each other
@@ -15,28 +16,21 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
+from cloudtrain.contract import Paths
+from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file
 
-
-@dataclass(frozen=True)
-class State:
-    """What the supervisor last said of its job."""
-
-    status: JobStatus
-    submitted_at: float
-    attempt: int = 0
-    pid: int | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
-    exit_code: int | None = None
-    failure: FailureReport | None = None
-    reason: str = ""
+REQUEST = "request.json"
+RECORD = "state.json"
+LOG = "job.log"
+SUPERVISOR_LOG = "supervisor.log"
+EVENTS = "events.jsonl"
+STOP_MARK = "stop"
 
 
 @dataclass(frozen=True)
@@ -55,16 +49,16 @@ class JobFolder:
 
     @property
     def log(self) -> Path:
-        return self.path / "job.log"
+        return self.path / LOG
 
     @property
     def supervisor_log(self) -> Path:
         """What the supervisor says when it fails itself: nothing else is there."""
-        return self.path / "supervisor.log"
+        return self.path / SUPERVISOR_LOG
 
     @property
     def events(self) -> Path:
-        return self.path / "events.jsonl"
+        return self.path / EVENTS
 
     @property
     def leader(self) -> Path:
@@ -73,40 +67,40 @@ class JobFolder:
 
     @property
     def stop_mark(self) -> Path:
-        return self.path / "stop"
+        return self.path / STOP_MARK
 
     def host(self, name: str) -> Paths:
         return Paths(self.path / "hosts" / name)
 
     def read_request(self) -> dict[str, Any]:
-        request: dict[str, Any] = json.loads((self.path / "request.json").read_text(encoding="utf-8"))
+        request: dict[str, Any] = json.loads((self.path / REQUEST).read_text(encoding="utf-8"))
         return request
 
-    def write_request(self, request: str) -> None:
-        (self.path / "request.json").write_text(request, encoding="utf-8")
+    def read_record(self) -> JobRecord:
+        """The last record of the supervisor; a job whose record cannot be read has failed.
 
-    def read_state(self) -> State:
-        """The last word of the supervisor; a job whose words cannot be read has failed.
-
-        Raises FileNotFoundError where there is no such job.
+        Raises FileNotFoundError for a job that does not exist.
         """
-        path = self.path / "state.json"
+        path = self.path / RECORD
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            record["status"] = JobStatus(record["status"])
-            record["failure"] = FailureReport.from_dict(record["failure"]) if record["failure"] else None
-            return State(**record)
-        except (ValueError, KeyError, TypeError):
-            failure = FailureReport(FailureClass.PLATFORM, f"{path} is damaged", "Remove the job's folder.")
-            return State(JobStatus.FAILED, path.stat().st_mtime, exit_code=1, failure=failure)
+            return JobRecord.from_json(path.read_bytes())
+        except ValueError:
+            return damaged_record(str(path), path.stat().st_mtime)
 
-    def write_state(self, state: State) -> None:
-        record = asdict(state)
-        record["status"] = str(state.status)
-        record["failure"] = state.failure.to_dict() if state.failure else None
-        data = json.dumps(record, ensure_ascii=False).encode("utf-8", "backslashreplace")
-        # Only a final state is of use after a crash of the machine.
-        replace_file(self.path / "state.json", data, fsync=state.status.is_final)
+    def write_record(self, record: JobRecord) -> None:
+        # Only a final record is of use after a crash of the machine.
+        replace_file(self.path / RECORD, record.to_json(), fsync=record.status.is_final)
+
+    def is_locked(self) -> bool:
+        """Whether another process holds the lock."""
+        try:
+            lock = self.lock()
+        except FileNotFoundError:
+            return False
+        if lock is None:
+            return True
+        os.close(lock)
+        return False
 
     def lock(self) -> int | None:
         """The descriptor of the lock, taken; None where another process holds it: the supervisor lives.

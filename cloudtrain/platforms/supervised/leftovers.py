@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudtrain.index import IndexEntry, remove_job
-from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.storage import state_home
 
 CACHES = ("archives", "environments", "runtime")
@@ -30,27 +30,15 @@ class Leftover:
 
 def job_folders() -> Iterator[tuple[str, JobFolder]]:
     """Every job of this user on this machine, with its platform."""
-    for path in sorted((state_home() / "jobs").glob("*/*/state.json")):
+    for path in sorted((state_home() / "jobs").glob(f"*/*/{RECORD}")):
         yield path.parents[1].name, JobFolder(path.parent)
-
-
-def is_alive(folder: JobFolder) -> bool:
-    """Whether the job's supervisor lives."""
-    try:
-        lock = folder.lock()
-    except FileNotFoundError:
-        return False
-    if lock is None:
-        return True
-    os.close(lock)
-    return False
 
 
 def old_jobs(before: float) -> Iterator[Leftover]:
     """The folders of jobs that have ended before ``before``, in seconds since the epoch."""
     for platform, folder in job_folders():
-        state = folder.read_state()
-        if (state.ended_at or (folder.path / "state.json").stat().st_mtime) < before and not is_alive(folder):
+        record = folder.read_record()
+        if (record.ended_at or (folder.path / RECORD).stat().st_mtime) < before and not folder.is_locked():
             yield Leftover("job", folder.name, size_of(folder.path), partial(_remove_job, platform, folder))
 
 
@@ -61,7 +49,7 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
 
 def unused_caches() -> Iterator[Leftover]:
     """All caches; none while a job is alive, which may use them."""
-    if any(is_alive(folder) for _, folder in job_folders()):
+    if any(folder.is_locked() for _, folder in job_folders()):
         return
     for path in (state_home() / name for name in CACHES):
         if path.is_dir():

@@ -1,31 +1,26 @@
-"""The process that carries out one job on this machine: ``python -m <a platform's supervisor> FOLDER LOCK``.
+"""The supervisor of one job, next to the job's folder and its hosts.
 
-Starts one runtime for each host, waits, starts them again after a failure or a preemption where the job allows
-it, and writes the outcome. It holds the lock of the job's folder: when it is gone, however it ended, everybody
-can see that.
+Starts one runtime for each host, waits, starts them again after a failure or a preemption if the job allows it, and
+writes the record of the outcome.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import shutil
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import count, islice
-from pathlib import Path
+from itertools import count
 from typing import Any
 
-from cloudtrain.contract import FailureClass, FailureReport, Host, JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import EventLog
-from cloudtrain.platforms.common.channels import channel_documents
 from cloudtrain.platforms.common.request import request_settings
-from cloudtrain.platforms.supervised.folder import JobFolder, State
+from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
+from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
 
 POLL_SECONDS = 0.02
 
@@ -54,7 +49,7 @@ class Supervisor:
         self._request = folder.read_request()
         self._stop_grace = request_settings(self._request).stop_grace
         self._events = EventLog(folder.events, "supervisor")
-        self._state: State = folder.read_state()
+        self._record: JobRecord = folder.read_record()
         self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
         self._preempted = False
@@ -101,13 +96,11 @@ class Supervisor:
     def _attempt(self, attempt: int) -> FailureReport | None:
         """Run all hosts once; None when none of them failed."""
         self._runtimes = {}
-        self._folder.leader.unlink(missing_ok=True)
-        for name in self._hosts.names:
-            self._prepare_host(name)
+        self._hosts.prepare()
         if not self._folder.stop_mark.exists():
             with open(self._folder.log, "ab") as log:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
-        deadline = (self._state.started_at or time.time()) + self._request["max_run"]
+        deadline = (self._record.started_at or time.time()) + self._request["max_run"]
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
             if self._signalled:
@@ -124,25 +117,6 @@ class Supervisor:
                     process.send_signal(signal.SIGKILL)
         failure = self._failure()
         return self._hosts.finish(failed=failure is not None) or failure
-
-    def _prepare_host(self, name: str) -> None:
-        """Write what the platform owes a container: its configuration, and empty folders for a new attempt."""
-        paths = self._folder.host(name)
-        for folder in (paths.model, paths.output, paths.code):
-            shutil.rmtree(folder, ignore_errors=True)
-        paths.make()
-        hosts = tuple(self._hosts.names)
-        groups = tuple(_groups_with_hosts(self._request.get("instance_groups", ()), hosts))
-        own: dict[str, Any] = next((group for group in groups if name in group["hosts"]), {})
-        kind = own.get("instance_type", self._request["instance_type"])
-        host = Host(name, hosts, self._hosts.interface, kind, own.get("instance_group_name"), groups)
-        documents = {
-            "hyperparameters.json": self._request["hyperparameters"],
-            "resourceconfig.json": host.to_document(),
-            "inputdataconfig.json": channel_documents(self._request["channels"]),
-        }
-        for file, content in documents.items():
-            (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
 
     def _end_early(self, why: str) -> None:
         """Pass the stop on to every host."""
@@ -165,7 +139,7 @@ class Supervisor:
                 code = process.poll()
                 if code == -signal.SIGTERM and self._kill_at is not None:
                     continue  # it was told to stop before it could listen
-                if code in (None, 0, INTERRUPTED) or self._folder.host(name).failure_report.exists():
+                if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
                     continue
                 self._crashed = process.lost(name)
                 self._crashed_at = time.monotonic()
@@ -179,8 +153,8 @@ class Supervisor:
         """
         self._look_for_crash()
         for name in self._runtimes:
-            with contextlib.suppress(FileNotFoundError):
-                report = FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
+            report = self._hosts.report(name)
+            if report:
                 return self._crashed or report if report.failure_class == FailureClass.HOST_LOST else report
         return self._crashed
 
@@ -197,33 +171,34 @@ class Supervisor:
         elif self._completed:
             status, code = JobStatus.COMPLETED, 0
         else:
-            reason = "stopped by the user" if stopped else self._ended_by or PREEMPTED
+            reason = STOPPED_BY_USER if stopped else self._ended_by or PREEMPTED
             status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
             code = INTERRUPTED
+            if reason == PREEMPTED:
+                failure = self._preemption_report()
         self._events.emit("job", status=str(status), exit_code=code)
         self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())
 
+    def _preemption_report(self) -> FailureReport:
+        """Of a job that was preempted once more than it may be started again."""
+        return FailureReport(
+            FailureClass.PREEMPTED,
+            f"preempted more often than max_preemptions allows ({self._request['max_preemptions']})",
+            "Raise platform_options.max_preemptions; or submit the job again: it resumes from its last checkpoint.",
+            exit_code=INTERRUPTED,
+            time=time.time(),
+        )
+
     def _update(self, **changes: Any) -> None:
-        self._state = replace(self._state, **changes)
+        self._record = replace(self._record, **changes)
         with contextlib.suppress(
             OSError
         ):  # a full disk, a folder that was removed: the job is more important
-            self._folder.write_state(self._state)
+            self._folder.write_record(self._record)
 
     def _say(self, line: str) -> None:
         with open(self._folder.log, "a") as log:
             log.write(line + "\n")
-
-
-def _groups_with_hosts(groups: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The instance groups as in ``resourceconfig.json``: each has the next hosts."""
-    rest = iter(hosts)
-    for group in groups:
-        yield {
-            "instance_group_name": group["instance_group_name"],
-            "instance_type": group["instance_type"],
-            "hosts": list(islice(rest, group["instance_count"])),
-        }
 
 
 def reveal(environment: Mapping[str, str]) -> dict[str, str]:
@@ -233,15 +208,8 @@ def reveal(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def supervise(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
-    """The ``main`` of a platform's supervisor; its arguments are the job's folder and the descriptor of its lock.
-
-    Args:
-        make_hosts: makes the hosts of the job in a folder; the descriptor is one that they must not hold.
-    """
-    folder, lock = JobFolder(Path(sys.argv[1])), int(sys.argv[2])
-    os.set_inheritable(lock, False)
-    hosts = make_hosts(folder, lock)
+def supervise(folder: JobFolder, hosts: Hosts) -> None:
+    """Carry out the job in ``folder`` on ``hosts``, to its end."""
     try:
         Supervisor(folder, hosts).run()
     except BaseException:

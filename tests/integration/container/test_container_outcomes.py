@@ -118,7 +118,7 @@ def test_what_is_killed_or_told_to_end(either: Engine, tmp_path: Path) -> None:
         for job in running:
             wait_until(lambda job=job: "on" in job.logs(), f"the ranks of {job.name}")
 
-        supervisor = folder_of(loses_its_supervisor).read_state().pid
+        supervisor = folder_of(loses_its_supervisor).read_record().pid
         assert supervisor
         os.kill(supervisor, signal.SIGKILL)
         with closing(docker.DockerClient(base_url=either.url)) as client:

@@ -140,7 +140,7 @@ def test_what_a_script_started_ends_with_its_supervisor(run: Run) -> None:
         'python -c "import time; print(1, flush=True); time.sleep(60)"; true', name="run.sh", wait=False
     )
     wait_until(lambda: "1" in job.logs(), "the child")
-    pid = folder(job).read_state().pid
+    pid = folder(job).read_record().pid
     assert pid
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not live_processes(job), "the end of the child", 10)
@@ -252,7 +252,7 @@ def test_daemons_of_a_script_end_with_the_job(run: Run, end: str) -> None:
 def test_a_job_whose_folder_is_removed_ends(run: Run) -> None:
     job = run("import time; print('on', flush=True); time.sleep(60)", wait=False)
     wait_until(lambda: "on" in job.logs(), "the rank")
-    pid = folder(job).read_state().pid
+    pid = folder(job).read_record().pid
     shutil.rmtree(folder(job).path)
     with pytest.raises(JobNotFound):
         job.wait(10)

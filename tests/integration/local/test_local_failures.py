@@ -149,7 +149,7 @@ def test_the_supervisor_is_killed(run: Run) -> None:
         "import time; print('on'); time.sleep(60)", wait=False, instance_count=2, distribution=TWO_RANKS
     )
     wait_until(lambda: job.logs().count("on") == 4, "four ranks")
-    pid = folder(job).read_state().pid
+    pid = folder(job).read_record().pid
     assert pid
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: job.status == JobStatus.FAILED, "the notice", 10)
@@ -196,8 +196,8 @@ def host_pid(job: object, host: str) -> int:
 
 def test_a_host_that_dies_before_it_meets_the_others(run: Run) -> None:
     job = run("print('never')", wait=False, instance_count=2)
-    wait_until(lambda: folder(job).read_state().pid, "the supervisor")
-    children = Path(f"/proc/{folder(job).read_state().pid}/task/{folder(job).read_state().pid}/children")
+    wait_until(lambda: folder(job).read_record().pid, "the supervisor")
+    children = Path(f"/proc/{folder(job).read_record().pid}/task/{folder(job).read_record().pid}/children")
     deadline = time.monotonic() + 10
     while len(hosts := children.read_text().split()) < 2:
         assert time.monotonic() < deadline

@@ -158,7 +158,7 @@ def test_arguments_that_contradict_or_do_not_exist(tmp_path: Path) -> None:
 def test_a_signal_from_outside_interrupts(run: Run) -> None:
     job = run("import time; print('on'); time.sleep(60)", wait=False)
     wait_until(lambda: "on" in job.logs(), "the first line")
-    pid = folder(job).read_state().pid
+    pid = folder(job).read_record().pid
     assert pid
     os.kill(pid, signal.SIGTERM)
     wait_until(lambda: job.status.is_final, "the end")

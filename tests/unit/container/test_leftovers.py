@@ -7,15 +7,16 @@ import time
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.index import IndexEntry, add_job, find_job
-from cloudtrain.platforms.supervised.folder import JobFolder, State
-from cloudtrain.platforms.supervised.leftovers import is_alive, old_jobs, unused_caches
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.leftovers import old_jobs, unused_caches
+from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.storage import state_home
 
 
 def _job(name: str, status: JobStatus, ended_at: float | None, platform: str = "local") -> JobFolder:
     folder = JobFolder.of(platform, name)
     folder.path.mkdir(parents=True)
-    folder.write_state(State(status, submitted_at=0.0, ended_at=ended_at))
+    folder.write_record(JobRecord(status, submitted_at=0.0, ended_at=ended_at))
     folder.log.write_text("12345")
     add_job(IndexEntry(name, platform, 0.0))
     return folder
@@ -30,7 +31,7 @@ def test_only_jobs_that_ended_long_ago_go() -> None:
     os.utime(alive.path / "state.json", (now - 100, now - 100))
     lock = alive.lock()
     assert lock is not None
-    assert is_alive(alive)
+    assert alive.is_locked()
     found = list(old_jobs(now - 50))
     assert sorted(leftover.name for leftover in found) == ["old", "other"]
     assert all(leftover.size > 5 for leftover in found)
@@ -41,7 +42,7 @@ def test_only_jobs_that_ended_long_ago_go() -> None:
     assert find_job("new") is not None
 
     os.close(lock)  # its supervisor was killed
-    assert not is_alive(alive)
+    assert not alive.is_locked()
     assert [leftover.name for leftover in old_jobs(now - 50)] == ["alive"]
 
 

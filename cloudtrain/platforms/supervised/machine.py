@@ -1,0 +1,116 @@
+"""Jobs that this machine supervises: a detached process for each, which holds a lock on the job's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from dataclasses import astuple
+
+from cloudtrain.contract import JobStatus, Settings
+from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
+from cloudtrain.storage import open_store, uri_scheme
+
+LEFT_BEHIND = {
+    *astuple(TORCHRUN),
+    *astuple(HOROVODRUN),
+    *(
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "CURRENT_HOST",
+        "SAGEMAKER_BASE_DIR",
+        "SAGEMAKER_JOB_NAME",
+        "SAGEMAKER_REGION",
+    ),
+    *(
+        "CLOUDTRAIN_RUN_DIR",
+        "CLOUDTRAIN_AGENT_REPORT",
+        "CLOUDTRAIN_HEARTBEAT_FILE",
+        "CLOUDTRAIN_DIE_WITH_PARENT",
+    ),
+    *Settings.variables(),
+}
+"""Variables of a job that this client may itself run in; the new job is not part of that one."""
+
+
+class SupervisorProcess:
+    """The `HostLauncher` of this machine. A job is alive as long as its supervisor is.
+
+    Args:
+        root: where the jobs are.
+        module: is run as the supervisor of a job: ``python -m <module> FOLDER LOCK``.
+    """
+
+    def __init__(self, root: LocalRoot, module: str) -> None:
+        self._root = root
+        self._module = module
+
+    def start(self, job: JobFiles, request: Request) -> None:
+        check_storage(request_settings(request.body))
+        folder = self._folder(job)
+        folder.log.touch()
+        folder.supervisor_log.touch()
+        lock = folder.lock()
+        if lock is None:
+            raise PlatformError(f"another process has locked {folder.path}")
+        try:
+            # locked before it is written: a job that has a record is alive
+            folder.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
+            self._start_process(folder, request, lock)
+        finally:
+            os.close(lock)
+
+    def signal(self, job: JobFiles, number: int) -> None:
+        # a supervisor that has not written its pid yet looks for the stop mark before it starts anything
+        pid = job.record().pid
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def is_alive(self, job: JobFiles) -> bool:
+        return self._folder(job).is_locked()
+
+    def _folder(self, job: JobFiles) -> JobFolder:
+        return JobFolder(self._root.path / job.name)
+
+    def _start_process(self, folder: JobFolder, request: Request, lock: int) -> None:
+        environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
+        with open(folder.supervisor_log, "ab") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", self._module, str(folder.path), str(lock)],
+                env={**environ, **request.secrets},
+                cwd=folder.path,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+
+
+def check_storage(settings: Settings) -> None:
+    """Refuse a job before it starts if its data is missing, or its outputs have nowhere to go.
+
+    Raises:
+        NotFound: a channel is empty or missing, or the bucket of an output is.
+        AccessDenied, Unreachable: as for any use of that storage.
+    """
+    for name, uri in settings.channels:
+        from cloudtrain.runtime.inputs import locate
+
+        locate(uri, name)
+    for uri in {settings.output_uri, settings.checkpoint_uri}:
+        if uri_scheme(uri) == "s3":
+            open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
+
+
+def _belongs_to_a_job(variable: str) -> bool:
+    return variable in LEFT_BEHIND or variable.startswith(("SM_", "TORCHELASTIC_"))

@@ -1,0 +1,23 @@
+"""The ``main`` of a supervisor of this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.hosts import Hosts
+from cloudtrain.platforms.supervised.supervisor import supervise
+
+
+def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
+    """Supervise the job whose folder, and whose lock's descriptor, are the arguments of this process.
+
+    Args:
+        make_hosts: makes the hosts of the job in a folder; the descriptor is one that they must not hold.
+    """
+    folder, lock = JobFolder(Path(sys.argv[1])), int(sys.argv[2])
+    os.set_inheritable(lock, False)
+    supervise(folder, make_hosts(folder, lock))

@@ -1,0 +1,145 @@
+"""The folder of all jobs of a platform, wherever it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cloudtrain.platforms.supervised.folder import RECORD, REQUEST, STOP_MARK, jobs_home
+from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
+from cloudtrain.storage.atomic import replace_file
+
+
+class JobRoot(Protocol):
+    """The folders of a platform's jobs: on this machine, or behind a connection.
+
+    A path is relative to the root, with slashes: ``<job>/state.json``. Every method may raise PlatformError if the
+    root cannot be reached.
+    """
+
+    @property
+    def uri(self) -> str:
+        """The root as the job's hosts reach it. Outputs and checkpoints go there, unless the job names other places."""
+        ...
+
+    def place(self, job_name: str) -> str:
+        """The job's folder, for people."""
+        ...
+
+    def create(self, job_name: str) -> None:
+        """Make the folder of a new job. Raises FileExistsError."""
+        ...
+
+    def remove(self, job_name: str) -> None:
+        """Remove the folder of a job that was not started."""
+        ...
+
+    def names(self) -> Iterable[str]:
+        """The names of all jobs that have a record, in any order."""
+        ...
+
+    def read(self, path: str, start: int = 0) -> bytes:
+        """The content of a file from byte ``start`` on; perhaps not all of it, but not empty unless at its end.
+
+        Raises FileNotFoundError.
+        """
+        ...
+
+    def write(self, path: str, data: bytes) -> None:
+        """Put ``data`` at ``path``, over what is there, all or nothing."""
+        ...
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """The files of one job below a root."""
+
+    root: JobRoot
+    name: str
+
+    def read(self, file: str, start: int = 0) -> bytes:
+        """As `JobRoot.read`; a file that does not exist is empty."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.root.read(f"{self.name}/{file}", start)
+        return b""
+
+    def lines(self, file: str) -> list[str]:
+        """All lines of a text file."""
+        data = part = self.read(file)
+        while part:
+            part = self.read(file, len(data))
+            data += part
+        return data.decode("utf-8", "replace").splitlines()
+
+    def write(self, file: str, data: bytes) -> None:
+        self.root.write(f"{self.name}/{file}", data)
+
+    def exists(self, file: str) -> bool:
+        try:
+            self.root.read(f"{self.name}/{file}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def request(self) -> dict[str, Any]:
+        """The body of the job's request."""
+        request: dict[str, Any] = json.loads(self.root.read(f"{self.name}/{REQUEST}"))
+        return request
+
+    def record(self) -> JobRecord:
+        """The last record. Raises FileNotFoundError for a job that does not exist."""
+        try:
+            return JobRecord.from_json(self.root.read(f"{self.name}/{RECORD}"))
+        except ValueError:
+            return damaged_record(f"{self.root.place(self.name)}/{RECORD}", time.time())
+
+    def write_record(self, record: JobRecord) -> None:
+        self.write(RECORD, record.to_json())
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the user asked for the stop."""
+        return self.exists(STOP_MARK)
+
+
+class LocalRoot:
+    """The jobs of one platform in the state folder of this user on this machine."""
+
+    READ_SIZE = 1 << 20
+
+    def __init__(self, platform: str) -> None:
+        self._platform = platform
+
+    @property
+    def path(self) -> Path:
+        return jobs_home(self._platform)
+
+    @property
+    def uri(self) -> str:
+        return self.path.as_uri()
+
+    def place(self, job_name: str) -> str:
+        return str(self.path / job_name)
+
+    def create(self, job_name: str) -> None:
+        (self.path / job_name).mkdir(parents=True, mode=0o700)
+
+    def remove(self, job_name: str) -> None:
+        shutil.rmtree(self.path / job_name, ignore_errors=True)
+
+    def names(self) -> Iterable[str]:
+        return [path.parent.name for path in self.path.glob(f"*/{RECORD}")]
+
+    def read(self, path: str, start: int = 0) -> bytes:
+        with open(self.path / path, "rb") as file:
+            file.seek(start)
+            return file.read(self.READ_SIZE)
+
+    def write(self, path: str, data: bytes) -> None:
+        replace_file(self.path / path, data)
