@@ -1,11 +1,11 @@
-"""Keras ``fit`` on two CPU ranks, against tf.distribute.MultiWorkerMirroredStrategy and the real Horovod.
+"""Keras ``fit`` on two CPU ranks, compared with tf.distribute.MultiWorkerMirroredStrategy and the real Horovod.
 
     python benchmarks/keras_fit.py [--rounds 5] [--steps 60]
 
-Milliseconds of a training step of the slower rank, of the same model (1.9 million parameters) and batches. Every
-contestant has two ranks of its own, which live throughout and take turns: those that wait read from a pipe. The real
-Horovod takes part on tf_keras where an environment has it: name its Python in CLOUDTRAIN_HOROVOD_TF_PYTHON. Prints
-rows of a Markdown table. Needs ``scripts/build_tensorflow``.
+Measures milliseconds per training step on the slower rank, with the same model (1.9 million parameters) and batches.
+Every contestant has two ranks, which run for the whole benchmark and take turns; waiting ranks read from a pipe. To
+include the real Horovod on tf_keras, set CLOUDTRAIN_HOROVOD_TF_PYTHON to a Python that has it. Prints rows of a
+Markdown table. Needs ``scripts/build_tensorflow``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ BATCH = 64
 REPOSITORY = Path(__file__).parents[1]
 PYTHON = PEERS / "tensorflow" / "bin" / "python"
 HOROVOD = os.environ.get("CLOUDTRAIN_HOROVOD_TF_PYTHON", "")
-OURS = "Keras 3 `fit`, cloudtrain"
-OURS_LEGACY = "tf_keras `fit`, cloudtrain"
+CLOUDTRAIN = "Keras 3 `fit`, cloudtrain"
+CLOUDTRAIN_LEGACY = "tf_keras `fit`, cloudtrain"
 MIRRORED = "MultiWorkerMirroredStrategy, tf_keras"
 REAL = "Horovod, tf_keras"
 LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
@@ -45,16 +45,16 @@ def main() -> None:
         train_in_turns(arguments.rank_of, arguments.steps)
         return
     if not PYTHON.exists():
-        sys.exit("TensorFlow is not installed: scripts/build_tensorflow does it")
+        sys.exit("TensorFlow is not installed; run scripts/build_tensorflow")
     contestants = {
-        OURS: Ranks("ours", str(PYTHON), arguments.steps, {}),
-        OURS_LEGACY: Ranks("ours", str(PYTHON), arguments.steps, LEGACY),
+        CLOUDTRAIN: Ranks("cloudtrain", str(PYTHON), arguments.steps, {}),
+        CLOUDTRAIN_LEGACY: Ranks("cloudtrain", str(PYTHON), arguments.steps, LEGACY),
         MIRRORED: Ranks("mirrored", str(PYTHON), arguments.steps, LEGACY),
     }
     if HOROVOD:
         contestants[REAL] = Ranks("horovod", HOROVOD, arguments.steps, LEGACY)
     else:
-        print("Horovod does not take part: CLOUDTRAIN_HOROVOD_TF_PYTHON is not set", file=sys.stderr)
+        print("without the real Horovod: CLOUDTRAIN_HOROVOD_TF_PYTHON is not set", file=sys.stderr)
     try:
         seconds = in_turns({name: ranks.turn for name, ranks in contestants.items()}, arguments.rounds)
     finally:
@@ -62,8 +62,8 @@ def main() -> None:
             ranks.close()
     print(header())
     for peer in [name for name in (MIRRORED, REAL) if name in seconds]:
-        for ours in (OURS, OURS_LEGACY):
-            print(row(ours, seconds[ours], peer, seconds[peer]))
+        for name in (CLOUDTRAIN, CLOUDTRAIN_LEGACY):
+            print(row(name, seconds[name], peer, seconds[peer]))
 
 
 class Ranks:
@@ -90,10 +90,10 @@ class Ranks:
             )
             for rank in range(RANKS)
         ]
-        self._answers()  # all have their models
+        self._answers()  # all have built their models
 
     def turn(self) -> float:
-        """Seconds a step, of the slower rank."""
+        """Train, and return the seconds per step of the slower rank."""
         for process in self._processes:
             assert process.stdin
             process.stdin.write("go\n")
@@ -108,16 +108,16 @@ class Ranks:
     def _answers(self) -> list[float]:
         lines = [process.stdout.readline() for process in self._processes if process.stdout]
         if not all(lines):
-            raise RuntimeError("a rank has ended; what it said is above")
+            raise RuntimeError("a rank ended; its output is above")
         return [float(line) for line in lines]
 
 
 def places(contestant: str, workers: list[str], rank: int) -> dict[str, str]:
-    """How a rank of others than ours is told of its world."""
+    """Return the environment variables of a rank of the other contestants."""
     if contestant == "mirrored":
         task = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": rank}}
         return {"TF_CONFIG": json.dumps(task)}
-    if contestant == "horovod":  # as its own launcher would, over Gloo
+    if contestant == "horovod":  # as horovodrun sets them for Gloo
         count, place = str(RANKS), str(rank)
         return {
             **{f"HOROVOD_{name}SIZE": count for name in ("", "LOCAL_")},
@@ -129,9 +129,9 @@ def places(contestant: str, workers: list[str], rank: int) -> dict[str, str]:
 
 
 def train_in_turns(contestant: str, steps: int) -> None:
-    """A rank: one line when the model is there, and one of seconds a step for each line read."""
+    """Run a rank. Print a line when the model is built, then the seconds per step for each line read."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # keeps the output of libraries out of the answers
     fit = fit_of(contestant, steps)
     fit(2)
     print(0.0, file=answers, flush=True)
@@ -153,12 +153,12 @@ def fit_of(contestant: str, steps: int) -> Callable[[int], Any]:
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         with strategy.scope():
             model = compiled(tf, lambda optimizer: optimizer)
-        # every worker reads its own batches, as the others do
+        # every worker reads its own batches, as with the other contestants
         data = strategy.distribute_datasets_from_function(
             lambda context: tf.data.Dataset.from_tensor_slices((x, y)).repeat().batch(BATCH)
         )
     else:
-        if contestant == "ours":
+        if contestant == "cloudtrain":
             import cloudtrain.distributed.tensorflow.keras as hvd
         else:
             import horovod.tensorflow.keras as hvd
