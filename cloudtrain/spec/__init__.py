@@ -1,4 +1,4 @@
-"""What a job is: pure data, validated once, the same from Python, YAML and JSON."""
+"""The description of a job: pure data, validated once, the same from Python, YAML and JSON."""
 
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import (
@@ -23,8 +23,8 @@ from cloudtrain.spec.distribution import (
 )
 from cloudtrain.spec.documents import parse_yaml, read_job_file
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, ShuffleConfig, TrainingInput
-from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob
-from cloudtrain.spec.names import base_name, check_job_name, new_job_name
+from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob, base_name
+from cloudtrain.spec.names import check_job_name, new_job_name
 from cloudtrain.spec.overrides import apply_overrides, script_arguments
 from cloudtrain.spec.redact import REDACTED, is_secret_name, redact
 

@@ -1,4 +1,4 @@
-"""What types cannot say: fields that contradict each other, values that have no meaning."""
+"""Validates what types cannot express: contradictions between fields, and meaningless values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
 
 
 def check(job: TrainingJob) -> None:
-    """Raises InvalidJob for the first thing that is wrong with ``job``."""
+    """Raises InvalidJob for the first error in ``job``."""
     _check_names(job)
     check_hyperparameters(job.hyperparameters)
     check_environment(job.environment)
@@ -34,7 +34,8 @@ def _check_names(job: TrainingJob) -> None:
     for channel in job.inputs:
         if not re.fullmatch(r"[A-Za-z0-9.\-_]{1,64}", channel) or channel in (".", ".."):
             raise InvalidJob(
-                f"inputs: {channel!r} is no name for a channel", hint="Use letters, digits, '.', '-' and '_'."
+                f"inputs: {channel!r} is not a valid channel name",
+                hint="Use up to 64 letters, digits, '.', '-' and '_'.",
             )
 
 
@@ -46,15 +47,17 @@ def _check_values(job: TrainingJob) -> None:
             _check_uri(f"inputs.{name}", channel.s3_data)
     for number, definition in enumerate(job.metric_definitions):
         if set(definition) != {"Name", "Regex"}:
-            raise InvalidJob(f"metric_definitions[{number}]: a definition has a Name and a Regex")
+            raise InvalidJob(
+                f"metric_definitions[{number}]: expected the keys Name and Regex, got {', '.join(definition)}"
+            )
         try:
             groups = re.compile(definition["Regex"]).groups
         except re.error as error:
             raise InvalidJob(f"metric_definitions[{number}].Regex: {error}") from None
         if groups != 1:
             raise InvalidJob(
-                f"metric_definitions[{number}].Regex: has {groups} groups, one is needed",
-                hint="Put the number in parentheses: 'loss=([0-9.]+)'.",
+                f"metric_definitions[{number}].Regex: has {groups} groups, expected 1",
+                hint="Put the pattern of the number in parentheses: 'loss=([0-9.]+)'.",
             )
 
 
@@ -75,54 +78,57 @@ def _check_distribution(job: TrainingJob) -> None:
     enabled = job.distribution.enabled
     launchers = set(enabled) - {"smdistributed"}
     if len(launchers) > 1 or (len(enabled) > 1 and not launchers <= {"mpi", "torch_distributed"}):
-        raise InvalidJob(f"distribution: only one can be enabled, not {' and '.join(enabled)}")
+        raise InvalidJob(
+            f"distribution: {' and '.join(enabled)} are enabled, but a job has only one",
+            hint="Remove all but one, or set enabled to false in the others.",
+        )
     libraries = job.distribution.smdistributed
     if libraries and libraries.dataparallel and libraries.modelparallel:
-        raise InvalidJob("distribution.smdistributed: only one of dataparallel and modelparallel can be used")
+        raise InvalidJob("distribution.smdistributed: dataparallel and modelparallel cannot be combined")
     groups = [group.instance_group_name for group in job.instance_groups]
     for group in job.distribution.instance_groups:
         if group not in groups:
             raise InvalidJob(
                 f"distribution.instance_groups: there is no instance group {group!r}",
-                hint=nearest(group, groups) if groups else "Name it in instance_groups too.",
+                hint=nearest(group, groups) if groups else "Define it in instance_groups.",
             )
     for name, kind in enabled.items():
         try:
             shlex.split(getattr(kind, "custom_mpi_options", ""))
         except ValueError as error:
             raise InvalidJob(
-                f"distribution.{name}.custom_mpi_options: cannot be read as a shell would: {error}",
-                hint="Close every quote, and put a backslash before one that is meant literally.",
+                f"distribution.{name}.custom_mpi_options: cannot be split like a shell command: {error}",
+                hint="Close every quote, or put a backslash before a literal one.",
             ) from None
 
 
 def _check_contradictions(job: TrainingJob) -> None:
     if job.instance_groups and (job.instance_type or job.instance_count != 1):
-        raise InvalidJob("instance_groups: not together with instance_type or instance_count")
+        raise InvalidJob("instance_groups: cannot be combined with instance_type or instance_count")
     if job.use_spot_instances and (job.max_wait is None or job.max_wait < job.max_run):
         raise InvalidJob(
             "use_spot_instances: needs a max_wait of at least max_run",
-            hint=f"max_wait is the whole time to wait, the run included: max_wait={2 * job.max_run}, say.",
+            hint=f"max_wait includes the run itself. For example: max_wait={2 * job.max_run}",
         )
     if job.max_wait is not None and not job.use_spot_instances:
-        raise InvalidJob("max_wait: only has a meaning with use_spot_instances=True")
+        raise InvalidJob("max_wait: needs use_spot_instances=True")
     if job.checkpoint_local_path and not job.checkpoint_s3_uri:
-        raise InvalidJob("checkpoint_local_path: needs a checkpoint_s3_uri to be synced with")
+        raise InvalidJob("checkpoint_local_path: needs checkpoint_s3_uri, which it is synced with")
     if bool(job.subnets) != bool(job.security_group_ids):
-        raise InvalidJob("subnets and security_group_ids: either both or none")
+        raise InvalidJob("subnets and security_group_ids: set both or neither")
     if job.source_dir and not job.entry_point:
-        raise InvalidJob("source_dir: needs an entry_point", hint="The script in it to run.")
+        raise InvalidJob("source_dir: needs an entry_point", hint="Name the script in source_dir to run.")
     if job.dependencies and not job.entry_point:
-        raise InvalidJob("dependencies: needs an entry_point", hint="The script that uses them.")
+        raise InvalidJob("dependencies: needs an entry_point", hint="Name the script that uses them.")
     if job.model_uri and job.model_channel_name in job.inputs:
         raise InvalidJob(
-            f"inputs.{job.model_channel_name}: model_uri has this channel",
-            hint="Give the input another name.",
+            f"inputs.{job.model_channel_name}: model_uri uses this channel",
+            hint="Rename the channel, or set model_channel_name.",
         )
     if job.training_repository_credentials_provider_arn and not job.training_repository_access_mode:
         raise InvalidJob(
             "training_repository_credentials_provider_arn: needs training_repository_access_mode",
-            hint="training_repository_access_mode='Vpc' is the one for registries that want credentials.",
+            hint="For a registry that requires credentials, set training_repository_access_mode='Vpc'.",
         )
     profiler = job.profiler_config
     if (
@@ -131,8 +137,8 @@ def _check_contradictions(job: TrainingJob) -> None:
         and (profiler.framework_profile_params or profiler.disable_profiler)
     ):
         raise InvalidJob(
-            "profiler_config: profile_params goes with neither framework_profile_params nor disable_profiler",
-            hint="Leave one of them out.",
+            "profiler_config: profile_params cannot be combined with framework_profile_params or disable_profiler",
+            hint="Remove one of them.",
         )
     if job.disable_profiler and job.profiler_config and not job.profiler_config.disable_profiler:
-        raise InvalidJob("profiler_config: contradicts disable_profiler=True", hint="Leave one of them out.")
+        raise InvalidJob("profiler_config: contradicts disable_profiler=True", hint="Remove one of them.")

@@ -1,4 +1,4 @@
-"""msgspec's validation, with errors that a person can act on."""
+"""Validation by msgspec, with errors that name the field and the fix."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _UNKNOWN = re.compile(r"Object contains unknown field `(?P<field>.*)`")
 
 
 def convert(value: Any, kind: type[T], where: str = "") -> T:
-    """``value``, made of dicts, lists and scalars, as a ``kind``.
+    """Convert ``value``, which consists of dicts, lists and scalars, to a ``kind``.
 
     Args:
-        where: the path of ``value`` itself.
+        where: the path of ``value`` itself, for messages.
 
     Raises:
-        InvalidJob: it does not fit. The message starts with the path, as ``inputs.train.s3_data: ...``.
+        InvalidJob: ``value`` is not valid. The message starts with the path: ``inputs.train.s3_data: ...``.
     """
     try:
         return msgspec.convert(value, kind)
@@ -43,7 +43,7 @@ def convert(value: Any, kind: type[T], where: str = "") -> T:
 
 
 def _struct_at(kind: Any, place: str) -> Any:
-    """The struct type that stands at ``place`` below ``kind``."""
+    """The struct type at the path ``place`` below ``kind``."""
     for name in filter(None, re.split(r"[.\[\]]+", place)):
         if _is_struct(kind):
             kind = {field.name: field.type for field in msgspec.structs.fields(kind)}.get(name, kind)

@@ -1,4 +1,4 @@
-"""What a command line and an environment can carry: the rules of ``execve`` and ``environ``, checked early."""
+"""Checks early that hyperparameters and variables can be passed to a process: the limits of ``execve``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudtrain.contract import Settings, encode_hyperparameters, to_arguments
 from cloudtrain.errors import InvalidJob
 
 MAX_ARG_STRLEN = 128 * 1024
-"""Bytes of one string for ``execve``, the final NUL included (Linux, ``include/uapi/linux/binfmts.h``)."""
+"""Maximum size of one ``execve`` string in bytes, including the NUL (Linux, ``include/uapi/linux/binfmts.h``)."""
 
 _OWN = {f"CLOUDTRAIN_{field.name.upper()}" for field in fields(Settings)} | {
     "CLOUDTRAIN_AGENT_REPORT",
@@ -19,7 +19,7 @@ _OWN = {f"CLOUDTRAIN_{field.name.upper()}" for field in fields(Settings)} | {
     "CLOUDTRAIN_HEARTBEAT_FILE",
     "CLOUDTRAIN_RUN_DIR",
 }
-"""Variables by which cloudtrain speaks to its own runtime."""
+"""Variables that cloudtrain sets for its runtime."""
 
 _ARGUMENTS = {
     "CLOUDTRAIN_CHANNELS": "inputs",
@@ -32,21 +32,22 @@ _ARGUMENTS = {
     "CLOUDTRAIN_STOP_GRACE": "stop_grace",
     "CLOUDTRAIN_TIMELINE": "timeline",
 }
-"""The fields that users have for them."""
+"""The fields that set these variables."""
 
 
 def check_hyperparameters(values: Mapping[str, Any]) -> None:
-    """Raises InvalidJob, naming the key, for what cannot become an argument of the script."""
+    """Raises InvalidJob for a hyperparameter that cannot be passed to the script; the message names it."""
     try:
         encode_hyperparameters(values)
     except ValueError as error:
         raise InvalidJob(
-            str(error), hint="Numbers, strings, booleans, None, and lists and dicts of them can be."
+            str(error), hint="Use numbers, strings, booleans, None, and lists and dicts of them."
         ) from None
     for key, value in values.items():
         if not re.fullmatch(r"[^=\0]+", key):
             raise InvalidJob(
-                f"hyperparameters: {key!r} is no name for one", hint="It is not empty, and has no '=' in it."
+                f"hyperparameters: {key!r} is not a valid name",
+                hint="Use a name that is not empty and has no '='.",
             )
         name, text = to_arguments({key: value})
         _check_string(f"the name of hyperparameter {key!r}", name)
@@ -54,30 +55,33 @@ def check_hyperparameters(values: Mapping[str, Any]) -> None:
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
-    """Raises InvalidJob, naming the variable and never its value."""
+    """Raises InvalidJob for an invalid variable; the message names the variable, never its value."""
     for name, value in environment.items():
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise InvalidJob(f"environment: {name!r} is no name for a variable")
+            raise InvalidJob(
+                f"environment: {name!r} is not a valid variable name",
+                hint="Use letters, digits and '_', and begin with a letter or '_'.",
+            )
         if name in _OWN:
             argument = _ARGUMENTS.get(name)
             raise InvalidJob(
-                f"environment: {name} is cloudtrain's own",
-                hint=f"Use the argument {argument} instead." if argument else "Leave it out.",
+                f"environment: {name} is reserved for cloudtrain",
+                hint=f"Set the field {argument} instead." if argument else "Remove it.",
             )
-        _check_string(f"environment: the value of {name}", value, beside=len(name) + len("="))
+        _check_string(f"environment: the value of {name}", value, prefix_size=len(name) + len("="))
 
 
-def _check_string(what: str, text: str, beside: int = 0) -> None:
-    """``beside`` is the number of bytes that stand in the same string."""
+def _check_string(what: str, text: str, prefix_size: int = 0) -> None:
+    """``prefix_size`` is the number of bytes that precede ``text`` in the same string."""
     if "\0" in text:
-        raise InvalidJob(f"{what} has a NUL in it, which no process can be given")
+        raise InvalidJob(f"{what} contains a NUL character, which cannot be passed to a process")
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidJob(f"{what} is not text: UTF-8 has no {text[error.start]!r}") from None
-    limit = MAX_ARG_STRLEN - 1 - beside
+    limit = MAX_ARG_STRLEN - 1 - prefix_size
     if size > limit:
         raise InvalidJob(
-            f"{what} has {size:,} bytes, a process can be given {limit:,} (128 KiB less its end)",
-            hint="Put it into a file of source_dir, or into a channel.",
+            f"{what} has {size:,} bytes; a process accepts at most {limit:,}",
+            hint="Store it in a file in source_dir, or in an input channel.",
         )

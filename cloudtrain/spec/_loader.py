@@ -1,4 +1,4 @@
-"""The loader of job files: YAML 1.2, and no key twice. Imported only where there is YAML to read."""
+"""The YAML 1.2 loader for job files, which rejects duplicate keys. Import it only to read YAML: PyYAML is slow."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ except ImportError:  # PyYAML without libyaml
 
 
 class StrictLoader(_Loader):
-    """PyYAML's safe loader, which also refuses a key that stands twice."""
+    """PyYAML's safe loader, but duplicate keys are errors."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
             if isinstance(key_node, yaml.ScalarNode):
                 if key_node.value in seen:
-                    problem = f"the key {key_node.value!r} stands twice"
+                    problem = f"duplicate key {key_node.value!r}"
                     raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
                 seen.add(key_node.value)
         mapping: dict[Any, Any] = super().construct_mapping(node, deep)
         return mapping
 
 
-# PyYAML speaks YAML 1.1, where 1e-3 is a string, and no, 1:30, 010 and 2024-01-01 are none. Here it is as in 1.2
-# (core schema), but that 010 stays a string: neither 8 nor 10 is what its writer wrote.
+# PyYAML implements YAML 1.1, where 1e-3 is a string, but no, 1:30, 010 and 2024-01-01 are not. Use the core schema of
+# YAML 1.2 instead. One deviation: 010 stays a string, because it could mean 8 or 10.
 _RESOLVERS = {
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
     "int": (r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+", "-+0123456789"),

@@ -1,4 +1,4 @@
-"""What SageMaker Debugger, its profiler and TensorBoard are told, with the names of the SageMaker SDK."""
+"""The configuration of SageMaker Debugger, its profiler and TensorBoard, with the names of the SageMaker SDK."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from msgspec import Meta, Struct
 
 
 class CollectionConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Tensors that Debugger saves, by the name of their collection."""
+    """A collection of tensors that Debugger saves."""
 
     name: str
     parameters: dict[str, str] | None = None
 
 
 class DebuggerHookConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which tensors Debugger saves, and where: ``s3_output_path`` is the job's output path unless given."""
+    """The tensors that Debugger saves, and where. The default ``s3_output_path`` is the job's output path."""
 
     s3_output_path: str | None = None
     container_local_output_path: str | None = None
@@ -24,17 +24,17 @@ class DebuggerHookConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class Profiler(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """SageMaker Profiler: for how many seconds it looks at the CPUs, and how often it begins a new file."""
+    """SageMaker Profiler: the seconds that it profiles CPUs, and the seconds after which it starts a new file."""
 
     cpu_profiling_duration: int | str = "3600"
     file_rotation_interval: int | str = "600"
 
 
 class ProfilerConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What the profiler measures, how often (in milliseconds), and where it goes.
+    """The metrics that the profiler collects, the interval in milliseconds, and where they are stored.
 
-    ``framework_profile_params`` are the ``ProfilingParameters`` of the API; ``profile_params`` asks for SageMaker
-    Profiler, which evaluates what it sees in a job of its own.
+    ``framework_profile_params`` are the API's ``ProfilingParameters``. ``profile_params`` enables SageMaker Profiler,
+    which analyses its results in a separate job.
     """
 
     s3_output_path: str | None = None
@@ -45,7 +45,7 @@ class ProfilerConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defau
 
 
 class TensorBoardOutputConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where TensorBoard's files go; in the container they are below ``container_local_output_path``."""
+    """Where TensorBoard's files are stored. Inside the container they are in ``container_local_output_path``."""
 
     s3_output_path: str
     container_local_output_path: str | None = None

@@ -1,7 +1,7 @@
-"""How the ranks of a job are started.
+"""Distributions: how the ranks of a job are started.
 
-Written as the SageMaker SDK writes it: ``{"mpi": {"enabled": True, "processes_per_host": 8}}``. To name a
-distribution is to want it: ``enabled`` is true unless it says otherwise.
+The format is that of the SageMaker SDK: ``{"mpi": {"enabled": True, "processes_per_host": 8}}``. ``enabled``
+defaults to true.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ class _Kind(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class TorchDistributed(_Kind, frozen=True):
-    """``torchrun`` on every host. ``processes_per_host``: one for each GPU, or 1, unless given.
+    """``torchrun`` on every host.
 
-    ``max_restarts``: how often a host starts its ranks anew when one has failed.
+    ``processes_per_host`` defaults to the number of GPUs, or 1. ``max_restarts`` is the number of times that a host
+    restarts its ranks after one has failed.
     """
 
     processes_per_host: ProcessesPerHost | None = None
@@ -28,13 +29,13 @@ class TorchDistributed(_Kind, frozen=True):
 
 
 class Processes(_Kind, frozen=True):
-    """Ranks started by cloudtrain itself, with the environment of the contract: for any framework."""
+    """Ranks that cloudtrain starts itself, with the variables of the container contract. For any framework."""
 
     processes_per_host: ProcessesPerHost | None = None
 
 
 class Mpi(_Kind, frozen=True):
-    """``mpirun`` of Open MPI, from the first host. ``custom_mpi_options`` are written as in a shell."""
+    """Open MPI's ``mpirun`` on the first host. ``custom_mpi_options`` are split like a shell command."""
 
     processes_per_host: ProcessesPerHost | None = None
     custom_mpi_options: str = ""
@@ -43,9 +44,9 @@ class Mpi(_Kind, frozen=True):
 class Horovod(_Kind, frozen=True):
     """Scripts written for Horovod: ``import horovod.torch as hvd``.
 
-    ``implementation``: whose ``horovod`` they import. ``cloudtrain``'s, the real ``horovod``, or (``auto``) the
-    real one where it is installed, cloudtrain's else. ``custom_mpi_options`` hold where ``mpirun`` starts the
-    ranks: for a real Horovod that was built without Gloo.
+    ``implementation`` is the package that they import as ``horovod``: cloudtrain's (``cloudtrain``), the original
+    (``horovod``), or the original if it is installed and else cloudtrain's (``auto``). ``custom_mpi_options`` apply
+    only if ``mpirun`` starts the ranks, which an original Horovod without Gloo needs.
     """
 
     implementation: Literal["auto", "cloudtrain", "horovod"] = "auto"
@@ -54,25 +55,25 @@ class Horovod(_Kind, frozen=True):
 
 
 class PytorchDdp(_Kind, frozen=True):
-    """SageMaker's own launcher for DDP."""
+    """SageMaker's launcher for PyTorch DDP."""
 
     custom_mpi_options: str = ""
 
 
 class DataParallel(_Kind, frozen=True):
-    """SageMaker's data parallel library, which its images for some versions have."""
+    """SageMaker's data parallel library, which some of its images include."""
 
     custom_mpi_options: str = ""
 
 
 class ModelParallel(_Kind, frozen=True):
-    """SageMaker's model parallel library; ``parameters`` are its own. It is launched by another distribution."""
+    """SageMaker's model parallel library, with its ``parameters``. Another distribution starts the ranks."""
 
     parameters: dict[str, Any] = {}
 
 
 class SmDistributed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """SageMaker's own libraries, one of them."""
+    """One of SageMaker's libraries."""
 
     dataparallel: DataParallel | None = None
     modelparallel: ModelParallel | None = None
@@ -83,7 +84,7 @@ class SmDistributed(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class ParameterServer(_Kind, frozen=True):
-    """TensorFlow's parameter servers, one beside each worker."""
+    """TensorFlow's parameter servers, one for each worker."""
 
 
 class MultiWorkerMirrored(_Kind, frozen=True):
@@ -91,9 +92,10 @@ class MultiWorkerMirrored(_Kind, frozen=True):
 
 
 class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """At most one of these is enabled; ``smdistributed`` may go with ``mpi`` or ``torch_distributed``.
+    """At most one of these is enabled, except that ``smdistributed`` can be combined with ``mpi`` or
+    ``torch_distributed``.
 
-    ``instance_groups`` names the groups of a heterogeneous cluster that have ranks.
+    ``instance_groups`` are the names of the groups of a heterogeneous cluster that run ranks.
     """
 
     torch_distributed: TorchDistributed | None = None

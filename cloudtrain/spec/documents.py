@@ -1,4 +1,4 @@
-"""Job files: YAML, read strictly."""
+"""Reads job files: strict YAML."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ PATH_FIELDS = ("source_dir", "dependencies")
 
 
 def parse_yaml(text: str, name: str = "<text>") -> Any:
-    """The value of a YAML (or JSON) document; numbers and booleans as in YAML 1.2.
+    """The value of a YAML (or JSON) document, with the numbers and booleans of YAML 1.2.
 
     Raises:
-        InvalidJob: it is no YAML, or a key stands twice; the message says the line and column.
+        InvalidJob: the text is not valid YAML or has a duplicate key. The message gives line and column.
     """
     import yaml
 
@@ -30,17 +30,17 @@ def parse_yaml(text: str, name: str = "<text>") -> Any:
         at_tab = line[mark.column : mark.column + 1] == "\t"
         raise InvalidJob(
             f"{name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}",
-            hint="YAML indents with spaces, never with tabs." if at_tab else "",
+            hint="Indent with spaces: YAML does not allow tabs." if at_tab else "",
         ) from None
     except (yaml.YAMLError, ValueError) as error:
         raise InvalidJob(f"{name}: {error}") from None
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
-    """The fields in a job file. Paths in it, of channels too, are relative to the folder it stands in.
+    """The fields of a job file. Its paths, including those of channels, are relative to its folder.
 
     Raises:
-        InvalidJob: there is no such file, it is no text, no YAML, or no mapping of fields.
+        InvalidJob: the file does not exist, cannot be read, or is not a YAML mapping of fields.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -51,21 +51,22 @@ def read_job_file(path: Path) -> dict[str, Any]:
     fields = parse_yaml(text, str(path))
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise InvalidJob(
-            f"{path} is not a mapping of fields", hint="A job file begins like: entry_point: train.py"
+            f"{path} is not a mapping of fields",
+            hint="A job file has one field per line, for example: entry_point: train.py",
         )
     fields = {
-        key: _beside(path.parent, value) if key in PATH_FIELDS else value for key, value in fields.items()
+        key: _absolute(path.parent, value) if key in PATH_FIELDS else value for key, value in fields.items()
     }
     inputs = fields.get("inputs")
     if isinstance(inputs, dict):
-        fields["inputs"] = {name: _channel_beside(path.parent, channel) for name, channel in inputs.items()}
+        fields["inputs"] = {name: _absolute_channel(path.parent, channel) for name, channel in inputs.items()}
     return fields
 
 
-def _channel_beside(folder: Path, channel: Any) -> Any:
-    """A channel that is given as a path, as a URI."""
+def _absolute_channel(folder: Path, channel: Any) -> Any:
+    """The channel, with a path converted to a URI."""
     if isinstance(channel, dict) and isinstance(channel.get("s3_data"), str):
-        return {**channel, "s3_data": _channel_beside(folder, channel["s3_data"])}
+        return {**channel, "s3_data": _absolute_channel(folder, channel["s3_data"])}
     return (
         (folder / channel).absolute().as_uri()
         if isinstance(channel, str) and "://" not in channel
@@ -73,8 +74,8 @@ def _channel_beside(folder: Path, channel: Any) -> Any:
     )
 
 
-def _beside(folder: Path, value: Any) -> Any:
-    """A path, or a list of paths, made absolute; anything else is left to validation."""
+def _absolute(folder: Path, value: Any) -> Any:
+    """A path, or a list of paths, made absolute. Other values are returned as they are, for validation."""
     if isinstance(value, list):
-        return [_beside(folder, item) for item in value]
+        return [_absolute(folder, item) for item in value]
     return str((folder / value).absolute()) if isinstance(value, str) and "://" not in value else value

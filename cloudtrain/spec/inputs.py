@@ -8,16 +8,16 @@ from msgspec import Meta, Struct
 
 
 class ShuffleConfig(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The seed by which a channel's keys are shuffled before each epoch."""
+    """The seed for shuffling a channel's keys before each epoch."""
 
     seed: int
 
 
 class TrainingInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One channel: where its data is, and how hosts share it.
+    """One input channel: the location of its data, and how hosts share it.
 
-    ``s3_data`` is an ``s3://`` or ``file://`` URI. ``distribution`` is ``FullyReplicated`` (every host gets
-    all, which is the default) or ``ShardedByS3Key`` (every host gets its part of the keys).
+    ``s3_data`` is an ``s3://`` or ``file://`` URI. ``distribution`` is ``FullyReplicated`` (every host gets all
+    objects, the default) or ``ShardedByS3Key`` (every host gets a part of the objects).
     """
 
     s3_data: str
@@ -36,7 +36,7 @@ class TrainingInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class FileSystemInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A channel on a file system that is mounted on every host, read-only (``ro``) unless it says ``rw``."""
+    """A channel on a file system that every host mounts, read-only (``ro``) by default."""
 
     file_system_id: str
     file_system_type: Literal["FSxLustre", "EFS"]
@@ -48,11 +48,11 @@ class FileSystemInput(Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 if TYPE_CHECKING:
     Channel = TrainingInput | FileSystemInput
 else:
-    Channel = Any  # msgspec has no union of two structs; `TrainingJob.from_dict` makes the right one
+    Channel = Any  # msgspec does not support unions of structs: `TrainingJob.from_dict` chooses the class
 
 
 class InstanceGroup(Struct, frozen=True, forbid_unknown_fields=True):
-    """A group of equal instances of a heterogeneous cluster."""
+    """A group of identical instances in a heterogeneous cluster."""
 
     instance_group_name: str
     instance_type: str

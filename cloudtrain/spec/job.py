@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
@@ -14,6 +15,7 @@ from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
 from cloudtrain.spec.distribution import Distribution
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, TrainingInput
+from cloudtrain.spec.names import AUTO_IMAGE
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[int, Meta(ge=1)]
@@ -22,7 +24,7 @@ InputMode = Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")]
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
-    """The packed source of a job: where the archive is (or will be), and the hash of its bytes."""
+    """The packed source of a job: the URI that its archive has or will have, and the hash of its bytes."""
 
     uri: str
     sha256: str
@@ -31,13 +33,13 @@ class Source(Struct, frozen=True, omit_defaults=True):
 
 
 class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Everything a platform needs to know. Field names are the SageMaker SDK's, version 2, where it has one.
+    """The complete description of a job for a platform. Fields have their names in the SageMaker SDK, version 2.
 
-    Make one with `from_dict`, which validates; ``msgspec.structs.replace`` changes fields of a valid one.
+    Create a job with `from_dict`, which validates it. Change fields of a valid job with ``msgspec.structs.replace``.
     Sizes are in GB, times in seconds.
     """
 
-    # what runs
+    # the program
     entry_point: str | None = None
     source_dir: str | None = None
     dependencies: list[str] = []
@@ -51,7 +53,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     allow_secrets: bool = False
     source: Source | None = None
 
-    # in what
+    # its image
     runtime: Runtime | None = None
     image_uri: str | None = None
     framework: Literal["pytorch", "tensorflow", "huggingface", "mxnet"] | None = None
@@ -62,7 +64,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     tensorflow_version: str | None = None
     model_dir: str | Literal[False] | None = None
 
-    # on what
+    # its hosts
     platform: str | None = None
     platform_options: dict[str, Any] = {}
     instance_type: str | None = None
@@ -73,7 +75,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     training_plan: str | None = None
     instance_placement_config: dict[str, Any] = {}
 
-    # how long
+    # time limits and retries
     max_run: Seconds = 86400
     max_wait: Seconds | None = None
     use_spot_instances: bool = False
@@ -81,7 +83,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     hang_timeout: Annotated[float, Meta(gt=0)] | None = None
     stop_grace: Annotated[float, Meta(ge=0, le=120)] = 120.0
 
-    # where things go
+    # names and storage
     job_name: str | None = None
     base_job_name: str | None = None
     output_path: str | None = None
@@ -118,11 +120,11 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> TrainingJob:
-        """Validate ``fields`` and make the job of them.
+        """Create a job from ``fields``, and validate it.
 
         Raises:
-            InvalidJob: a field is unknown, of a wrong type, out of range, or contradicts another. The
-                message starts with the path of the field.
+            InvalidJob: a field is unknown, has the wrong type, is out of range, or contradicts another. The message
+                starts with the path of the field.
         """
         job = convert(_expand_short_forms(fields), cls)
         check(job)
@@ -130,15 +132,15 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TrainingJob:
-        """Raises InvalidJob, as `from_dict` does, and for what is no JSON object."""
+        """Like `from_dict`, from a JSON object. Raises InvalidJob."""
         try:
             fields = msgspec.json.decode(text, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeError) as error:
-            raise InvalidJob(f"the text is not a job in JSON: {error}") from None
+            raise InvalidJob(f"the text is not a JSON object: {error}") from None
         return cls.from_dict(fields)
 
     def to_dict(self) -> dict[str, Any]:
-        """Only what differs from the defaults; `from_dict` gives the same job back."""
+        """The fields that differ from the defaults; `from_dict` restores the job from them."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return fields
 
@@ -147,7 +149,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
     @property
     def channels(self) -> dict[str, Channel]:
-        """The inputs, and the model to start from as one more."""
+        """The inputs, and the channel of the model to start from, if any."""
         model = TrainingInput(self.model_uri) if self.model_uri else None
         return {**self.inputs, self.model_channel_name: model} if model else self.inputs
 
@@ -160,11 +162,11 @@ FIELDS = TrainingJob.__struct_fields__
 """The names of all fields."""
 
 RUNTIMES = get_args(Runtime)
-"""What can start the script in a container of a cloud: our own runtime, or the toolkit in the cloud's images."""
+"""The programs that can start the script in a cloud's container: cloudtrain's runtime, or the image's toolkit."""
 
 
 def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
-    """Accept what people write: a channel as a URI, tags as a dict, numbers in the environment."""
+    """Expand the short forms that users may write: a URI as a channel, a dict as tags, numbers in the environment."""
     fields = {key: value for key, value in fields.items() if value is not None}
     inputs = fields.get("inputs")
     if isinstance(inputs, dict):
@@ -193,10 +195,25 @@ def _channel(name: str, channel: Any) -> TrainingInput | FileSystemInput:
 
 
 def _group_name(group: Any) -> Any:
-    """The SageMaker SDK names groups by the groups themselves."""
+    """The name of a group: the SageMaker SDK accepts the group itself in place of its name."""
     return group.get("instance_group_name", group) if isinstance(group, dict) else group
 
 
 def _text(value: Any) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return str(value) if is_number and math.isfinite(value) else value
+
+
+def base_name(job: TrainingJob) -> str | None:
+    """The start of a generated job name: ``base_job_name``, or the name of the image, as in the SageMaker SDK.
+
+    None if the job has neither.
+    """
+    if job.base_job_name:
+        return job.base_job_name
+    if job.image_uri and job.image_uri != AUTO_IMAGE:
+        repository = job.image_uri.rpartition("/")[2]
+        return re.split("[:@]", repository)[0]
+    if job.framework == "huggingface":
+        return f"huggingface-{'tensorflow' if job.tensorflow_version else 'pytorch'}-training"
+    return f"{job.framework}-training" if job.framework else None

@@ -1,4 +1,4 @@
-"""Changes to a description from the command line: ``--set a.b=1`` and ``-- --epochs 5``."""
+"""Overrides of a job's fields on the command line: ``--set a.b=1`` and ``-- --epochs 5``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cloudtrain.spec.documents import parse_yaml
 
 
 def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """``fields`` with each ``path=value`` of ``settings`` put in; values are YAML.
+    """``fields``, overridden by each ``path=value`` in ``settings``. Values are YAML.
 
     Raises:
-        InvalidJob: a setting has no ``=``, or its path leads through something that is no mapping.
+        InvalidJob: a setting has no ``=``, or a part of its path is not a mapping.
 
     >>> apply_overrides({"hyperparameters": {"lr": 1}}, ["hyperparameters.lr=0.1", "instance_count=2"])
     {'hyperparameters': {'lr': 0.1}, 'instance_count': 2}
@@ -21,24 +21,24 @@ def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator or not path:
-            raise InvalidJob(f"--set {setting}: not of the form name=value")
+            raise InvalidJob(f"--set {setting}: does not have the form FIELD=VALUE")
         fields = _put(fields, path.split("."), parse_yaml(text, f"--set {path}"), setting)
     return fields
 
 
 def _put(fields: Any, path: list[str], value: Any, setting: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
-        raise InvalidJob(f"--set {setting}: there is no mapping at {path[0]!r} to put it in")
+        raise InvalidJob(f"--set {setting}: cannot set {path[0]!r} in a field that is not a mapping")
     key, *rest = path
     return {**fields, key: _put(fields.get(key, {}), rest, value, setting) if rest else value}
 
 
 def script_arguments(arguments: Sequence[str]) -> dict[str, Any]:
-    """The hyperparameters that a script's own command line means.
+    """The hyperparameters that correspond to the arguments of a script.
 
-    ``--lr 0.1``, ``--lr=0.1``, ``-e 5`` and flags (``--amp``, which becomes true). The script must get exactly
-    what was typed, so that what Python would write otherwise (``1e-3``, ``1.10``, ``007``) stays a string;
-    `apply_overrides`, whose values are YAML, makes a number of ``1e-3``.
+    Accepts ``--lr 0.1``, ``--lr=0.1``, ``-e 5`` and flags (``--amp`` becomes true). The script must get exactly what
+    the user typed, so a number that Python would format differently (``1e-3``, ``1.10``, ``007``) stays a string. In
+    `apply_overrides`, whose values are YAML, ``1e-3`` is a number.
 
     Raises:
         InvalidJob: an argument has no name.
@@ -54,7 +54,7 @@ def script_arguments(arguments: Sequence[str]) -> dict[str, Any]:
         if not argument.startswith("-") or not name:
             raise InvalidJob(
                 f"script argument {argument!r} has no name",
-                hint="A job's arguments are hyperparameters: write them as --name value.",
+                hint="Arguments become hyperparameters, which have names: write --name value.",
             )
         name, separator, text = name.partition("=")
         if separator:
@@ -67,12 +67,12 @@ def script_arguments(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def _is_option(text: str) -> bool:
-    """``--lr`` is one; ``-0.5`` is a number."""
+    """Whether ``text`` is an option, such as ``--lr``, and not a negative number, such as ``-0.5``."""
     return text.startswith("-") and len(text) > 1 and not text[1:2].isdigit() and text[1:2] != "."
 
 
 def _value(text: str) -> Any:
-    """A number where the text is exactly how Python would write it, else the text itself."""
+    """The number, if Python would format it exactly like ``text``; otherwise ``text``."""
     for kind in (int, float):
         try:
             number = kind(text)

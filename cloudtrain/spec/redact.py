@@ -1,4 +1,4 @@
-"""Keeps secrets out of what is shown or stored."""
+"""Removes secrets from data that is shown or stored."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SECRET_NAME = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether an environment variable of this name is likely to hold a secret.
+    """Whether an environment variable with this name probably contains a secret.
 
     >>> [is_secret_name(name) for name in ("WANDB_API_KEY", "HF_TOKEN", "OMP_NUM_THREADS", "KEYBOARD")]
     [True, True, False, False]
@@ -24,5 +24,5 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(environment: Mapping[str, str]) -> dict[str, str]:
-    """``environment`` with every likely secret replaced by ``***``."""
+    """``environment``, with the value of each likely secret replaced with ``***``."""
     return {name: REDACTED if is_secret_name(name) else value for name, value in environment.items()}

@@ -47,7 +47,7 @@ ARGUMENTS = {
     "name": (["train.py", "--name", "my_job"], ["my_job", "my-job"]),
     "long-name": (["train.py", "--name", "x" * 64], ["64 characters, 63 are allowed"]),
     "set": (["train.py", "--set", "instance_cout=2"], ["unknown", "instance_cout", "Did you mean 'instance_count'?"]),
-    "set-form": (["train.py", "--set", "x"], ["not of the form name=value"]),
+    "set-form": (["train.py", "--set", "x"], ["does not have the form FIELD=VALUE"]),
     "nan": (["train.py", "--set", "hyperparameters.lr=.nan"], ["hyperparameter 'lr' cannot be written as JSON"]),
     "distribution": (["train.py", "--set", "distribution.nosuch={}"], ["unknown field 'distribution.nosuch'"]),
     "launcher": (
@@ -76,10 +76,10 @@ def test_arguments(here: Path, case: str) -> None:
 
 
 FILES = {
-    "duplicate": ("entry_point: a\nentry_point: b", ["job.yaml, line 2, column 1", "stands twice"]),
+    "duplicate": ("entry_point: a\nentry_point: b", ["job.yaml, line 2, column 1", "duplicate key"]),
     "tab": (
         "entry_point: train.py\nhyperparameters:\n\tlr: 1",
-        ["job.yaml, line 3, column 1", "never with tabs"],
+        ["job.yaml, line 3, column 1", "YAML does not allow tabs"],
     ),
     "unknown": ("entry_pont: train.py", ["unknown", "entry_pont", "Did you mean 'entry_point'?"]),
     "type": ("entry_point: train.py\ninstance_count: many", ["instance_count: expected int, got str"]),

@@ -98,7 +98,7 @@ def test_contradictions_are_refused(case: str, script: str) -> None:
 def test_options_that_agree_are_accepted(options: list[str], script: str) -> None:
     result = CliRunner().invoke(command, [script, "--dry-run", *options])
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["hosts"]
+    assert json.loads(result.stdout)["job_name"]
 
 
 def test_a_job_file_may_be_overridden(tmp_path: Path, script: str) -> None:

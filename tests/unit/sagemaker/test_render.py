@@ -143,7 +143,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "profiler": (
         {"profiler_config": {"profile_params": {}, "framework_profile_params": {"a": "b"}}},
-        r"profiler_config: profile_params goes with neither",
+        r"profiler_config: profile_params cannot be combined with",
     ),
     "packed dependencies": (
         {"source_dir": "s3://b/x.tar.gz", "dependencies": ["lib"]},

@@ -36,9 +36,9 @@ def test_values(text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a: 1\nb: 2\na: 3", r"job.yaml, line 3, column 1: the key 'a' stands twice"),
-        ("a: {b: 1, b: 2}", r"job.yaml, line 1, column 11: the key 'b' stands twice"),
-        ("a:\n\tb: 1", r"job.yaml, line 2, column 1: .*\n  YAML indents with spaces, never with tabs"),
+        ("a: 1\nb: 2\na: 3", r"job.yaml, line 3, column 1: duplicate key 'a'"),
+        ("a: {b: 1, b: 2}", r"job.yaml, line 1, column 11: duplicate key 'b'"),
+        ("a:\n\tb: 1", r"job.yaml, line 2, column 1: .*\n  Indent with spaces: YAML does not allow tabs"),
         ("a: [1", r"job.yaml, line 2, column 1: "),
         ("a: b: c", r"job.yaml, line 1, column 5: mapping values are not allowed"),
         ("a: !!python/object:os.system x", r"job.yaml, line 1, column 4: could not determine a constructor"),

@@ -14,14 +14,14 @@ from cloudtrain.errors import InvalidJob
 LIMIT = 128 * 1024 - 1
 
 HYPERPARAMETERS = {
-    "no-name": ({"": 1}, "'' is no name for one"),
-    "equals": ({"a=b": 1}, "'a=b' is no name for one"),
-    "nul-name": ({"a\0b": 1}, "is no name for one"),
-    "nul": ({"text": "a\0b"}, "hyperparameter 'text' has a NUL in it"),
+    "no-name": ({"": 1}, "'' is not a valid name"),
+    "equals": ({"a=b": 1}, "'a=b' is not a valid name"),
+    "nul-name": ({"a\0b": 1}, "is not a valid name"),
+    "nul": ({"text": "a\0b"}, "hyperparameter 'text' contains a NUL character"),
     "surrogate": ({"text": "a\udcff"}, r"hyperparameter 'text' is not text: UTF-8 has no '\\udcff'"),
     "surrogate-inside": ({"x": {"deep": ["\ud800"]}}, "hyperparameter 'x' is not text"),
     "surrogate-name": ({"a\udcff": 1}, r"name of hyperparameter 'a\\udcff' is not text"),
-    "long": ({"text": "x" * (LIMIT + 1)}, "hyperparameter 'text' has 131,072 bytes, .* given 131,071"),
+    "long": ({"text": "x" * (LIMIT + 1)}, "hyperparameter 'text' has 131,072 bytes; .* at most 131,071"),
     "long-utf8": ({"text": "é" * (LIMIT // 2 + 1)}, "has 131,072 bytes"),
     "long-list": ({"text": ["x" * LIMIT]}, "has 131,075 bytes"),
     "long-name": ({"x" * LIMIT: 1}, "the name of hyperparameter 'x+' has 131,073 bytes"),
@@ -36,13 +36,17 @@ def test_hyperparameters_that_are_no_arguments(case: str) -> None:
 
 
 ENVIRONMENTS = {
-    "nul": ("A_TOKEN", "sesame\0", "the value of A_TOKEN has a NUL in it"),
+    "nul": ("A_TOKEN", "sesame\0", "the value of A_TOKEN contains a NUL character"),
     "surrogate": ("A_TOKEN", "sesame\udcff", "the value of A_TOKEN is not text"),
     "long": ("A_TOKEN", "sesame" * LIMIT, "the value of A_TOKEN has 786,426 bytes"),
-    "name": ("A=B", "sesame", "'A=B' is no name for a variable"),
-    "own": ("CLOUDTRAIN_OUTPUT_URI", "sesame", "is cloudtrain's own\n  Use the argument output_path instead"),
-    "own-too": ("CLOUDTRAIN_SOURCE_SHA256", "sesame", "is cloudtrain's own\n  Leave it out"),
-    "inner": ("CLOUDTRAIN_RUN_DIR", "sesame", "is cloudtrain's own"),
+    "name": ("A=B", "sesame", "'A=B' is not a valid variable name"),
+    "own": (
+        "CLOUDTRAIN_OUTPUT_URI",
+        "sesame",
+        "is reserved for cloudtrain\n  Set the field output_path instead",
+    ),
+    "own-too": ("CLOUDTRAIN_SOURCE_SHA256", "sesame", "is reserved for cloudtrain\n  Remove it"),
+    "inner": ("CLOUDTRAIN_RUN_DIR", "sesame", "is reserved for cloudtrain"),
 }
 
 

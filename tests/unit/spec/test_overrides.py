@@ -22,9 +22,9 @@ def test_settings_are_put_in_their_place_and_the_given_fields_stay() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("a", "not of the form"),
-        ("=1", "not of the form"),
-        ("n.x=1", "no mapping at 'x'"),
+        ("a", "does not have the form"),
+        ("=1", "does not have the form"),
+        ("n.x=1", "cannot set 'x'"),
         ("a=[1", "--set a, line 2"),
     ],
 )
