@@ -1,8 +1,8 @@
-"""Ways to bring a state to S3 and back, each in a process of its own: the other end of `checkpoint.py`.
+"""Ways to save a state to S3 and restore it, each in a separate process; started by `checkpoint.py`.
 
     python _checkpoint_contestants.py save|restore NAME URI TENSORS
 
-Prints one JSON object: the figures of two saves, the second one with what the first has set up, or of a restore.
+Prints one JSON object: the measurements of two saves, the second with the setup of the first, or of a restore.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from _common import resident
 TENSOR_BYTES = 4 << 20
 SAVES = 2
 THREADS = 4
-"""Of those peers that have a number of threads: more made none of them faster here, fewer did not either."""
+"""For peers with a configurable number of threads: neither more nor fewer made any of them faster here."""
 
 State = dict[str, torch.Tensor]
 
 
 class Contestant(Protocol):
     def save(self, step: int, state: State) -> Callable[[], object]:
-        """Returns when the training may go on; the result returns when the checkpoint is durable."""
+        """Returns when the training may continue; the returned function blocks until the checkpoint is durable."""
         ...
 
     def restore(self, step: int, into: State) -> State:
-        """The state; ``into`` has its tensors, for those who can fill them."""
+        """The state; ``into`` has its tensors, for contestants that can fill them in place."""
         ...
 
 
@@ -46,7 +46,7 @@ class Cloudtrain:
         from cloudtrain.checkpoint import Checkpointer
 
         self._checkpointer = Checkpointer(uri, keep=None)
-        self._checkpointer.steps()  # makes its client now, as the others do
+        self._checkpointer.steps()  # creates its client now, as the others do
 
     def save(self, step: int, state: State) -> Callable[[], object]:
         self._checkpointer.save(step, state)
@@ -60,7 +60,7 @@ class Cloudtrain:
 
 
 class _Objects:
-    """One object for each step, by boto3."""
+    """One object per step, written with boto3."""
 
     def __init__(self, uri: str) -> None:
         import boto3
@@ -107,7 +107,7 @@ class Safetensors(_Objects):
 
 
 class _Dcp:
-    """`torch.distributed.checkpoint` with Amazon's writer and reader for S3."""
+    """`torch.distributed.checkpoint` with Amazon's S3 writer and reader."""
 
     def __init__(self, uri: str) -> None:
         import torch.distributed.checkpoint as dcp
@@ -164,13 +164,13 @@ def make_state(tensors: int) -> State:
 
 
 def train(state: State) -> None:
-    """Change every tensor, so that none can be taken from the save before."""
+    """Change every tensor, so that none can be reused from the previous save."""
     for tensor in state.values():
         tensor.view(torch.int32).add_(1)
 
 
 def plain_copy(state: State) -> float:
-    """Seconds of one copy into a ready buffer, the least that a save can hold the training up."""
+    """Seconds for one copy into an existing buffer, the minimum stall of a save."""
     buffer = {name: tensor.clone() for name, tensor in state.items()}
     seconds = []
     for _ in range(5):

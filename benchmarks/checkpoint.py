@@ -1,12 +1,12 @@
-"""Bringing a state of 1 GiB to S3 and back: how long the training stands still, and until it is durable.
+"""Saving a state of 1 GiB to S3 and restoring it: how long training is stalled, and when the state is durable.
 
     python benchmarks/checkpoint.py [--runs 3] [--quick]
 
-256 tensors of 4 MiB, on a real S3 server on this machine, which takes its share of the same cores. Contestants take
-turns; every turn is a process and an empty server of its own, and saves twice: the first save sets up buffers and
-connections, the second is the one that repeats in a training. What a stall is compared with is a plain copy of the
-tensors into a ready buffer in the same process. The extra memory is the peak of resident memory (VmHWM of proc(5))
-above that before the first save. Prints a Markdown table: medians, with the range of the runs.
+256 tensors of 4 MiB, on a real S3 server on this machine, with which they share the cores. Contestants take turns;
+each turn has a separate process and an empty server, and saves twice: the first save sets up buffers and connections,
+the second is typical of a training. Stalls are compared with a plain copy of the tensors into an existing buffer in the
+same process. The extra memory is the peak of resident memory (VmHWM of proc(5)) above that before the first save.
+Prints a Markdown table: medians, with the range of the runs.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Figures = dict[str, Any]
 
 
 def turn(name: str, tensors: int) -> Figures:
-    """The figures of one contestant's saves and of its restore."""
+    """The measurements of one contestant's saves and restore."""
     with S3Server() as server:
         server.create_bucket(BUCKET)
         environment = {
             **os.environ,
             **server.env,
-            # s3torchconnector knows no other name for it
+            # the only name that s3torchconnector supports
             "AWS_ENDPOINT_URL": server.env["AWS_ENDPOINT_URL_S3"],
             "PYTHONPATH": str(_peers.REPOSITORY),
-            # the C library returns whatever is freed, so that resident is what lives
+            # makes the C library return freed memory, so that resident memory is memory in use
             "MALLOC_MMAP_THRESHOLD_": str(1 << 16),
         }
         figures: Figures = {}
@@ -51,7 +51,7 @@ def turn(name: str, tensors: int) -> Figures:
                 [*command, do, name, f"s3://{BUCKET}/run", str(tensors)], env=environment, text=True
             )
             figures |= json.loads(output)
-    os.sync()  # what this one has left to write shall not slow the next
+    os.sync()  # pending writes must not slow down the next turn
     return figures
 
 
@@ -82,7 +82,7 @@ def print_table(runs: dict[str, list[Figures]]) -> None:
         print("|", " | ".join(cells), "|")
     copy = Timing.of(run["copy"] for turns in runs.values() for run in turns)
     print(f"| plain copy | | {copy} | 1.00 | | | |")
-    print("\n| who | restore | CPU | extra memory, beside a ready model |")
+    print("\n| who | restore | CPU | extra memory, in addition to the model |")
     print("| --- | --- | --- | --- |")
     for name, turns in runs.items():
         restore = seconds(turns, lambda run: run["restore"])

@@ -1,10 +1,10 @@
-"""Kills of a training of two ranks, and what they cost: the proof of checkpoints as rows of a table.
+"""Kills a training of two ranks many times, and counts what is lost: the durability of checkpoints as a table.
 
     python benchmarks/checkpoint_faults.py [--kills 200] [--seed 1]
 
-Plays the rounds of tests/integration/checkpoint_faults, which says what is killed and what must hold. Lost are steps
-that were durable and cannot be restored; torn are restored states that differ from what was saved in any bit. Prints
-a Markdown table, and what went wrong in full; ends with 1 where something did.
+Runs the rounds of tests/integration/checkpoint_faults, which defines what is killed and what must hold. Lost are steps
+that were durable but cannot be restored; torn are restored states that differ from the saved ones in any bit. Prints a
+Markdown table and all failures in full; exits with 1 if there are any.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 python pure_state.py URI
 
-Saves one step after the other, and prints each once it is committed.
+Saves one step after the other and prints each when it is committed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ARRAYS = 24
 
 
 def state_of(step: int) -> dict[str, Any]:
-    """What any run must have at ``step``: about 0.2 MB of noise, of a shape that changes with the step."""
+    """The state of every run at ``step``: about 0.2 MB of noise, whose shape changes with the step."""
     noise = np.random.default_rng(step)
     arrays = [noise.standard_normal((step % 3 + 1, 1000)).astype(np.float32) for _ in range(ARRAYS)]
     return {"layers": {index: (array, str(index)) for index, array in enumerate(arrays)}, "step": step}
@@ -37,7 +37,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def main() -> None:
-    tensor_files.PART_SIZE = 4000  # every array in objects of its own: many instants to be killed at
+    tensor_files.PART_SIZE = 4000  # several objects per array: many points at which to be killed
     checkpointer = Checkpointer(sys.argv[1], asynchronous=False)
     checkpoint = checkpointer.restore()
     step = checkpoint.step if checkpoint else 0

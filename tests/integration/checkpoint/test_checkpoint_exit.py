@@ -1,4 +1,4 @@
-"""A script that ends without waiting has its last save committed, however it ends."""
+"""The last save of a script is committed even if the script ends without waiting, however it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a save leaves a Checkpointer that saves, waits, and lets Python end."""
+"""After Ctrl-C at any moment of a save, the Checkpointer still saves and waits, and Python can exit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A large state is saved through one copy of it, and restored into none: the kernel grants no more memory.
+"""A large state is saved with one copy and restored without any: the kernel grants no more memory.
 
-`CLOUDTRAIN_LARGE_GIB` GiB, 8 where `CI` is set and else 1. The state is memory that is hardly written: the kernel
-has one page of zeros for the rest, so that it costs nothing. One of its tensors is larger than 4 GiB in CI.
+Its size is `CLOUDTRAIN_LARGE_GIB` GiB, by default 8 with `CI` set and 1 without. Most of its memory is never written,
+so the kernel backs it by a single page of zeros. In CI one of its tensors is larger than 4 GiB.
 """
 
 from __future__ import annotations
@@ -55,5 +55,5 @@ SCRIPT = """
 def test_saved_and_restored_in_the_memory_of_one_copy(tmp_path: Path) -> None:
     command = [sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), str(GIB << 30)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=800)
-    shutil.rmtree(tmp_path)  # pytest would keep it
+    shutil.rmtree(tmp_path)  # pytest would retain it
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A save needs the memory of one copy of the state and little more; a restore in place none."""
+"""A save needs memory for one copy of the state and little more; an in-place restore needs none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import textwrap
 MIB = 1 << 20
 STATE = 512 * MIB
 SPARE = 128 * MIB
-"""Beyond the copy: threads, buffers of connections, what the allocator keeps."""
+"""In addition to the copy: threads, connection buffers, and memory retained by the allocator."""
 
 SCRIPT = """
     import sys

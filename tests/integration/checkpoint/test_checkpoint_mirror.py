@@ -1,4 +1,4 @@
-"""A fast folder before the S3 server: what either has is found again."""
+"""A fast local folder in front of an S3 server: the checkpoints of either are found."""
 
 from __future__ import annotations
 

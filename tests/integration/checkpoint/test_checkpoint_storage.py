@@ -1,4 +1,4 @@
-"""Checkpoints on storage that fails."""
+"""Checkpoints on failing storage."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NO_SPACE = """
 
 
 def test_no_space_left(tmp_path: Path) -> None:
-    """On a file system of 4 MB, in a mount namespace of its own."""
+    """On a file system of 4 MB, in a separate mount namespace."""
     script = 'mount -t tmpfs -o size=4m tmpfs "$1" && exec "$2" -c "$3" "$1/checkpoints"'
     isolated = ["unshare", "--map-root-user", "--mount"]
     if subprocess.run([*isolated, "mount", "-t", "tmpfs", "tmpfs", tmp_path], check=False).returncode:
@@ -69,13 +69,13 @@ def test_a_damaged_object_in_any_storage(uri: str) -> None:
     assert same(checkpoint.state, state_of(1))
 
 
-def test_a_refused_state_leaves_nothing(uri: str) -> None:
+def test_a_rejected_state_leaves_nothing(uri: str) -> None:
     with pytest.raises(CheckpointError):
         Checkpointer(uri).save(1, {"fine": np.ones(3), "not": object()})
     assert list(open_store(uri).list()) == []
 
 
-def test_old_checkpoints_leave_no_object(uri: str) -> None:
+def test_deleted_checkpoints_leave_no_object(uri: str) -> None:
     checkpointer = Checkpointer(uri, keep=1, asynchronous=False)
     for step in (1, 2, 3):
         checkpointer.save(step, state_of(step))
@@ -131,7 +131,7 @@ def test_plain_values_without_numpy(tmp_path: Path) -> None:
 
 
 def test_no_permission(tmp_path: Path) -> None:
-    """As a user who may not write there: root may write everywhere."""
+    """Runs as a user without write access, as root may write everywhere."""
     script = """
         import os, sys
         from cloudtrain.checkpoint import Checkpointer

@@ -1,6 +1,6 @@
-"""Whoever copies the folder file by file, in any order, at any time, makes no half checkpoint look whole.
+"""Copying the folder file by file, in any order and at any time, never makes a partial checkpoint look complete.
 
-So does SageMaker with ``/opt/ml/checkpoints``.
+SageMaker copies ``/opt/ml/checkpoints`` like that.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ ORDERS = 12
 
 def copy(source: Path, target: Path, files: list[Path]) -> None:
     for path in files:
-        if path.exists():  # retention may have taken it meanwhile
+        if path.exists():  # it may have been deleted as expired in the meantime
             (target / path.relative_to(source)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / path.relative_to(source))
 
 
 def check(folder: Path, steps: set[int]) -> int | None:
-    """What is restored is whole, or nothing is; returns the step."""
+    """Check that the restored state is complete, if there is one; returns the step."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
@@ -53,14 +53,14 @@ def test_a_copy_cut_off_anywhere(tmp_path: Path, order: int, monkeypatch: pytest
             checkpointer.wait()
             files = sorted(path for path in source.rglob("*") if path.is_file())
             if order == 0:
-                files.sort(key=lambda path: path.name != "manifest.json")  # the worst one
+                files.sort(key=lambda path: path.name != "manifest.json")  # the worst order
             else:
                 chance.shuffle(files)
             copy(source, target, files[: chance.randrange(len(files))])
             check(target, set(range(1, step + 1)))
     copy(source, target, [path for path in source.rglob("*") if path.is_file()])
     assert check(target, {5}) == 5
-    # A run that resumes from the copy goes on in it, over what the copy has torn.
+    # A run that resumes from the copy also saves to it, over partially copied checkpoints.
     with warnings.catch_warnings(), Checkpointer(target, keep=2) as resumed:
         warnings.simplefilter("ignore", RuntimeWarning)
         resumed.restore()

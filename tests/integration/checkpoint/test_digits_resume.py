@@ -1,4 +1,4 @@
-"""The example digits_pytorch on two ranks: killed half way, it goes on and ends with the same weights."""
+"""The example digits_pytorch on two ranks: killed half way, it resumes and ends with the same weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TIMEOUT = 120
 
 
 class Run:
-    """Two ranks of the example, started as any launcher does."""
+    """Two ranks of the example, started the way launchers do."""
 
     def __init__(self, folder: Path, data: Path, *arguments: str) -> None:
         folder.mkdir(exist_ok=True)
@@ -61,7 +61,7 @@ class Run:
             rank.wait()
 
     def wait(self) -> str:
-        """Both ranks' output; both must end well."""
+        """The output of both ranks; both must succeed."""
         try:
             codes = [rank.wait(TIMEOUT) for rank in self.ranks]
         finally:
@@ -108,7 +108,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_weights(data: Path, tmp_pat
     assert weights(killed) == weights(whole)
 
 
-def test_one_rank_with_nothing_around_it(tmp_path: Path) -> None:
+def test_a_single_process_outside_a_job(tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLE / "train.py"), "--epochs=1"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""A process that saves is killed -9 at random instants; what was committed is there, bit for bit."""
+"""A saving process is killed with SIGKILL at random instants; committed checkpoints survive bit for bit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cloudtrain.storage import open_store
 
 KILLS = 12
 MOST = 60
-"""How many there are at the most, until one falls into a save."""
+"""The maximum number of kills, in case none has interrupted a save before."""
 
 WRITER = Path(__file__).with_name("pure_state.py")
 
 
 def run_and_kill(uri: str, log: Path, delay: float) -> int:
-    """Start the writer, kill it ``delay`` seconds after its first commit; returns the last step it told."""
+    """Start the writer, kill it ``delay`` seconds after its first commit; returns the last step it printed."""
     with open(log, "w+") as output:
         process = subprocess.Popen(
             [sys.executable, str(WRITER), uri], stdout=output, stderr=subprocess.STDOUT
@@ -42,27 +42,27 @@ def run_and_kill(uri: str, log: Path, delay: float) -> int:
 
 
 def is_half_written(uri: str, step: int) -> bool:
-    """Whether there is data of ``step`` and no manifest."""
+    """Whether ``step`` has data but no manifest."""
     keys = [entry.key for entry in open_store(uri).list(f"step-{step:012d}")]
     return bool(keys) and manifest_key(step) not in keys
 
 
 def test_killed_at_random_instants(uri: str, tmp_path: Path) -> None:
     instants = random.Random(0)
-    torn = told = kill = 0
+    torn = reported = kill = 0
     while kill < KILLS or (not torn and kill < MOST):
         kill += 1
-        before, told = told, run_and_kill(uri, tmp_path / f"{kill}.log", instants.uniform(0, 0.3))
+        before, reported = reported, run_and_kill(uri, tmp_path / f"{kill}.log", instants.uniform(0, 0.3))
         checkpointer = Checkpointer(uri)
         checkpoint = checkpointer.restore()
         assert checkpoint is not None
-        # The kill may fall between a commit and the line that tells it.
-        assert checkpoint.step in (told, told + 1)
-        assert told > before
+        # The kill may come between a commit and the line that reports it.
+        assert checkpoint.step in (reported, reported + 1)
+        assert reported > before
         for step in checkpointer.steps():
             restored = checkpointer.restore(step)
             assert restored is not None
             assert same(restored.state, state_of(step))
         torn += is_half_written(uri, checkpoint.step + 1)
-    print(f"{kill} kills, {told} steps, {torn} saves cut in half, none of them visible")
-    assert torn, "no kill fell into a save: the instants prove nothing"
+    print(f"{kill} kills, {reported} steps, {torn} saves cut in half, none of them visible")
+    assert torn, "no kill interrupted a save: the test proves nothing"

@@ -1,4 +1,4 @@
-"""Two runs that save to one place by mistake: one is told, nothing is mixed."""
+"""Two runs that save to one URI by mistake: one of them fails, and nothing is mixed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudtrain.storage import open_store
 ROUNDS = 8
 
 
-def test_one_of_two_wins_and_the_other_is_told(uri: str) -> None:
+def test_one_of_two_wins_and_the_other_fails(uri: str) -> None:
     writers = [Checkpointer(uri, keep=None, asynchronous=False) for _ in (0, 1)]
     start = Barrier(2)
 
@@ -33,21 +33,21 @@ def test_one_of_two_wins_and_the_other_is_told(uri: str) -> None:
         with ThreadPoolExecutor(2) as pool:
             errors = list(pool.map(attempt, (0, 1), (step, step)))
         winner = errors.index(None)
-        told = errors[1 - winner]
-        assert told is not None
-        assert "uri" in told.hint
+        failure = errors[1 - winner]
+        assert failure is not None
+        assert "uri" in failure.hint
         checkpoint = Checkpointer(uri).restore()
         assert checkpoint is not None
         assert (checkpoint.step, checkpoint.state["writer"]) == (step, winner)
         assert same(checkpoint.state, state_of(step))
 
-    # The losers took back what they had written: one save's objects a step are left.
+    # The losers deleted what they had written: one save per step is left.
     keys = [entry.key for entry in open_store(uri).list()]
     saves = [key.rpartition("/")[0] for key in keys if committed_step(key) is None]
     assert len(set(saves)) == ROUNDS
 
 
-def test_a_second_run_that_does_not_resume_is_told_before_it_writes(uri: str) -> None:
+def test_a_second_run_that_does_not_resume_fails_before_it_writes(uri: str) -> None:
     Checkpointer(uri, asynchronous=False).save(5, state_of(5))
     before = list(open_store(uri).list())
     with pytest.raises(CheckpointError, match="which already has step 5"):

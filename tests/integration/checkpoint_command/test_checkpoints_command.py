@@ -20,7 +20,7 @@ from cloudtrain.errors import CheckpointError, CloudtrainError, NotFound
 from cloudtrain.storage import Store, open_store
 
 FROZEN = np.arange(1 << 20, dtype=np.float32)
-"""4 MiB that no step changes, beside 4 MiB that all do."""
+"""4 MiB that never change, and 4 MiB that change at every step."""
 
 
 def state(step: int) -> dict[str, Any]:
@@ -29,7 +29,7 @@ def state(step: int) -> dict[str, Any]:
 
 @pytest.fixture(params=["file", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Steps 1 to 4. That one part is frozen is learnt at step 2, to which the later ones refer."""
+    """Steps 1 to 4. Step 2 reveals that one part is frozen, and later steps refer to it there."""
     uri = (
         (tmp_path / "run").as_uri()
         if request.param == "file"
@@ -47,19 +47,19 @@ def run(*arguments: str, confirm: str = "") -> Result:
 
 
 def done(*arguments: str) -> Any:
-    """What a command prints as JSON."""
+    """The JSON output of a command."""
     result = run(*arguments, "--json")
     assert result.exception is None, result.output
     return json.loads(result.stdout)
 
 
 def objects(store: Store, step: int) -> list[str]:
-    """The keys of the objects that ``step`` has added."""
+    """The keys of the objects added by ``step``."""
     return [entry.key for entry in store.list(f"step-{step:012d}/") if entry.key != manifest_key(step)]
 
 
 def head(store: Store, step: int) -> str:
-    """The object with the part that every step changes."""
+    """The object with the part that changes at every step."""
     return max(key for key in objects(store, step) if "tensors" in key)
 
 
@@ -102,7 +102,7 @@ def _raise(result: Result) -> None:
     raise result.exception
 
 
-def test_verify_finds_what_is_damaged(place: str) -> None:
+def test_verify_finds_damage(place: str) -> None:
     whole = run("verify", place)
     assert (whole.exit_code, "every byte is as it was saved" in whole.stdout) == (0, True)
     store = open_store(place)
@@ -126,7 +126,7 @@ def test_verify_finds_what_is_damaged(place: str) -> None:
     assert f"2  damaged: {lost} is missing" in run("list", place).stdout
 
 
-def test_a_frozen_object_that_is_damaged_damages_all_that_refer_to_it(place: str) -> None:
+def test_a_damaged_frozen_object_damages_all_checkpoints_that_refer_to_it(place: str) -> None:
     store = open_store(place)
     frozen = min(key for key in objects(store, 2) if "tensors" in key)
     store.write(frozen, b"x" * len(store.read(frozen)))
@@ -148,18 +148,18 @@ def test_download_can_be_restored_from(place: str, tmp_path: Path) -> None:
     assert Checkpointer(folder).steps() == [3, 4]
 
 
-def test_a_damaged_one_is_not_downloaded(place: str, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_not_downloaded(place: str, tmp_path: Path) -> None:
     flip_a_bit(open_store(place), 4)
-    with pytest.raises(CheckpointError, match=r"step 4 in .* is damaged: .* has not the bytes"):
+    with pytest.raises(CheckpointError, match=r"step 4 in .* is damaged: .* differs from what was saved"):
         _raise(run("download", place, "--to", str(tmp_path / "copy")))
     assert not (tmp_path / "copy").exists()
 
 
-def test_prune_keeps_what_others_refer_to(place: str) -> None:
+def test_prune_keeps_objects_to_which_others_refer(place: str) -> None:
     before = {entry.key for entry in open_store(place).list()}
     planned = done("prune", place, "--keep", "2")
     assert (planned["steps"], planned["deleted"]) == ([1, 2], False)
-    assert 12 << 20 < planned["freed"] < 13 << 20  # all of step 1, the head of step 2
+    assert 12 << 20 < planned["freed"] < 13 << 20  # all of step 1, and the head of step 2
     refused = run("prune", place, "--keep", "2", confirm="n\n")
     assert "step 1\n  step 2\n" in refused.stdout
     assert {entry.key for entry in open_store(place).list()} == before
@@ -175,7 +175,7 @@ def test_prune_keeps_what_others_refer_to(place: str) -> None:
     assert "Nothing to delete" in run("prune", place, "--keep", "1").stdout
 
 
-def test_prune_counts_no_damaged_ones(place: str) -> None:
+def test_prune_does_not_count_damaged_checkpoints(place: str) -> None:
     store = open_store(place)
     store.delete([head(store, 4)])
     assert done("prune", place, "--keep", "1")["steps"] == [1, 2]
@@ -194,7 +194,7 @@ def test_prune_deletes_leftovers_on_request(place: str) -> None:
     assert (planned["steps"], planned["leftovers"], planned["freed"]) == ([], [between, old], 8)
     keys = {entry.key for entry in store.list()}
     assert not keys & {old, between}
-    assert new in keys  # a save may be under way there
+    assert new in keys  # a save may be in progress there
     assert Checkpointer(place).steps() == [1, 2, 3, 4]
     assert run("verify", place).exit_code == 0
     with Checkpointer(place) as checkpointer:
@@ -203,7 +203,7 @@ def test_prune_deletes_leftovers_on_request(place: str) -> None:
     assert checkpointer.steps()[-1] == 5
 
 
-def test_prune_takes_what_was_never_finished_in_a_folder_and_what_is_empty(tmp_path: Path) -> None:
+def test_prune_deletes_temporary_files_and_empty_folders(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, keep=1) as checkpointer:
         for step in range(1, 4):
             checkpointer.save(step, {"epoch": step})
@@ -234,7 +234,7 @@ def test_prune_takes_what_was_never_finished_in_a_folder_and_what_is_empty(tmp_p
     assert Checkpointer(tmp_path).steps() == [3]
 
 
-def test_prune_leaves_no_empty_folder_of_what_it_deletes(tmp_path: Path) -> None:
+def test_prune_removes_the_folders_that_it_empties(tmp_path: Path) -> None:
     with Checkpointer(tmp_path, keep=None) as checkpointer:
         for step in range(1, 4):
             checkpointer.save(step, {"epoch": step})
@@ -256,7 +256,7 @@ def test_a_later_format_is_left_alone(place: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("show",), ("verify",), ("prune", "--keep", "1")])
-def test_a_place_that_is_not_there(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_place_that_does_not_exist(arguments: tuple[str, ...], tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no job or folder"):
         _raise(run(arguments[0], str(tmp_path / "nosuch"), *arguments[1:]))
 
@@ -268,6 +268,6 @@ def test_an_empty_place(tmp_path: Path) -> None:
         _raise(run("verify", str(tmp_path)))
 
 
-def test_prune_wants_to_be_told_what(tmp_path: Path) -> None:
+def test_prune_requires_an_option(tmp_path: Path) -> None:
     result = run("prune", str(tmp_path))
     assert (result.exit_code, "--keep N" in result.stderr) == (2, True)

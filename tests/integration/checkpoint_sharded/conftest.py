@@ -1,4 +1,4 @@
-"""Both kinds of storage, as one fixture."""
+"""A fixture for both kinds of storage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(params=["file", "s3"])
 def uri(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A place for checkpoints: a folder, or a bucket of a real S3 server."""
+    """A URI for checkpoints: a folder, or a bucket of a real S3 server."""
     if request.param == "file":
         return (tmp_path / "checkpoints").as_uri()
     return f"s3://{request.getfixturevalue('s3')}/run"

@@ -11,7 +11,7 @@ ROWS = 7
 
 
 def whole_state(step: int) -> dict[str, Any]:
-    """What all ranks must have at ``step`` together, about 0.2 MB of noise. The first array never changes."""
+    """The state of all ranks together at ``step``: about 0.2 MB of noise. The first array never changes."""
     noise = np.random.default_rng(step)
     arrays = {str(number): noise.standard_normal((ROWS, 500)) for number in range(ARRAYS)}
     arrays["0"] = np.random.default_rng(0).standard_normal((ROWS, 500))

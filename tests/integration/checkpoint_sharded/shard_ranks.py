@@ -1,4 +1,4 @@
-"""Programs run as real ranks: processes on this machine that meet on the loopback."""
+"""Runs programs as real ranks: processes on this machine that communicate over the loopback interface."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PROGRAMS = Path(__file__).parent / "programs"
 
 @dataclass(frozen=True)
 class Rank:
-    """One rank that runs, or has run."""
+    """One rank, running or finished."""
 
     process: warm_python.Program
     output: Path
 
     @property
     def text(self) -> str:
-        """What it has printed so far."""
+        """Its output so far."""
         return self.output.read_text(errors="replace")
 
     def wait_for(self, what: str, timeout: float = 60) -> None:
-        """Until it has printed ``what``."""
+        """Block until it has printed ``what``."""
         deadline = time.monotonic() + timeout
         while what not in self.text:
             assert self.process.poll() is None, f"it ended without {what!r}:\n{self.text}"
@@ -42,7 +42,7 @@ class Rank:
 
 @contextlib.contextmanager
 def started(program: str, size: int, *arguments: str) -> Iterator[list[Rank]]:
-    """A program of `PROGRAMS` as ``size`` ranks; those that still run in the end are killed."""
+    """Start a program of `PROGRAMS` as ``size`` ranks; those still running at the end are killed."""
     with socket.socket() as probe, tempfile.TemporaryDirectory() as folder:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -67,7 +67,7 @@ def started(program: str, size: int, *arguments: str) -> Iterator[list[Rank]]:
 
 
 def run(program: str, size: int, *arguments: str, timeout: float = 200) -> list[str]:
-    """Run it to its end; what each rank has printed. All must succeed."""
+    """Run it to completion; returns the output of each rank. All must succeed."""
     with started(program, size, *arguments) as ranks:
         deadline = time.monotonic() + timeout
         for rank in ranks:

@@ -1,4 +1,4 @@
-"""What fails on one rank is told on all, and what was committed stays."""
+"""A failure on one rank is raised on all, and committed checkpoints survive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def keys(folder: Path) -> list[str]:
 
 def test_a_rank_that_cannot_save(tmp_path: Path) -> None:
     texts = run("steps.py", 2, "failing", str(tmp_path))
-    told = [[line for line in text.splitlines() if line.startswith("at step")] for text in texts]
+    reported = [[line for line in text.splitlines() if line.startswith("at step")] for text in texts]
     place = r"file:///.*tensors-00001-\d{5}.safetensors: File too large"
     no_state = r"state\['no state'\] cannot be saved: it is a builtins.object"
     expected = [
@@ -38,30 +38,30 @@ def test_a_rank_that_cannot_save(tmp_path: Path) -> None:
             f"4: checkpoint 3 was not saved: {no_state}",
         ],
     ]
-    for lines, patterns in zip(told, expected, strict=True):
+    for lines, patterns in zip(reported, expected, strict=True):
         assert len(lines) == len(patterns), lines
         for line, pattern in zip(lines, patterns, strict=True):
             assert re.fullmatch(f"at step {pattern}", line), line
     assert Checkpointer(str(tmp_path)).steps() == [1, 4]
-    assert {step_of(key) for key in keys(tmp_path)} == {1, 4}, "something half-made has stayed"
+    assert {step_of(key) for key in keys(tmp_path)} == {1, 4}, "a partial save was left behind"
 
 
 def test_ranks_that_save_different_steps(tmp_path: Path) -> None:
-    told = run("steps.py", 2, "apart", str(tmp_path))
-    assert "checkpoint 2 was not saved: rank 1: rank 1 saves step 3, and rank 0 step 2" in told[0]
-    assert "checkpoint 3 was not saved: rank 1 saves step 3, and rank 0 step 2" in told[1]
+    reported = run("steps.py", 2, "apart", str(tmp_path))
+    assert "checkpoint 2 was not saved: rank 1: rank 1 saves step 3, and rank 0 step 2" in reported[0]
+    assert "checkpoint 3 was not saved: rank 1 saves step 3, and rank 0 step 2" in reported[1]
     assert Checkpointer(str(tmp_path)).steps() == [1, 4]
 
 
 def test_a_rank_that_does_not_save(tmp_path: Path) -> None:
-    told = run("steps.py", 3, "absent", str(tmp_path))
-    assert "checkpoint 2 was not saved: rank 1 did not save within 5 seconds" in told[0]
-    assert "checkpoint 2 was not saved: rank 0 is gone or no longer waiting" in told[2]
+    reported = run("steps.py", 3, "absent", str(tmp_path))
+    assert "checkpoint 2 was not saved: rank 1 did not save within 5 seconds" in reported[0]
+    assert "checkpoint 2 was not saved: rank 0 is gone or no longer waiting" in reported[2]
     assert Checkpointer(str(tmp_path)).steps() == [1]
 
 
 @pytest.mark.parametrize("every", ["1000", "0.3s"])
-def test_a_notice_that_one_rank_gets(uri: str, every: str) -> None:
+def test_a_notice_to_one_rank(uri: str, every: str) -> None:
     with started("steps.py", 3, "preempted", uri, every) as ranks:
         ranks[2].wait_for("\n15\n")
         ranks[2].process.send_signal(signal.SIGTERM)
@@ -75,14 +75,14 @@ def test_a_notice_that_one_rank_gets(uri: str, every: str) -> None:
         checkpoint = checkpointer.restore(step)
         assert checkpoint is not None
         assert same(checkpoint.state, whole_state(step))
-    if len(steps) > 1:  # what never changes is stored once, by each rank
+    if len(steps) > 1:  # each rank stores what never changes once
         reused = [
             entry.key for entry in find(open_store(uri), steps[-1]).objects if step_of(entry.key) == steps[0]
         ]
         assert all(any(f"tensors-{rank:05d}-" in key for key in reused) for rank in range(3)), reused
 
 
-def test_damage_that_one_rank_finds(tmp_path: Path) -> None:
+def test_damage_found_by_one_rank(tmp_path: Path) -> None:
     with started("steps.py", 2, "forever", str(tmp_path)) as ranks:
         ranks[0].wait_for("\n3\n")
     newest = Checkpointer(str(tmp_path)).steps()[-1]

@@ -1,4 +1,4 @@
-"""Any rank is killed -9 at random instants; what was committed is there, bit for bit, and no more than that."""
+"""Any rank is killed with SIGKILL at random instants; exactly the committed checkpoints survive, bit for bit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloudtrain.storage.base import Store
 
 KILLS = 10
 MOST = 40
-"""How many there are at the most, until one falls into a save."""
+"""The maximum number of kills, in case none has interrupted a save before."""
 
 SIZES = (2, 3)
 
@@ -28,9 +28,9 @@ SIZES = (2, 3)
 def run_and_kill(uri: str, size: int, victim: int, delay: float) -> tuple[int, bool]:
     """Start the ranks, kill one ``delay`` seconds after the first commit.
 
-    Returns the last step that was told, and whether the others have missed it in a save.
+    Returns the last step that was reported, and whether a save of the others failed for lack of the killed rank.
 
-    The others end by themselves, and soon: their saves must not wait for the one that is gone.
+    The others must fail by themselves, and soon: their saves must not wait for the killed rank.
     """
     with started("steps.py", size, "forever", uri) as ranks:
         ranks[0].wait_for("\n", timeout=120)
@@ -40,39 +40,39 @@ def run_and_kill(uri: str, size: int, victim: int, delay: float) -> tuple[int, b
         texts = [rank.text for rank in ranks]
     assert codes[victim] == -signal.SIGKILL
     assert all(code > 0 for rank, code in enumerate(codes) if rank != victim), texts
-    told = max(int(line) for text in texts for line in text.splitlines() if line.isdecimal())
-    return told, any("was not saved" in text for text in texts)
+    reported = max(int(line) for text in texts for line in text.splitlines() if line.isdecimal())
+    return reported, any("was not saved" in text for text in texts)
 
 
-def unnamed(store: Store) -> set[str]:
-    """Objects that no manifest names."""
+def unreferenced(store: Store) -> set[str]:
+    """Objects to which no manifest refers."""
     there = Listing.of(store)
     manifests = [Manifest.from_bytes(store.read(manifest_key(step)), step) for step in there.committed]
     return there.keys - {entry.key for manifest in manifests for entry in manifest.objects}
 
 
-@pytest.mark.timeout(900)  # at the most a hundred ranks
+@pytest.mark.timeout(900)  # up to a hundred ranks
 def test_killed_at_random_instants(tmp_path: Path) -> None:
     uri = (tmp_path / "checkpoints").as_uri()
     store = open_store(uri)
     instants = random.Random(0)
-    cut = told = kill = 0
+    cut = reported = kill = 0
     left: set[str] = set()
     while kill < KILLS or (not cut and kill < MOST):
         kill += 1
         size = SIZES[kill % len(SIZES)]
-        before = told
-        told, missed = run_and_kill(uri, size, instants.randrange(size), instants.uniform(0, 0.3))
-        assert told > before
+        before = reported
+        reported, missed = run_and_kill(uri, size, instants.randrange(size), instants.uniform(0, 0.3))
+        assert reported > before
         cut += missed
         checkpointer = Checkpointer(uri)
-        # The kill may fall between a commit and the line that tells it.
-        assert checkpointer.steps()[-1] in (told, told + 1)
+        # The kill may come between a commit and the line that reports it.
+        assert checkpointer.steps()[-1] in (reported, reported + 1)
         for step in checkpointer.steps():
             checkpoint = checkpointer.restore(step)
             assert checkpoint is not None
             assert same(checkpoint.state, whole_state(step))
-        left_before, left = left, unnamed(store)
-        assert not left & left_before, "what the last kill had left has not been swept"
-    print(f"{kill} kills, {told} steps, {cut} saves cut in half, none of them visible")
-    assert cut, "no kill fell into a save: the instants prove nothing"
+        left_before, left = left, unreferenced(store)
+        assert not left & left_before, "the leftovers of the previous kill were not deleted"
+    print(f"{kill} kills, {reported} steps, {cut} saves cut in half, none of them visible")
+    assert cut, "no kill interrupted a save: the test proves nothing"

@@ -1,4 +1,4 @@
-"""Tensors spread over the ranks in every way, restored in other ways, and whole."""
+"""Tensors sharded in every way, restored with other shardings and unsharded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models under FSDP, saved on some ranks, go on bit for bit on others."""
+"""FSDP models saved on one number of ranks continue bit for bit on another."""
 
 from __future__ import annotations
 

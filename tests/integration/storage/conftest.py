@@ -13,7 +13,7 @@ MakeDisk = Callable[[str], Path]
 
 @pytest.fixture
 def make_disk(tmp_path: Path) -> Iterator[MakeDisk]:
-    """Makes a real file system of a given size, such as ``1m``, for the time of the test."""
+    """Mounts a real file system of a given size, such as ``1m``, for the duration of the test."""
     with ExitStack() as mounted:
 
         def make(size: str) -> Path:

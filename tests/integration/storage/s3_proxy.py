@@ -1,4 +1,4 @@
-"""An HTTP proxy before a real S3 server, that gives it the faults of other servers and of networks."""
+"""An HTTP proxy in front of a real S3 server that injects the faults of other servers and of networks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Exchange:
         return "if-none-match" in {name.lower() for name in self.headers}
 
     def forward(self) -> Answer:
-        """Let the real server do it."""
+        """Forward it to the real server."""
         connection = http.client.HTTPConnection(self.upstream)
         with contextlib.closing(connection):
             connection.request(self.method, self.path, self.body, self.headers)
@@ -37,13 +37,13 @@ class Exchange:
 
 
 Fault = Callable[[Exchange], "Answer | None"]
-"""Answers an exchange; None breaks the connection without an answer. A body shorter than Content-Length
-breaks it in the middle."""
+"""Answers an exchange; None breaks the connection without a response. A body shorter than Content-Length breaks it
+in the middle."""
 
 
 @contextlib.contextmanager
 def s3_proxy(endpoint: str, fault: Fault) -> Iterator[tuple[str, list[str]]]:
-    """Gives the proxy's own endpoint, and the list that grows with each request: ``PUT /bucket/key``."""
+    """Yields the proxy's endpoint, and a list to which each request is added: ``PUT /bucket/key``."""
     requests: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -20,7 +20,7 @@ def small_disk(make_disk: Callable[[str], Path]) -> Path:
 
 @pytest.fixture(params=["file", "s3"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """Holds ``small``, which fits the disk, and ``medium`` and ``large``, which do not."""
+    """Has ``small``, which fits the disk, and ``medium`` and ``large``, which do not."""
     if request.param == "file":
         store = open_store((tmp_path / "store").as_uri())
     else:

@@ -1,4 +1,4 @@
-"""``cloudtrain s3``, each call a process of its own."""
+"""``cloudtrain s3``, each call in a separate process."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_what_needs_a_server_says_that_none_runs() -> None:
     assert (status.returncode, json.loads(status.stdout)) == (1, {"running": False})
 
 
-def test_two_starts_at_once_give_one_server() -> None:
+def test_two_simultaneous_starts_give_one_server() -> None:
     with ThreadPoolExecutor(2) as pool:
         answers = list(pool.map(lambda _: run_json("start"), range(2)))
     assert sorted(answer["started"] for answer in answers) == [False, True]
@@ -110,8 +110,8 @@ def test_a_server_that_was_killed_is_not_running(monkeypatch: pytest.MonkeyPatch
     assert open_store("s3://data").read("key") == b"kept"
 
 
-def test_a_state_from_before_a_reboot_harms_nobody() -> None:
-    """The process id of the state belongs to another program by now: it is neither asked nor killed."""
+def test_a_state_from_before_a_reboot_is_harmless() -> None:
+    """The process id in the state now belongs to another program, which is left alone."""
     run("start")
     run("stop")
     with subprocess.Popen(["sleep", "60"]) as bystander:

@@ -1,4 +1,4 @@
-"""Conditional writes on servers that lack them, and on networks that lose the answer."""
+"""Conditional writes on servers that lack them, and on networks that lose the response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def refuse(exchange: Exchange) -> Answer:
 
 
 def ignore(exchange: Exchange) -> Answer:
-    """Overwrites: the header is signed, so the request is made anew without it."""
+    """Overwrites: the header is signed, so a new request is made without it."""
     if not exchange.is_conditional:
         return exchange.forward()
     bucket, _, key = exchange.path.lstrip("/").partition("/")
@@ -31,7 +31,7 @@ def ignore(exchange: Exchange) -> Answer:
 
 
 @pytest.mark.parametrize("fault", [refuse, ignore])
-def test_a_server_without_them_is_noticed_and_served(
+def test_a_server_without_them_is_detected_and_works(
     fault: Fault,
     s3: str,
     s3_server: S3Server,
@@ -52,10 +52,10 @@ def test_a_server_without_them_is_noticed_and_served(
         assert [entry.key for entry in store.list()] == ["file", "lock"]
     assert len(caplog.records) == 1
     assert endpoint in caplog.text
-    assert "both may win" in caplog.text
+    assert "both may succeed" in caplog.text
 
 
-def test_a_server_with_them_is_tried_once_and_nothing_is_left(
+def test_a_server_with_them_is_tested_once_and_nothing_is_left(
     s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with s3_proxy(s3_server.env["AWS_ENDPOINT_URL_S3"], Exchange.forward) as (endpoint, requests):
@@ -81,10 +81,10 @@ def test_a_server_with_them_is_tried_once_and_nothing_is_left(
 
 
 @pytest.mark.parametrize(("there", "won"), [(None, True), (b"another's", False)])
-def test_a_lost_answer_does_not_lose_the_race(
+def test_a_lost_response_does_not_lose_the_race(
     there: bytes | None, won: bool, s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """botocore repeats the request, and the repetition meets what the first one wrote."""
+    """botocore retries the request, and the retry finds the object that the first attempt wrote."""
     direct = s3_server.env["AWS_ENDPOINT_URL_S3"]
     store = open_store(f"s3://{s3}")
     if there is not None:

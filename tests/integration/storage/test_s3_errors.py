@@ -1,4 +1,4 @@
-"""Each thing that can be wrong with an S3 service is one clear error that names the URI."""
+"""Every problem with an S3 service is one clear error that names the URI."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_no_such_profile(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
         open_store(f"s3://{s3}").read("key")
 
 
-def test_an_endpoint_that_is_no_url(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_is_not_a_url(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "127.0.0.1")
     with pytest.raises(StorageError, match="Invalid endpoint") as raised:
         open_store(f"s3://{s3}").read("key")
@@ -88,7 +88,7 @@ def test_an_endpoint_that_is_no_url(s3: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @every_call
-def test_nobody_listens(call: Call, s3: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_listens(call: Call, s3: str, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{unused.getsockname()[1]}")
@@ -97,7 +97,7 @@ def test_nobody_listens(call: Call, s3: str, file: Path, monkeypatch: pytest.Mon
     assert "AWS_ENDPOINT_URL_S3" in raised.value.hint
 
 
-def test_nobody_answers(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_server_answers(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudtrain.storage._client.READ_TIMEOUT", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""The server, or the connection to it, goes away in the middle."""
+"""The server or the connection fails in the middle of a transfer."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def cut(exchange: Exchange) -> Answer:
 
 
 @pytest.mark.parametrize("size", [1000, 20 << 20])
-def test_a_body_that_breaks_off_is_read_again(
+def test_a_body_whose_connection_breaks_is_read_again(
     size: int, s3: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = os.urandom(size)
@@ -92,7 +92,7 @@ def test_a_body_that_breaks_off_is_read_again(
 
 
 @pytest.mark.parametrize("size", [1000, 20 << 20])
-def test_a_body_that_always_breaks_off(
+def test_a_body_whose_connection_always_breaks(
     size: int, s3: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_store(f"s3://{s3}").write("key", bytes(size))
@@ -111,10 +111,10 @@ def test_a_body_that_always_breaks_off(
     assert (tmp_path / "down").read_bytes() == b"old"
 
 
-def test_what_arrives_is_checked(
+def test_received_bytes_are_verified(
     s3: str, s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One bit turns on the way: the checksum that came with the object tells."""
+    """A bit flipped in transit is detected by the checksum that is sent with the object."""
     open_store(f"s3://{s3}").write("key", bytes(1000))
 
     def fault(exchange: Exchange) -> Answer:

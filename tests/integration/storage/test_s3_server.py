@@ -26,7 +26,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def test_two_servers_are_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_servers_are_independent(monkeypatch: pytest.MonkeyPatch) -> None:
     with S3Server() as one, S3Server() as two:
         for server, data in ((one, b"one"), (two, b"two")):
             server.create_bucket("data")
@@ -42,7 +42,7 @@ def test_two_servers_are_two_worlds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(map(is_alive, pids))
 
 
-def test_data_stay_where_they_were_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_are_in_the_given_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = S3Server(tmp_path / "data")
     with server:
         server.create_bucket("data")
@@ -70,7 +70,7 @@ def test_it_listens_on_loopback_only_and_leaves_nothing_in_tmp() -> None:
 def test_many_buckets_on_a_small_disk(
     make_disk: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SeaweedFS gives each bucket a volume of its own, and by itself allows a few on a small disk."""
+    """SeaweedFS stores each bucket in a separate volume, and by default allows only a few on a small disk."""
     with S3Server(make_disk("200m")) as server:
         use(server, monkeypatch)
         for number in range(20):
@@ -87,8 +87,8 @@ def test_a_taken_port() -> None:
             S3Server(port=port).start()
 
 
-def test_a_server_that_does_not_come_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its data folder is in use, so SeaweedFS ends at once; the error holds its last words."""
+def test_a_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its data folder is in use, so SeaweedFS exits immediately; the error contains its last output."""
     with S3Server(tmp_path / "data"), pytest.raises(StorageError, match="did not start") as raised:
         S3Server(tmp_path / "data").start()
     assert str(tmp_path / "data") in raised.value.message

@@ -9,7 +9,7 @@ COUNT = 2000
 
 
 def test_two_thousand_small_files_there_and_back(s3: str, tmp_path: Path) -> None:
-    """More than the 1,000 keys that one page of a listing holds, and one request deletes."""
+    """More than the 1,000 keys of one listing page and of one delete request."""
     store = open_store(f"s3://{s3}/data")
     files = {f"folder {number % 7}/ü{number}": str(number).encode() for number in range(COUNT)}
     for name, data in files.items():

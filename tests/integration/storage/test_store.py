@@ -1,4 +1,4 @@
-"""What every store does, on files and on a real S3 server."""
+"""The behavior of every store, on files and on a real S3 server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_list_is_sorted_by_key(store: Store) -> None:
     assert list(store.list("nothing")) == []
 
 
-def test_what_is_not_there(store: Store, tmp_path: Path) -> None:
+def test_missing_objects(store: Store, tmp_path: Path) -> None:
     assert list(store.list()) == []
     assert store.stat("missing") is None
     store.delete(["missing"])
@@ -109,7 +109,7 @@ def test_upload_if_absent(store: Store, size: int, tmp_path: Path) -> None:
     assert store.read("key") == b"first" + bytes(size)
 
 
-def test_sixteen_uploads_of_one_content_at_once(store: Store, tmp_path: Path) -> None:
+def test_sixteen_simultaneous_uploads_of_one_content(store: Store, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"content")
     with ThreadPoolExecutor(16) as pool:
         copied = list(pool.map(lambda _: store.upload(tmp_path / "file", "key", if_absent=True), range(16)))
@@ -117,7 +117,7 @@ def test_sixteen_uploads_of_one_content_at_once(store: Store, tmp_path: Path) ->
     assert store.read("key") == b"content"
 
 
-def test_a_store_ends_at_its_folder(store: Store) -> None:
+def test_a_store_does_not_lead_outside_its_folder(store: Store) -> None:
     store.write("in/x", b"1")
     store.write("in2/x", b"1")
     assert [entry.key for entry in open_store(store.uri + "/in").list()] == ["x"]

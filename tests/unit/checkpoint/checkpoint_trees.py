@@ -1,4 +1,4 @@
-"""Comparing states, bit for bit, and a Checkpointer that has saved when it returns."""
+"""Bitwise comparison of states, and a synchronous Checkpointer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def same(left: Any, right: Any) -> bool:
         return (left.dtype, left.shape) == (right.dtype, right.shape) and _bits(left) == _bits(right)
     if isinstance(left, np.ndarray):
         return (left.dtype, left.shape) == (right.dtype, right.shape) and left.tobytes() == right.tobytes()
-    return repr(left) == repr(right)  # tells -0.0 from 0.0, and nan is nan
+    return repr(left) == repr(right)  # distinguishes -0.0 from 0.0, and nan equals nan
 
 
 def _bits(tensor: torch.Tensor) -> bytes:

@@ -1,4 +1,4 @@
-"""Saves beside the training: what the training sees of them."""
+"""Background saves, as the training sees them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT = 30
 
 
 class Gate:
-    """Holds every write to a folder until it is opened."""
+    """Blocks every write to a folder until it is opened."""
 
     def __init__(self) -> None:
         self._open = threading.Event()
@@ -58,7 +58,7 @@ def restored(folder: Path, step: int) -> Any:
     return checkpoint.state
 
 
-def test_save_returns_before_the_commit_and_keeps_what_it_saw(tmp_path: Path, gate: Gate) -> None:
+def test_save_returns_before_the_commit_and_saves_the_state_of_the_call(tmp_path: Path, gate: Gate) -> None:
     state = state_of(1)
     checkpointer = Checkpointer(tmp_path)
     assert checkpointer.save(1, state)
@@ -82,7 +82,7 @@ def test_skip_saves_nothing_while_busy(tmp_path: Path, gate: Gate) -> None:
     assert checkpointer.steps() == [1, 3]
 
 
-def test_queue_keeps_the_newest(tmp_path: Path, gate: Gate) -> None:
+def test_queue_keeps_only_the_newest(tmp_path: Path, gate: Gate) -> None:
     checkpointer = Checkpointer(tmp_path, when_busy="queue")
     for step in (1, 2, 3, 4):
         assert checkpointer.save(step, state_of(step))
@@ -94,7 +94,7 @@ def test_queue_keeps_the_newest(tmp_path: Path, gate: Gate) -> None:
         assert same(restored(tmp_path, step), state_of(step))
 
 
-def test_wait_waits_and_keeps_every_step(tmp_path: Path, gate: Gate) -> None:
+def test_wait_blocks_and_saves_every_step(tmp_path: Path, gate: Gate) -> None:
     checkpointer = Checkpointer(tmp_path, keep=None)
     threading.Timer(0.2, gate.open).start()
     for step in range(1, 6):
@@ -106,13 +106,13 @@ def test_wait_waits_and_keeps_every_step(tmp_path: Path, gate: Gate) -> None:
 
 
 def blocked(folder: Path) -> Path:
-    """A file where the folder of the checkpoints would be: nothing can be written below it."""
+    """A file in the place of the checkpoints' folder, so that nothing can be written below it."""
     folder.write_text("in the way")
     return folder
 
 
 @pytest.mark.parametrize("call", ["save", "wait", "close"])
-def test_a_failure_is_told_by_the_next_call(
+def test_a_failure_is_raised_by_the_next_call(
     tmp_path: Path, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = blocked(tmp_path / "run")
@@ -127,10 +127,10 @@ def test_a_failure_is_told_by_the_next_call(
         next_call()
     assert caught.value.__cause__ is not None
     assert "checkpoint 5 was not saved" in caplog.text
-    checkpointer.wait()  # told once
+    checkpointer.wait()  # raised only once
 
 
-def test_saving_goes_on_after_a_failure(tmp_path: Path) -> None:
+def test_saving_continues_after_a_failure(tmp_path: Path) -> None:
     folder = blocked(tmp_path / "run")
     checkpointer = Checkpointer(folder)
     checkpointer.save(1, state_of(1))
@@ -149,7 +149,7 @@ def test_an_error_of_the_training_is_not_hidden(tmp_path: Path) -> None:
         raise ZeroDivisionError
 
 
-def test_a_closed_one_restores_and_does_not_save(tmp_path: Path) -> None:
+def test_a_closed_checkpointer_restores_but_does_not_save(tmp_path: Path) -> None:
     with Checkpointer(tmp_path) as checkpointer:
         checkpointer.save(1, state_of(1))
     assert checkpointer.restore() is not None
@@ -165,7 +165,7 @@ def test_a_forked_child_never_writes(tmp_path: Path, gate: Gate) -> None:
     if child == 0:
         status = 1
         try:
-            checkpointer.wait()  # there is nothing to wait for
+            checkpointer.wait()  # nothing to wait for
             checkpointer.save(2, state_of(2))
         except CheckpointError as error:
             status = 0 if "forked" in error.message else 2

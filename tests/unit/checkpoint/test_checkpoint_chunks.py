@@ -33,7 +33,7 @@ def test_overlap(left: Chunk, right: Chunk) -> None:
 
 
 @given(chunks(), chunks())
-def test_one_piece(inner: Chunk, outer: Chunk) -> None:
+def test_begin_of_contiguous_chunks(inner: Chunk, outer: Chunk) -> None:
     order = {number: place for place, number in enumerate(elements(outer).flat)}
     places = [order.get(number) for number in elements(inner).flat]
     begin = inner.begin_in(outer)
@@ -44,7 +44,7 @@ def test_one_piece(inner: Chunk, outer: Chunk) -> None:
 
 
 @given(st.lists(chunks(), max_size=4))
-def test_problems(some: list[Chunk]) -> None:
+def test_coverage(some: list[Chunk]) -> None:
     counts = np.zeros(SHAPE, int)
     for chunk in some:
         counts[chunk.index_in(Chunk.whole(SHAPE))] += 1
@@ -69,5 +69,5 @@ def test_problems(some: list[Chunk]) -> None:
         ),
     ],
 )
-def test_what_is_wrong(some: list[Chunk], shape: tuple[int, ...], problem: str) -> None:
+def test_coverage_problems_are_described(some: list[Chunk], shape: tuple[int, ...], problem: str) -> None:
     assert coverage_problem(some, shape) == problem

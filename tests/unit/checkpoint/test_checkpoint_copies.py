@@ -1,4 +1,4 @@
-"""Copies between addresses: what goes where, and what is left alone."""
+"""Copies between addresses write the right bytes and no others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def address(array: np.ndarray) -> int:
         [3 * THREADS * BLOCK + 5, 11, 2 * BLOCK],
     ],
 )
-def test_every_byte_arrives_and_no_other_is_touched(sizes: list[int]) -> None:
+def test_every_byte_is_copied_and_no_other_is_touched(sizes: list[int]) -> None:
     noise = np.random.default_rng(0)
     sources = [noise.integers(1, 256, size, dtype=np.uint8) for size in sizes]
     gap = 64

@@ -1,4 +1,4 @@
-"""Damage of every kind is noticed; the checkpoint before is taken."""
+"""Every kind of damage is detected, and the previous checkpoint is used instead."""
 
 from __future__ import annotations
 
@@ -59,12 +59,10 @@ def empty(folder: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["manifest.json", "tree.json", "tensors-00000.safetensors"])
 @pytest.mark.parametrize("harm", [truncate, flip, swap, remove, empty])
-def test_damage_is_noticed_and_passed_over(
-    folder: Path, harm: Callable[[Path, str], None], name: str
-) -> None:
+def test_damage_is_detected_and_skipped(folder: Path, harm: Callable[[Path, str], None], name: str) -> None:
     harm(folder, name)
     checkpointer = saver(folder)
-    if (harm, name) == (remove, "manifest.json"):  # then there is no such checkpoint
+    if (harm, name) == (remove, "manifest.json"):  # then the checkpoint does not exist
         assert checkpointer.steps() == [1, 2]
         checkpoint = checkpointer.restore()
     else:
@@ -77,7 +75,7 @@ def test_damage_is_noticed_and_passed_over(
     assert same(checkpoint.state, state_of(2))
 
 
-def test_no_flipped_bit_goes_unnoticed(folder: Path) -> None:
+def test_every_flipped_bit_is_detected(folder: Path) -> None:
     chance = random.Random(0)
     files = sorted(path for path in (folder / "step-000000000003").rglob("*") if path.is_file())
     assert len(files) == 3
@@ -93,7 +91,7 @@ def test_no_flipped_bit_goes_unnoticed(folder: Path) -> None:
     assert saver(folder).restore(3) is not None
 
 
-def test_training_goes_on_over_a_damaged_step(folder: Path) -> None:
+def test_training_replaces_a_damaged_step(folder: Path) -> None:
     flip(folder, "tree.json")
     resumed = saver(folder)
     with pytest.warns(RuntimeWarning):
@@ -106,7 +104,7 @@ def test_training_goes_on_over_a_damaged_step(folder: Path) -> None:
     assert same(checkpoint.state, state_of(3))
 
 
-def test_a_damaged_step_does_not_push_a_whole_one_out(folder: Path) -> None:
+def test_a_damaged_step_does_not_count_as_kept(folder: Path) -> None:
     flip(folder, "tree.json")
     resumed = saver(folder, keep=2)
     with pytest.warns(RuntimeWarning):
@@ -117,7 +115,7 @@ def test_a_damaged_step_does_not_push_a_whole_one_out(folder: Path) -> None:
     assert resumed.steps() == [4, 5]
 
 
-def test_all_damaged_is_no_first_start(folder: Path) -> None:
+def test_damage_of_all_is_an_error_not_a_first_start(folder: Path) -> None:
     for path in folder.rglob("tree.json"):
         path.unlink()
     everything = pytest.raises(CheckpointError, match=r"every checkpoint in .* 1, 2, 3")
@@ -140,7 +138,7 @@ def test_a_later_format_asks_for_an_upgrade(
     assert saver(folder).steps() == [2, 3, 4, 5]
 
 
-def test_foreign_files_are_no_checkpoints(folder: Path) -> None:
+def test_foreign_files_are_not_checkpoints(folder: Path) -> None:
     (folder / "step-000000000009").mkdir()
     (folder / "step-000000000009" / "notes.txt").write_text("mine")
     (folder / "step-9").mkdir()

@@ -1,4 +1,4 @@
-"""Tensors that did not change are stored once, and stay while a checkpoint names them."""
+"""Unchanged tensors are stored once, and kept while a checkpoint refers to them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudtrain.storage import FileStore
 
 LAYERS = 8
 SIZE = 4096
-"""Bytes of a layer."""
+"""Bytes per layer."""
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def _small_objects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def state_of(step: int) -> dict[str, Any]:
-    """Frozen layers and trained ones in turns, as where adapters are trained."""
+    """Alternating frozen and trained layers, as in adapter training."""
     noise = np.random.default_rng(0)
     return {
         f"{index}/{kind}": noise.standard_normal(SIZE // 8) + (step if kind == "adapter" else 0)
@@ -42,7 +42,7 @@ def written(folder: Path, step: int) -> int:
 
 
 def check(folder: Path) -> list[int]:
-    """Every checkpoint is whole; returns the steps."""
+    """Check that every checkpoint is intact; returns the steps."""
     checkpointer = Checkpointer(folder)
     for step in checkpointer.steps():
         checkpoint = checkpointer.restore(step)
@@ -56,29 +56,29 @@ def test_frozen_tensors_are_not_written_again(tmp_path: Path) -> None:
     for step in range(1, 6):
         checkpointer.save(step, state_of(step))
     assert written(tmp_path, 1) == 2 * LAYERS * SIZE
-    # What is trained shows at the second save; from the third on it is all that is written.
+    # The second save shows which tensors are trained; from the third on only those are written.
     assert [written(tmp_path, step) for step in (3, 4, 5)] == [LAYERS * SIZE] * 3
     assert check(tmp_path) == [1, 2, 3, 4, 5]
 
 
-def test_nothing_is_written_again_for_a_state_that_stays(tmp_path: Path) -> None:
+def test_an_unchanged_state_is_not_written_again(tmp_path: Path) -> None:
     checkpointer = saver(tmp_path)
     checkpointer.save(1, state_of(1))
     checkpointer.save(2, state_of(1))
     assert written(tmp_path, 2) == 0
 
 
-def test_objects_stay_while_a_checkpoint_names_them(tmp_path: Path) -> None:
+def test_objects_are_kept_while_a_checkpoint_refers_to_them(tmp_path: Path) -> None:
     checkpointer = saver(tmp_path, keep=2)
     for step in range(1, 10):
         checkpointer.save(step, state_of(step))
         assert check(tmp_path) == [step] if step == 1 else [step - 1, step]
-    # All of the last two checkpoints, and nothing else.
+    # All objects of the last two checkpoints, and nothing else.
     total = sum(written(tmp_path, step) for step in range(1, 10))
     assert total == (LAYERS + 2 * LAYERS) * SIZE
 
 
-def test_objects_go_with_the_last_that_names_them(tmp_path: Path) -> None:
+def test_objects_are_deleted_with_the_last_checkpoint_that_refers_to_them(tmp_path: Path) -> None:
     checkpointer = saver(tmp_path, keep=1)
     for step in range(1, 4):
         checkpointer.save(step, state_of(0))
@@ -86,7 +86,7 @@ def test_objects_go_with_the_last_that_names_them(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if any(path.rglob("*.*"))] == ["step-000000000004"]
 
 
-def test_a_resumed_run_goes_on_with_it(tmp_path: Path) -> None:
+def test_a_resumed_run_does_not_write_frozen_tensors_again(tmp_path: Path) -> None:
     first = saver(tmp_path)
     for step in (1, 2, 3):
         first.save(step, state_of(step))
@@ -97,8 +97,8 @@ def test_a_resumed_run_goes_on_with_it(tmp_path: Path) -> None:
     assert check(tmp_path) == [2, 3, 4]
 
 
-def test_objects_that_somebody_deleted_are_written_again(tmp_path: Path) -> None:
-    """A rule of the bucket may do so to what is old, as frozen tensors are."""
+def test_objects_deleted_by_others_are_written_again(tmp_path: Path) -> None:
+    """A lifecycle rule of the bucket may delete old objects, such as those of frozen tensors."""
     checkpointer = saver(tmp_path, keep=None)
     for step in (1, 2, 3):
         checkpointer.save(step, state_of(step))
@@ -110,7 +110,7 @@ def test_objects_that_somebody_deleted_are_written_again(tmp_path: Path) -> None
     assert same(checkpoint.state, state_of(4))
 
 
-def test_objects_that_were_found_damaged_are_not_named_again(tmp_path: Path) -> None:
+def test_damaged_objects_are_not_referred_to_again(tmp_path: Path) -> None:
     saver(tmp_path).save(1, state_of(1))
     resumed = saver(tmp_path)
     resumed.restore()

@@ -1,4 +1,4 @@
-"""Every checkpoint in a fast folder too."""
+"""Every checkpoint is also in a fast local folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def restored(both: tuple[Path, Path]) -> int:
     return checkpoint.step
 
 
-def test_both_have_every_checkpoint(both: tuple[Path, Path]) -> None:
+def test_both_stores_have_every_checkpoint(both: tuple[Path, Path]) -> None:
     checkpointer = saver(both[0], local=both[1], keep=2)
     for step in range(1, 4):
         checkpointer.save(step, state_of(step))
@@ -37,7 +37,7 @@ def test_both_have_every_checkpoint(both: tuple[Path, Path]) -> None:
     assert [saver(place).steps() for place in both] == [[2, 3], [2, 3]]
 
 
-def test_either_is_enough(both: tuple[Path, Path]) -> None:
+def test_either_store_is_enough(both: tuple[Path, Path]) -> None:
     checkpointer = saver(both[0], local=both[1])
     for step in (1, 2):
         checkpointer.save(step, state_of(step))
@@ -47,14 +47,14 @@ def test_either_is_enough(both: tuple[Path, Path]) -> None:
         kept.rename(lost)
 
 
-def test_the_local_one_is_preferred_where_it_is_whole(both: tuple[Path, Path]) -> None:
+def test_an_intact_local_checkpoint_is_preferred(both: tuple[Path, Path]) -> None:
     saver(both[0], local=both[1]).save(1, state_of(1))
     for path in list(both[0].rglob("tree.json")):
         path.unlink()
     assert restored(both) == 1
 
 
-def test_the_durable_one_is_taken_where_the_local_one_is_damaged(both: tuple[Path, Path]) -> None:
+def test_the_durable_checkpoint_is_used_if_the_local_one_is_damaged(both: tuple[Path, Path]) -> None:
     checkpointer = saver(both[0], local=both[1])
     for step in (1, 2):
         checkpointer.save(step, state_of(step))
@@ -64,7 +64,7 @@ def test_the_durable_one_is_taken_where_the_local_one_is_damaged(both: tuple[Pat
         assert restored(both) == 2
 
 
-def test_a_new_machine_goes_on_with_both(both: tuple[Path, Path]) -> None:
+def test_a_new_machine_resumes_and_saves_to_both(both: tuple[Path, Path]) -> None:
     saver(both[0], local=both[1]).save(1, state_of(1))
     shutil.rmtree(both[1])
     resumed = saver(both[0], local=both[1])
@@ -76,7 +76,7 @@ def test_a_new_machine_goes_on_with_both(both: tuple[Path, Path]) -> None:
     assert restored(both) == 2
 
 
-def test_what_is_only_local_is_told(both: tuple[Path, Path]) -> None:
+def test_a_failure_of_the_durable_store_is_raised(both: tuple[Path, Path]) -> None:
     both[0].write_text("in the way")
     checkpointer = saver(both[0], local=both[1])
     with pytest.raises(CheckpointError, match="checkpoint 1 was not saved"):

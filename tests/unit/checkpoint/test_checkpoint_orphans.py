@@ -1,4 +1,4 @@
-"""What interrupted saves leave goes when it is provably nobody's, and no sooner."""
+"""Leftovers of interrupted saves are deleted as soon as provably nothing needs them, and no sooner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def state_of(step: int) -> dict[str, Any]:
 
 
 def interrupted(folder: Path, step: int) -> list[Path]:
-    """What a save of ``step`` leaves that is killed before its manifest."""
+    """The objects left by a save of ``step`` that is killed before it writes the manifest."""
     saver(folder / "elsewhere").save(step, state_of(step))
     name = f"step-{step:012d}"
     (folder / "elsewhere" / manifest_key(step)).unlink()
@@ -36,29 +36,29 @@ def there(paths: list[Path]) -> bool:
     return found.pop()
 
 
-def test_of_a_step_that_is_saved_again(tmp_path: Path) -> None:
+def test_orphans_of_a_step_that_is_saved_again(tmp_path: Path) -> None:
     left = interrupted(tmp_path, 5)
     checkpointer = saver(tmp_path)
     checkpointer.save(4, state_of(4))
-    assert there(left)  # its writer may be alive, and about to commit
+    assert there(left)  # its writer may be alive and about to commit
     checkpointer.save(5, state_of(5))
     assert not there(left)
     assert checkpointer.steps() == [4, 5]
 
 
-def test_of_a_step_that_is_passed_by(tmp_path: Path) -> None:
+def test_orphans_of_a_step_that_is_skipped(tmp_path: Path) -> None:
     left = interrupted(tmp_path, 5)
     checkpointer = saver(tmp_path)
     checkpointer.save(6, state_of(6))
     assert not there(left)
     assert checkpointer.steps() == [6]
-    # Nobody can commit it any more, nor see it.
+    # It can no longer be committed, and no one sees it.
     assert not FileStore(tmp_path).create(manifest_key(5), b"late")
     with pytest.raises(CheckpointError, match="no checkpoint of step 5"):
         checkpointer.restore(5)
 
 
-def test_a_writer_that_was_given_up_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_whose_step_got_a_tombstone_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow, fast = saver(tmp_path), saver(tmp_path)
     create = FileStore.create
 
@@ -78,7 +78,7 @@ def test_a_writer_that_was_given_up_is_told(tmp_path: Path, monkeypatch: pytest.
     assert same(checkpoint.state, state_of(6))
 
 
-def test_a_step_that_was_given_up_can_be_saved_by_the_run_that_goes_back_before_it(tmp_path: Path) -> None:
+def test_a_step_with_a_tombstone_can_be_saved_by_a_run_that_resumes_before_it(tmp_path: Path) -> None:
     checkpointer = saver(tmp_path)
     checkpointer.save(4, state_of(4))
     interrupted(tmp_path, 5)
@@ -94,7 +94,7 @@ def test_a_step_that_was_given_up_can_be_saved_by_the_run_that_goes_back_before_
     assert same(checkpoint.state, state_of(5))
 
 
-def test_writers_of_different_steps_are_told(tmp_path: Path) -> None:
+def test_writers_of_different_steps_fail(tmp_path: Path) -> None:
     one, other = saver(tmp_path), saver(tmp_path)
     one.save(1, state_of(1))
     other.save(2, state_of(2))
@@ -104,10 +104,10 @@ def test_writers_of_different_steps_are_told(tmp_path: Path) -> None:
     assert other.steps() == [1, 2, 3]
 
 
-def test_a_writer_whose_old_objects_are_deleted_meanwhile_is_told(
+def test_a_writer_whose_reused_objects_are_deleted_concurrently_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would have named them: a frozen layer of step 1, which the other run deletes."""
+    """It would have referred to the frozen layer of step 1, which the other run deletes."""
     one, other = saver(tmp_path), saver(tmp_path, keep=1)
     one.save(1, state_of(1))
     create = FileStore.create
@@ -127,10 +127,10 @@ def test_a_writer_whose_old_objects_are_deleted_meanwhile_is_told(
     assert same(checkpoint.state, state_of(2))
 
 
-def test_a_reader_whose_checkpoint_is_deleted_meanwhile_takes_the_new_one(
+def test_a_reader_whose_checkpoint_is_deleted_concurrently_uses_the_new_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where one process trains and another evaluates."""
+    """For example when one process trains and another evaluates."""
     trains = saver(tmp_path, keep=1)
     trains.save(1, state_of(1))
     read = FileStore.read
@@ -148,7 +148,7 @@ def test_a_reader_whose_checkpoint_is_deleted_meanwhile_takes_the_new_one(
     assert same(checkpoint.state, state_of(2))
 
 
-def test_foreign_objects_beside_checkpoints_stay(tmp_path: Path) -> None:
+def test_foreign_objects_next_to_checkpoints_are_kept(tmp_path: Path) -> None:
     notes = tmp_path / "notes.txt"
     notes.write_text("mine")
     checkpointer = saver(tmp_path, keep=1)
@@ -158,7 +158,7 @@ def test_foreign_objects_beside_checkpoints_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_a_commit_without_an_answer_is_no_other_run(
+def test_a_commit_without_a_response_is_not_mistaken_for_another_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
 ) -> None:
     create = FileStore.create

@@ -1,4 +1,4 @@
-"""When `maybe_save` saves, and which checkpoint is the best."""
+"""When `maybe_save` saves, and which checkpoint is best."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_every_number_of_steps(tmp_path: Path, steps: Any, expected: list[int]) 
     assert saved(tmp_path, 3, list(steps)) == expected
 
 
-def test_steps_are_counted_on_from_a_restored_one(tmp_path: Path) -> None:
+def test_steps_are_counted_from_a_restored_one(tmp_path: Path) -> None:
     saver(tmp_path).save(4, {})
     resumed = saver(tmp_path, every=3)
     resumed.restore()
@@ -51,7 +51,7 @@ def test_steps_are_counted_on_from_a_restored_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("every", ["0.2s", timedelta(seconds=0.2)])
-def test_every_time(tmp_path: Path, every: Any) -> None:
+def test_every_period(tmp_path: Path, every: Any) -> None:
     checkpointer = saver(tmp_path, every=every)
     assert not checkpointer.maybe_save(1, {})
     time.sleep(0.25)
@@ -59,20 +59,20 @@ def test_every_time(tmp_path: Path, every: Any) -> None:
     assert not checkpointer.maybe_save(3, {})
 
 
-def test_a_time_to_come_is_not_due(tmp_path: Path) -> None:
+def test_a_period_that_has_not_passed_is_not_due(tmp_path: Path) -> None:
     for every in ("10m", "1.5h", None):
         assert saved(tmp_path, every, [1, 2, 3]) == []
 
 
 @pytest.mark.parametrize("every", [0, -1, True, "10", "m", "10 minutes", "0s", timedelta(0), 1.5])
-def test_other_times_are_refused(tmp_path: Path, every: Any) -> None:
+def test_invalid_periods_are_rejected(tmp_path: Path, every: Any) -> None:
     with pytest.raises(
         CheckpointError, match=r"is neither a number of steps nor a time\n  Give steps as 500"
     ):
         saver(tmp_path, every=every)
 
 
-def test_the_state_is_made_only_when_it_is_saved(tmp_path: Path) -> None:
+def test_the_state_function_is_called_only_to_save(tmp_path: Path) -> None:
     made = []
     checkpointer = saver(tmp_path, every=2)
     for step in range(1, 6):
@@ -116,7 +116,7 @@ def test_the_best_is_kept_and_restored(tmp_path: Path, best: Any, expected: int,
     assert (checkpoint.step, checkpoint.state) == (expected, {"step": expected})
 
 
-def test_the_next_best_where_the_best_is_damaged(tmp_path: Path) -> None:
+def test_the_next_best_if_the_best_is_damaged(tmp_path: Path) -> None:
     checkpointer = saver(tmp_path, keep=None, best="loss")
     for step, loss in LOSSES.items():
         checkpointer.save(step, {"step": step}, {"loss": loss})

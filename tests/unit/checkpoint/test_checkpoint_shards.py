@@ -1,4 +1,4 @@
-"""Sharded state: of one rank, and what is refused."""
+"""Sharded states of a single rank, and rejected ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _outside_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_process_alone_is_one_of_one(tmp_path: Path) -> None:
+def test_a_single_process(tmp_path: Path) -> None:
     array = np.arange(6.0).reshape(3, 2)
     state = {"w": Shard(array, (3, 2), (0, 0)), "w[0:3,0:2]": np.zeros(2), "epoch": 3}
     with Checkpointer(tmp_path, sharded=True, every=2) as checkpointer:
@@ -54,7 +54,7 @@ def test_shards_that_do_not_change_are_stored_once(tmp_path: Path) -> None:
             moving += 1
             checkpointer.save(step, {"resting": Shard(resting, (3, 2), (0, 0)), "moving": moving})
     files = [path.parts[-3] for path in tmp_path.rglob("tensors-*")]
-    assert len(files) == len(set(files)) + 1, "once when all is new, then only what changes"
+    assert len(files) == len(set(files)) + 1, "everything once, then only what changes"
 
 
 def test_tied_shards_are_stored_once() -> None:
@@ -84,13 +84,13 @@ def test_tied_shards_are_stored_once() -> None:
         ),
     ],
 )
-def test_ranks_that_do_not_fit(ranks: list[RankShards], problem: str) -> None:
+def test_ranks_that_disagree(ranks: list[RankShards], problem: str) -> None:
     with pytest.raises(CheckpointError) as raised:
         merged({"tree": {}, "tensors": {}}, ranks)
     assert problem in raised.value.message
 
 
-def test_what_a_rank_tells_survives_the_way() -> None:
+def test_rank_shards_survive_json() -> None:
     import json
 
     shards = of_rank(w=part(2, 0, 3), empty=part(0, 3, 3))
@@ -101,18 +101,18 @@ def test_what_a_rank_tells_survives_the_way() -> None:
 @pytest.mark.parametrize(
     ("shape", "offsets"), [((3, 2), (2, 0)), ((3,), (0,)), ((3, 2), (-1, 0)), ((3, 2), (0,))]
 )
-def test_a_part_that_lies_outside(shape: tuple[int, ...], offsets: tuple[int, ...]) -> None:
+def test_a_part_outside_of_the_whole(shape: tuple[int, ...], offsets: tuple[int, ...]) -> None:
     with pytest.raises(CheckpointError, match="does not fit into one"):
         Shard(np.ones((2, 2)), shape, offsets)
 
 
 @pytest.mark.parametrize("options", [{"local": "/tmp/local"}, {"when_busy": "skip"}, {"when_busy": "queue"}])
-def test_options_that_ranks_would_decide_apart(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_options_that_ranks_would_decide_differently(tmp_path: Path, options: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match="sharded=True cannot be combined with"):
         Checkpointer(tmp_path, sharded=True, **options)
 
 
-def test_ranks_that_have_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_without_a_process_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     checkpointer = Checkpointer(tmp_path, sharded=True)
@@ -127,7 +127,7 @@ def test_ranks_that_have_not_met(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             call()
 
 
-def test_shards_are_refused_without_sharded(tmp_path: Path) -> None:
+def test_shards_are_rejected_without_sharded(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError) as raised:
         Checkpointer(tmp_path).save(1, {"w": part(2, 0, 2)})
     assert "sharded=True" in raised.value.hint

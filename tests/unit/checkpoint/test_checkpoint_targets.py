@@ -1,4 +1,4 @@
-"""A checkpoint is read into tensors that are there already."""
+"""A checkpoint is restored into existing tensors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_targets_of_any_layout(tmp_path: Path, target: Any) -> None:
     assert np.array_equal(np.asarray(target.detach() if torch.is_tensor(target) else target), value.numpy())
 
 
-def test_what_into_lacks_is_made(tmp_path: Path) -> None:
+def test_tensors_that_into_lacks_are_created(tmp_path: Path) -> None:
     state = {"model": torch.ones(3), "optimizer": {"state": {0: {"momentum": torch.ones(3)}}}}
     saver(tmp_path).save(1, state)
     into = {"model": torch.zeros(3), "optimizer": {"state": {}}}
@@ -56,7 +56,7 @@ def test_what_into_lacks_is_made(tmp_path: Path) -> None:
     assert same(into["model"], state["model"])
 
 
-def test_tensors_that_were_one_fill_two(tmp_path: Path) -> None:
+def test_a_shared_tensor_fills_two_separate_ones(tmp_path: Path) -> None:
     weight = torch.arange(4.0)
     saver(tmp_path).save(1, {"embedding": weight, "head": weight})
     into = {"embedding": torch.zeros(4), "head": torch.zeros(4)}
@@ -77,7 +77,7 @@ def test_tensors_that_were_one_fill_two(tmp_path: Path) -> None:
         ({"n": torch.zeros(3)}, "state['n'] is a tensor in into but not in the checkpoint"),
     ],
 )
-def test_what_does_not_fit_is_named_and_nothing_is_changed(tmp_path: Path, into: Any, message: str) -> None:
+def test_a_mismatch_is_named_and_nothing_is_changed(tmp_path: Path, into: Any, message: str) -> None:
     saver(tmp_path).save(1, {"a": [torch.ones(3, 2)], "n": 1})
     with pytest.raises(CheckpointError) as caught:
         restored(tmp_path, into)
@@ -86,14 +86,14 @@ def test_what_does_not_fit_is_named_and_nothing_is_changed(tmp_path: Path, into:
     assert not any(tensor.any() for tensor in tensors)
 
 
-def test_two_tensors_into_one_do_not_fit(tmp_path: Path) -> None:
+def test_two_tensors_do_not_fit_into_one(tmp_path: Path) -> None:
     saver(tmp_path).save(1, {"a": torch.ones(3), "b": torch.zeros(3)})
     one = torch.zeros(3)
     with pytest.raises(CheckpointError, match=r"\['b'\] is the same tensor as 'a' in into"):
         restored(tmp_path, {"a": one, "b": one})
 
 
-def test_the_one_before_fills_them_where_the_latest_is_damaged(tmp_path: Path) -> None:
+def test_the_previous_checkpoint_is_used_if_the_latest_is_damaged(tmp_path: Path) -> None:
     checkpointer = saver(tmp_path)
     for step in (1, 2):
         checkpointer.save(step, [torch.full((1000,), step)])

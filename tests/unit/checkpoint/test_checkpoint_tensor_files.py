@@ -1,4 +1,4 @@
-"""How a snapshot lies in memory, and how it is cut into files."""
+"""The memory layout of snapshots, and their division into files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def state_of(step: int) -> dict[str, Any]:
     }
 
 
-def test_bytes_are_those_of_the_tensors_in_order_and_without_holes() -> None:
+def test_bytes_are_those_of_the_tensors_in_order_without_gaps() -> None:
     buffer = Buffer()
     for step in (1, 2):
         state = state_of(step)
@@ -53,7 +53,7 @@ def test_bytes_are_those_of_the_tensors_in_order_and_without_holes() -> None:
         assert all(begin % snapshot.specs[name].itemsize == 0 for name, (begin, _) in snapshot.spans.items())
 
 
-def test_memory_is_used_again_until_the_tensors_are_others() -> None:
+def test_memory_is_reused_until_the_tensors_change() -> None:
     buffer = Buffer()
     first, second = (taken(buffer, state_of(step)) for step in (1, 2))
     assert second.memory is first.memory
@@ -73,12 +73,12 @@ def contents(file: TensorFile) -> bytes:
     return b"".join(file.data[1:])
 
 
-def test_neighbours_are_one_run_of_bytes_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adjacent_tensors_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tensor_files, "PART_SIZE", 1024)
     state = {str(index): np.full(8, index, dtype=np.float64) for index in range(6)}
     buffer, grouping = Buffer(), FileGrouping()
     [file] = grouping.files(taken(buffer, state))
-    assert len(file.data) == 2  # with the header
+    assert len(file.data) == 2  # the header is the other
     for index in (1, 2, 4):
         state[str(index)] += 10
     resting, changing = grouping.files(taken(buffer, state))
@@ -92,7 +92,7 @@ def test_neighbours_are_one_run_of_bytes_and_others_are_not(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("mebibytes", "files"), [(1, 1), (8, 1), (20, 3), (64, 8), (100, 8), (256, 8), (257, 9), (1024, 32)]
 )
-def test_files_are_enough_for_all_workers_and_neither_small_nor_large(
+def test_file_sizes_suit_the_number_of_workers(
     monkeypatch: pytest.MonkeyPatch, mebibytes: int, files: int
 ) -> None:
     monkeypatch.setattr(tensor_files, "WORKERS", 8)

@@ -1,4 +1,4 @@
-"""A state becomes JSON and comes back as it was."""
+"""A state survives the round trip through JSON."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_optimizer_state_keeps_its_integer_keys() -> None:
         (np.str_("x"), "x"),
     ],
 )
-def test_near_relatives_of_plain_types(value: Any, restored: Any) -> None:
+def test_subtypes_of_plain_types(value: Any, restored: Any) -> None:
     assert same(through_json(value), restored)
 
 
@@ -90,7 +90,7 @@ def contains_itself() -> list[Any]:
         (contains_itself(), "state[0][0][0] cannot be saved: it is nested deeper than 100 levels"),
     ],
 )
-def test_what_cannot_be_saved_names_its_place(state: Any, message: str) -> None:
+def test_an_unsupported_value_is_located(state: Any, message: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         tree.encode(state)
     assert caught.value.message.startswith(message)
@@ -105,7 +105,7 @@ def test_names_of_tensors_are_their_paths_and_never_collide() -> None:
     assert same(through_json(state), state)
 
 
-def test_shared_tensors_are_there_once() -> None:
+def test_shared_tensors_are_stored_once() -> None:
     weight = torch.arange(6.0).reshape(2, 3)
     state = {"embedding": weight, "head": weight, "transposed": weight.T, "again": weight.view(2, 3)}
     _, leaves = tree.encode(state)
@@ -117,6 +117,6 @@ def test_shared_tensors_are_there_once() -> None:
     "document",
     [{}, [], None, {"tree": {"$tensor": "gone"}}, {"tree": {"$later": 1}}, {"tree": {"$bytes": "%"}}],
 )
-def test_a_strange_document_is_reported_as_damaged(document: Any) -> None:
+def test_an_invalid_document_is_reported_as_damaged(document: Any) -> None:
     with pytest.raises(CheckpointError, match="its tree is not readable"):
         tree.decode(document, {})

@@ -1,4 +1,4 @@
-"""What a user of `Checkpointer` sees, on a folder."""
+"""The public behavior of `Checkpointer` on a folder."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_large_states_are_stored_in_parts(folder: Path, monkeypatch: pytest.Monk
     assert same(checkpoint.state, state)
 
 
-def test_the_manifest_says_what_was_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_manifest_describes_the_save(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("SAGEMAKER_JOB_NAME", "digits-1")
     saver(folder).save(7, state_of(7), {"loss": 1})
@@ -90,7 +90,7 @@ def test_all_are_kept_on_request(folder: Path) -> None:
     assert same(checkpoint.state, state_of(2))
 
 
-def test_a_step_that_this_run_restored_is_kept_as_it_is(folder: Path) -> None:
+def test_a_restored_step_is_not_saved_again(folder: Path) -> None:
     saver(folder).save(10, state_of(10))
     before = keys(folder)
     resumed = saver(folder)
@@ -102,7 +102,7 @@ def test_a_step_that_this_run_restored_is_kept_as_it_is(folder: Path) -> None:
     assert resumed.steps() == [10, 11]
 
 
-def test_a_run_that_does_not_resume_cannot_mix_with_the_one_before(folder: Path) -> None:
+def test_a_run_that_does_not_resume_cannot_mix_with_the_previous_one(folder: Path) -> None:
     saver(folder).save(10, state_of(10))
     before = keys(folder)
     for step in (1, 10):
@@ -123,7 +123,7 @@ def test_other_ranks_restore_and_write_nothing(folder: Path, monkeypatch: pytest
     assert same(checkpoint.state, state_of(1))
 
 
-def test_a_save_is_a_sign_of_life(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_is_a_heartbeat(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heartbeat = folder.parent / "heartbeat"
     heartbeat.touch()
     monkeypatch.setenv("CLOUDTRAIN_HEARTBEAT_FILE", str(heartbeat))
@@ -133,7 +133,7 @@ def test_a_save_is_a_sign_of_life(folder: Path, monkeypatch: pytest.MonkeyPatch)
     assert heartbeat.stat().st_mtime_ns > before
 
 
-def test_the_default_place_is_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_uri_is_the_jobs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     assert saver().uri == (folder.parent / "checkpoints").as_uri()
     monkeypatch.setenv("SM_CURRENT_HOST", "algo-1")
@@ -164,7 +164,7 @@ def test_bad_saves_leave_nothing_behind(
     assert not folder.exists() or keys(folder) == []
 
 
-def test_a_step_that_is_not_there(folder: Path) -> None:
+def test_a_step_that_does_not_exist(folder: Path) -> None:
     checkpointer = saver(folder)
     checkpointer.save(4, state_of(4))
     with pytest.raises(CheckpointError, match="has no checkpoint of step 3\n  Steps: 4"):

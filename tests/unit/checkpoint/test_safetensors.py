@@ -1,4 +1,4 @@
-"""Our safetensors files are the library's; tensors of all kinds come back bit for bit."""
+"""The safetensors library can read the files, and tensors of all kinds survive bit for bit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tensor_of(dtype: torch.dtype) -> torch.Tensor:
 
 
 def bytes_of(framework: Any, value: Any) -> memoryview:
-    """The elements, as a snapshot holds them."""
+    """The elements as bytes, as in a snapshot."""
     spec = framework.spec(value)
     memory = memoryview(bytearray(spec.nbytes))
     framework.copy([value], [framework.within(spec, memory)])()
@@ -51,7 +51,7 @@ def through_bytes(framework: Any, value: Any) -> Any:
     return target
 
 
-def test_the_library_reads_what_we_write() -> None:
+def test_the_library_reads_the_files() -> None:
     tensors = {str(dtype): tensor_of(dtype) for dtype in TORCH_DTYPES}
     tensors["0-d"] = torch.tensor(1.5)
     tensors["empty"] = torch.empty(0, 3)

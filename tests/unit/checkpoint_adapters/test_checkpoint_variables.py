@@ -1,4 +1,4 @@
-"""Variables of Keras, on the backend of PyTorch, and complex numbers in a state."""
+"""Keras variables, on the PyTorch backend, and complex numbers in a state."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def variable(array: np.ndarray[Any, Any]) -> Any:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "bool"])
-def test_a_variable_becomes_an_array_and_is_filled(checkpointer: Checkpointer, dtype: str) -> None:
+def test_a_variable_is_saved_as_an_array_and_filled(checkpointer: Checkpointer, dtype: str) -> None:
     value = np.arange(6).reshape(2, 3).astype(dtype)
     checkpointer.save(1, {"w": variable(value), "scalar": variable(np.asarray(7, dtype))})
     checkpoint = checkpointer.restore()
@@ -47,7 +47,7 @@ def test_one_variable_in_two_places_is_stored_once(checkpointer: Checkpointer, t
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.safetensors")) < 500_000
 
 
-def test_bfloat16_is_kept_in_float32(checkpointer: Checkpointer) -> None:
+def test_bfloat16_is_saved_as_float32(checkpointer: Checkpointer) -> None:
     checkpointer.save(1, {"w": keras.Variable(np.array([1.5, -2.0]), dtype="bfloat16")})
     into = {"w": keras.Variable(np.zeros(2, np.float32))}
     checkpointer.restore(into=into)

@@ -1,4 +1,4 @@
-"""A Keras training as a state, through a real checkpoint, and back. On the backend of PyTorch."""
+"""The state of a Keras training, through a real checkpoint and back, on the PyTorch backend."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def values(model: Any) -> list[np.ndarray[Any, Any]]:
     return [np.array(variable.numpy()) for variable in [*model.variables, *model.optimizer.variables]]
 
 
-def test_a_restored_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_restored_training_continues_bit_for_bit(tmp_path: Path) -> None:
     keras.utils.set_random_seed(1)
     whole = make_model()
     start = [np.array(one.numpy()) for one in whole.variables]
@@ -71,7 +71,7 @@ def test_a_restored_training_goes_on_bit_for_bit(tmp_path: Path) -> None:
     assert (checkpoint.step, sorted(checkpoint.metrics)) == (EPOCHS * 6, ["loss", "mae"])
 
 
-def test_batches_count_within_an_epoch_and_its_end_wins(tmp_path: Path) -> None:
+def test_saves_within_an_epoch_and_at_its_end(tmp_path: Path) -> None:
     checkpointer = Checkpointer(tmp_path, keep=None)
     fit(make_model(), CheckpointCallback(checkpointer, every=3), epochs=2)
     checkpointer.wait()
@@ -79,7 +79,7 @@ def test_batches_count_within_an_epoch_and_its_end_wins(tmp_path: Path) -> None:
     assert epochs == {3: 0, 6: 1, 9: 1, 12: 2}
 
 
-class TellAt(keras.callbacks.Callback):  # type: ignore[misc]
+class NoticeAt(keras.callbacks.Callback):  # type: ignore[misc]
     """Sends the notice after a batch."""
 
     def __init__(self, batch: int) -> None:
@@ -92,11 +92,11 @@ class TellAt(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("batch", "step", "epochs"), [(2, 3, 0), (5, 6, 1)], ids=["within", "last of epoch"])
-def test_a_notice_saves_and_leaves(tmp_path: Path, batch: int, step: int, epochs: int) -> None:
+def test_a_notice_saves_and_exits(tmp_path: Path, batch: int, step: int, epochs: int) -> None:
     pid = os.fork()
-    if pid == 0:  # a process of its own: the notice is for all of it
+    if pid == 0:  # a separate process, as the notice affects all of it
         try:
-            fit(make_model(), CheckpointCallback(Checkpointer(tmp_path, asynchronous=False)), TellAt(batch))
+            fit(make_model(), CheckpointCallback(Checkpointer(tmp_path, asynchronous=False)), NoticeAt(batch))
         except SystemExit as error:
             os._exit(int(str(error)))
         finally:
@@ -121,7 +121,7 @@ def test_half_precision_and_other_variables(tmp_path: Path) -> None:
         assert np.array_equal(expected, value)
 
 
-def test_what_does_not_fit_is_named_and_changes_nothing() -> None:
+def test_a_mismatch_is_named_and_nothing_is_changed() -> None:
     state, wide = capture(make_model()), make_model(width=9)
     capture(wide)  # builds the optimizer
     before = values(wide)

@@ -1,4 +1,4 @@
-"""A PyTorch training as a state, through a real checkpoint, and back."""
+"""The state of a PyTorch training, through a real checkpoint and back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Training:
         return vars(self)
 
     def train(self, steps: int) -> list[Any]:
-        """What every step has seen and done."""
+        """The samples and results of every step."""
         seen = []
         samples = iter(self.sampler)
         for step in range(steps):
@@ -70,7 +70,7 @@ class Training:
     ("optimizer", "scheduler"),
     [*(("SGD", scheduler) for scheduler in SCHEDULERS), ("AdamW", "StepLR"), ("Adagrad", "StepLR")],
 )
-def test_a_restored_training_goes_on_bit_for_bit(optimizer: str, scheduler: str, tmp_path: Path) -> None:
+def test_a_restored_training_continues_bit_for_bit(optimizer: str, scheduler: str, tmp_path: Path) -> None:
     torch.manual_seed(5)
     whole = Training(optimizer, scheduler)
     whole.train(4)
@@ -93,7 +93,7 @@ def test_without_a_checkpoint_nothing_changes(tmp_path: Path) -> None:
     assert all(torch.equal(before[name], now) for name, now in training.model.state_dict().items())
 
 
-def test_other_ranks_go_on_with_random_numbers_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_ranks_derive_their_own_random_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     state = capture()
     drawn = []
     for rank in ("0", "1", "2", "1"):
@@ -104,11 +104,11 @@ def test_other_ranks_go_on_with_random_numbers_of_their_own(monkeypatch: pytest.
     assert len(set(drawn)) == 3
     monkeypatch.setenv("RANK", "1")
     apply(state)
-    apply(capture())  # that rank's own state is exact again
+    apply(capture())  # exact on the rank that captured it
     assert (torch.rand(1).item(), float(np.random.rand()), random.random()) == drawn[1]
 
 
-def test_what_does_not_fit_is_named_and_changes_nothing() -> None:
+def test_a_mismatch_is_named_and_nothing_is_changed() -> None:
     state = capture(**Training().parts)
     wide = Training(width=5)
     before = wide.model[0].weight.clone()
@@ -132,14 +132,14 @@ def test_what_does_not_fit_is_named_and_changes_nothing() -> None:
     assert torch.equal(before, wide.model[0].weight)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_a_missing_part_is_named() -> None:
     training = Training()
     with pytest.raises(CheckpointError, match="has no optimizer, rng\n  It has model"):
         apply(capture(model=training.model, rng=False), model=training.model, optimizer=training.optimizer)
     apply(capture(**training.parts), model=training.model, rng=False)
 
 
-def test_ranks_have_to_meet_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_must_be_initialized_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
@@ -149,7 +149,7 @@ def test_ranks_have_to_meet_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (4, 2), (2, 4), (3, 2)])
-def test_a_sampler_goes_on_over_other_numbers_of_ranks(before: int, after: int) -> None:
+def test_a_sampler_resumes_on_a_different_number_of_ranks(before: int, after: int) -> None:
     def samplers(ranks: int) -> list[ResumableSampler]:
         return [ResumableSampler(DistributedSampler(range(240), ranks, rank)) for rank in range(ranks)]  # type: ignore[arg-type]
 
@@ -170,7 +170,7 @@ def test_a_sampler_goes_on_over_other_numbers_of_ranks(before: int, after: int) 
     assert len(seen) + len(rest) - 240 < after
 
 
-def test_an_epoch_that_is_over_is_empty_and_the_next_is_whole() -> None:
+def test_a_finished_epoch_is_empty_and_the_next_is_complete() -> None:
     sampler = ResumableSampler(DistributedSampler(range(10), 1, 0))  # type: ignore[arg-type]
     order = list(sampler)
     sampler.record_batch(0, 10)

@@ -1,4 +1,4 @@
-"""LARS and LAMB in NumPy and float64, from the papers' algorithms alone, to check implementations against."""
+"""Reference implementations of LARS and LAMB in NumPy and float64, written from the papers' algorithms."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 SHAPES = {"matrix": (4, 3), "kernel": (2, 3, 2, 2), "bias": (3,), "zeros": (3, 2)}
-"""The last one starts as zeros."""
+"""The last one is initialized to zeros."""
 RATES = [0.5, 0.5, 0.2, 0.1, 0.4]
-"""One for each step: where it stands in the formula shows only if it changes."""
+"""One for each step: only a changing value reveals its place in the formula."""
 LARS = {"momentum": 0.9, "weight_decay": 0.02, "trust_coefficient": 0.01}
 LAMB = {"beta1": 0.8, "beta2": 0.95, "eps": 1e-3, "weight_decay": 0.05}
 
@@ -51,7 +51,7 @@ def lars_step(w, g, state, number, rate, momentum, weight_decay, trust_coefficie
 
 
 def lamb_step(w, g, state, number, rate, beta1, beta2, eps, weight_decay):
-    """arXiv 1904.00962, Algorithm 2, with the identity for the function of the norm."""
+    """arXiv 1904.00962, Algorithm 2, with the identity as the scaling function of the norm."""
     m = beta1 * state.get("m", 0.0) + (1 - beta1) * g
     v = beta2 * state.get("v", 0.0) + (1 - beta2) * g**2
     r = (m / (1 - beta1**number)) / (np.sqrt(v / (1 - beta2**number)) + eps)

@@ -1,4 +1,4 @@
-"""LARS and LAMB for torch against the papers' formulas."""
+"""LARS and LAMB for torch, compared with the papers' formulas."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_the_formula(make, options, wanted, dtype: torch.dtype, tolerance: float
 
 
 @cases
-def test_a_loaded_state_goes_on(make, options, wanted) -> None:
+def test_a_loaded_state_continues(make, options, wanted) -> None:
     first = parameters()
     optimizer = make(first.values(), lr=1.0, **options)
     train(optimizer, first, slice(0, 2))
@@ -61,7 +61,7 @@ def test_a_loaded_state_goes_on(make, options, wanted) -> None:
 
 
 @cases
-def test_gradients_stay_as_they_are_and_missing_ones_are_left_out(make, options, wanted) -> None:
+def test_gradients_are_not_changed_and_missing_ones_are_skipped(make, options, wanted) -> None:
     with_gradient, without = (torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2))
     with_gradient.grad = torch.full((2, 2), 3.0)
     make([with_gradient, without], lr=0.1, **options).step()
@@ -71,8 +71,8 @@ def test_gradients_stay_as_they_are_and_missing_ones_are_left_out(make, options,
 
 
 @cases
-def test_no_step_looks_at_a_number(make, options, wanted) -> None:
-    weight = torch.nn.Parameter(torch.ones(2, 2, device="meta"))  # has no numbers: to look at one raises
+def test_a_step_never_reads_values_on_the_host(make, options, wanted) -> None:
+    weight = torch.nn.Parameter(torch.ones(2, 2, device="meta"))  # has no values: reading one raises
     optimizer = make([weight], lr=0.1, **options)
     for _ in range(2):
         weight.grad = torch.ones_like(weight)
@@ -82,7 +82,7 @@ def test_no_step_looks_at_a_number(make, options, wanted) -> None:
 
 
 @cases
-def test_a_closure_gives_the_loss(make, options, wanted) -> None:
+def test_a_closure_returns_the_loss(make, options, wanted) -> None:
     weight = torch.nn.Parameter(torch.ones(2, 2))
     optimizer = make([weight], lr=0.1, **options)
 
@@ -98,7 +98,9 @@ def test_a_closure_gives_the_loss(make, options, wanted) -> None:
 
 @cases
 def test_a_zero_gradient_and_half_precision_stay_finite(make, options, wanted) -> None:
-    weight = torch.nn.Parameter(torch.full((100, 100), 100.0, dtype=torch.float16))  # the norm's square: 1e8
+    weight = torch.nn.Parameter(
+        torch.full((100, 100), 100.0, dtype=torch.float16)
+    )  # the square of the norm is 1e8
     optimizer = make([weight], lr=10.0)
     for gradient in (torch.zeros_like(weight), torch.full_like(weight, 100.0)):
         weight.grad = gradient
@@ -117,13 +119,13 @@ def test_a_zero_gradient_and_half_precision_stay_finite(make, options, wanted) -
         (optimizers.LAMB, {"eps": -1e-9}, "eps"),
     ],
 )
-def test_wrong_arguments(make, arguments: dict, word: str) -> None:
+def test_invalid_arguments(make, arguments: dict, word: str) -> None:
     with pytest.raises(InvalidArgument, match=word):
         make([torch.nn.Parameter(torch.ones(1))], **arguments)
 
 
 @cases
-def test_sparse_gradients_are_refused(make, options, wanted) -> None:
+def test_sparse_gradients_are_rejected(make, options, wanted) -> None:
     words = torch.nn.Embedding(3, 2, sparse=True)
     words(torch.tensor([1])).sum().backward()
     with pytest.raises(InvalidArgument, match="sparse=False"):

@@ -1,4 +1,4 @@
-"""What only a `FileStore` does; what all stores do is in tests/integration/storage/test_store.py."""
+"""Behavior specific to `FileStore`; that of all stores is in tests/integration/storage/test_store.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudtrain.storage import FileStore
 from cloudtrain.storage._errors import file_errors
 
 
-def test_a_reader_sees_old_or_new_and_never_a_part(tmp_path: Path) -> None:
+def test_a_reader_never_sees_a_partial_write(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     versions = [bytes([number]) * 300_000 for number in range(2)]
     store.write("key", versions[0])
@@ -37,7 +37,7 @@ def test_a_reader_sees_old_or_new_and_never_a_part(tmp_path: Path) -> None:
     assert seen <= set(versions)
 
 
-def test_a_killed_writer_leaves_nothing_that_counts(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_nothing_that_is_listed(tmp_path: Path) -> None:
     script = """
 import os, signal, sys
 from pathlib import Path
@@ -78,7 +78,7 @@ def test_no_key_leaves_the_folder(call: Callable[[FileStore, str], object], key:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
+def test_links_are_followed_but_not_in_cycles(tmp_path: Path) -> None:
     (tmp_path / "store" / "a").mkdir(parents=True)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").write_bytes(b"123")
@@ -93,7 +93,7 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
     ]
 
 
-def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.write("a", b"")
     assert store.stat("a/b") is None
@@ -103,7 +103,7 @@ def test_a_file_where_a_folder_must_be(tmp_path: Path) -> None:
             call()
 
 
-def test_upload_of_a_missing_file_makes_nothing(tmp_path: Path) -> None:
+def test_upload_of_a_missing_file_creates_nothing(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "store")
     with pytest.raises(NotFound, match="missing"):
         store.upload(tmp_path / "missing", "a/b")

@@ -1,4 +1,4 @@
-"""Answers of S3 that the embedded server does not give; the others are in tests/integration/storage."""
+"""S3 error responses that the embedded server never sends; the others are in tests/integration/storage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cloudtrain.storage._errors import from_response
         ("InvalidArgument", 400, StorageError, ""),
     ],
 )
-def test_answers(code: str, status: int, kind: type[StorageError], hint: str) -> None:
+def test_error_responses(code: str, status: int, kind: type[StorageError], hint: str) -> None:
     response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     error = from_response(response, "s3://bucket/key")
     assert type(error) is kind

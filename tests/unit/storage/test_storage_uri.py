@@ -60,14 +60,14 @@ def test_an_s3_uri_is_bucket_and_key(uri: str, bucket: str, key: str) -> None:
         ("s3://bucket/a/../b", "single slashes"),
     ],
 )
-def test_a_wrong_uri_says_what_is_right(uri: str, says: str) -> None:
+def test_the_error_for_a_wrong_uri_suggests_a_right_one(uri: str, says: str) -> None:
     with pytest.raises(StorageError) as raised:
         open_store(uri)
     assert says in str(raised.value)
     assert repr(uri) in raised.value.message or uri in raised.value.message
 
 
-def test_the_scheme_chooses_the_store() -> None:
+def test_the_scheme_selects_the_store() -> None:
     assert isinstance(open_store("file:///data"), FileStore)
     assert isinstance(open_store("s3://bucket/data"), S3Store)
 
@@ -86,7 +86,7 @@ def test_join(uri: str, parts: list[str], joined: str) -> None:
 
 
 @pytest.mark.parametrize("part", ["", "/etc", "../x", "a/./b", "a//b", "a\0b", "\udcff"])
-def test_join_does_not_leave_the_uri(part: str) -> None:
+def test_join_does_not_lead_outside_the_uri(part: str) -> None:
     with pytest.raises(StorageError):
         join_uri("s3://bucket", part)
 

@@ -1,4 +1,4 @@
-"""Trees up and down; with S3 in tests/integration/storage/test_s3_trees.py."""
+"""Upload and download of trees; with S3 in tests/integration/storage/test_s3_trees.py."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 class Reordered(FileStore):
-    """A store that holds keys which no file can have, as S3 does."""
+    """A store with keys that are invalid file names, as S3 allows."""
 
     def __init__(self, folder: Path, keys: list[str]) -> None:
         super().__init__(folder)
@@ -49,7 +49,7 @@ def test_round_trip(prefix: str, tmp_path: Path) -> None:
     assert sum(moved) == 2 * sum(map(len, FILES.values()))
 
 
-def test_a_prefix_is_a_folder_and_not_the_begin_of_a_name(tmp_path: Path) -> None:
+def test_a_prefix_is_a_folder_not_the_start_of_a_name(tmp_path: Path) -> None:
     store = FileStore(tmp_path)
     store.write("train/x", b"")
     store.write("train2/x", b"")
@@ -62,7 +62,7 @@ def test_select(tmp_path: Path) -> None:
     assert set(contents(tmp_path / "target")) == {"deep/er/ü é%", "deep/z"}
 
 
-def test_entries_that_are_known_are_not_listed_again(tmp_path: Path) -> None:
+def test_known_objects_are_not_listed_again(tmp_path: Path) -> None:
     class Unlisted(FileStore):
         def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
             raise AssertionError("listed")
@@ -72,7 +72,7 @@ def test_entries_that_are_known_are_not_listed_again(tmp_path: Path) -> None:
     assert contents(tmp_path / "target") == {"z": FILES["deep/z"]}
 
 
-def test_what_is_there_is_replaced_and_the_rest_stays(tmp_path: Path) -> None:
+def test_existing_files_are_replaced_and_others_kept(tmp_path: Path) -> None:
     store = FileStore(fill(tmp_path / "store"))
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "a").write_bytes(b"old and longer")
@@ -96,7 +96,7 @@ def test_folder_markers_become_folders(tmp_path: Path) -> None:
     assert contents(tmp_path / "target") == {"a": b"1"}
 
 
-def test_a_key_that_is_file_and_folder_at_once(tmp_path: Path) -> None:
+def test_a_key_that_is_both_a_file_and_a_folder(tmp_path: Path) -> None:
     store = Reordered(fill(tmp_path / "store"), ["a", "a/"])
     with pytest.raises(StorageError):
         download_tree(store, tmp_path / "target")
@@ -113,8 +113,8 @@ def test_an_empty_tree(tmp_path: Path) -> None:
     assert (tmp_path / "target").is_dir()
 
 
-def test_the_first_error_ends_the_rest_and_is_raised(tmp_path: Path) -> None:
-    """One file fails while others are on their way: they end at their next piece, and the rest never start."""
+def test_the_first_error_stops_the_rest_and_is_raised(tmp_path: Path) -> None:
+    """When one file fails, those in transfer stop at their next piece, and the rest never start."""
     under_way = [f"{number:03}" for number in range(MAX_WORKERS)]
     all_under_way = threading.Barrier(MAX_WORKERS, timeout=20)
     failed = threading.Event()

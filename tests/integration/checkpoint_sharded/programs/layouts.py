@@ -1,4 +1,4 @@
-"""Tensors that are spread over the ranks in every way, saved in one and restored in another.
+"""Tensors sharded in every way, saved with one sharding and restored with another.
 
 python layouts.py save|restore URI
 """
@@ -23,7 +23,7 @@ STEP = 7
 
 
 def whole() -> dict[str, Any]:
-    """Each tensor of the state as it is in all."""
+    """The whole tensors of the state."""
     torch.manual_seed(0)
     return {
         "uneven": torch.randn(7, 5),
@@ -80,7 +80,7 @@ def spread_for_restoring(full: dict[str, Any]) -> dict[str, Any]:
     return {
         **spread,
         "plain": zeros["plain"],
-        "hybrid": zeros["hybrid"],  # a whole tensor in the place of a sharded one
+        "hybrid": zeros["hybrid"],  # an unsharded tensor in the place of a sharded one
         "tied": distribute_tensor(zeros["uneven"], line, [Replicate()]),
         "numpy": numpy_rows(np.zeros_like(full["numpy"]), [0, 2, 9, 11]),
         "array": np.zeros(5),
@@ -88,7 +88,7 @@ def spread_for_restoring(full: dict[str, Any]) -> dict[str, Any]:
 
 
 def strided(full: torch.Tensor, mesh: DeviceMesh) -> DTensor:
-    """A weight under tensor parallelism and FSDP: sharded twice along its rows, and the inner way first."""
+    """A weight under tensor parallelism and FSDP: its rows are sharded twice, the inner dimension of the mesh first."""
     layer = torch.nn.Linear(3, 10, bias=False)
     with torch.no_grad():
         layer.weight.copy_(full)
@@ -131,7 +131,7 @@ def restore(uri: str) -> None:
 
 
 def compare(name: str, value: Any, full: Any) -> None:
-    """Bit for bit, and on every rank."""
+    """Bitwise equality, on every rank."""
     if isinstance(value, DTensor):
         value = value.full_tensor()
     if isinstance(value, cloudtrain.checkpoint.Shard):

@@ -1,4 +1,4 @@
-"""A training whose state is spread over the ranks, and is a pure function of its step.
+"""A training whose state is sharded over the ranks and is a pure function of its step.
 
 python steps.py forever|preempted|failing|apart|absent|restore URI [EVERY]
 """
@@ -27,7 +27,7 @@ from cloudtrain.errors import CheckpointError
 
 
 def state_of(step: int) -> dict[str, Any]:
-    """This rank's part: some of the rows."""
+    """This rank's part of the state: some of the rows."""
     state = whole_state(step)
     rank, size = dist.get_rank(), dist.get_world_size()
     begin, end = len(state["0"]) * rank // size, len(state["0"]) * (rank + 1) // size
@@ -36,7 +36,7 @@ def state_of(step: int) -> dict[str, Any]:
 
 
 def forever(uri: str) -> None:
-    """Save one step after the other; each is told when it is durable."""
+    """Save one step after the other, printing each when it is durable."""
     checkpointer = Checkpointer(uri, sharded=True, asynchronous=False)
     checkpoint = checkpointer.restore()
     step = checkpoint.step if checkpoint else 0
@@ -48,7 +48,7 @@ def forever(uri: str) -> None:
 
 
 def preempted(uri: str, every: str) -> None:
-    """Until somebody is told to stop."""
+    """Run until one rank gets the notice to stop."""
     checkpointer = Checkpointer(uri, sharded=True, keep=None, every=int(every) if every.isdigit() else every)
     for step in range(1, 2000):
         meet()
@@ -59,42 +59,44 @@ def preempted(uri: str, every: str) -> None:
 
 
 def failing(uri: str) -> None:
-    """Rank 1 cannot write step 2, and has no state for step 3; then all is well again."""
+    """Rank 1 cannot write step 2 and has an unsupported state at step 3; later saves succeed."""
     checkpointer = Checkpointer(uri, sharded=True)
-    save_or_tell(checkpointer, 1, state_of(1))
+    save_or_print(checkpointer, 1, state_of(1))
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     second = dist.get_rank() == 1
     if second:
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, limits[1]))
-    save_or_tell(checkpointer, 2, state_of(2))
+    save_or_print(checkpointer, 2, state_of(2))
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    save_or_tell(checkpointer, 3, {**state_of(3), "no state": object() if second else 0})
+    save_or_print(checkpointer, 3, {**state_of(3), "no state": object() if second else 0})
     if second:
-        save_or_tell(checkpointer, 4, state_of(4))  # which tells of step 3, as it does on the other rank
-    save_or_tell(checkpointer, 4, state_of(4))
+        save_or_print(
+            checkpointer, 4, state_of(4)
+        )  # which raises the failure of step 3, as on the other rank
+    save_or_print(checkpointer, 4, state_of(4))
 
 
 def apart(uri: str) -> None:
-    """Rank 1 is a step ahead, once."""
+    """Rank 1 is one step ahead, once."""
     checkpointer = Checkpointer(uri, sharded=True)
     for step in (1, 2, 4):
         own = step + (step == 2 and dist.get_rank() == 1)
-        save_or_tell(checkpointer, own, state_of(own))
+        save_or_print(checkpointer, own, state_of(own))
 
 
 def absent(uri: str) -> None:
     """Rank 1 does not save the second step."""
     group.TIMEOUT = 5.0
     checkpointer = Checkpointer(uri, sharded=True)
-    save_or_tell(checkpointer, 1, state_of(1))
+    save_or_print(checkpointer, 1, state_of(1))
     if dist.get_rank() == 1:
         time.sleep(15)
         return
-    save_or_tell(checkpointer, 2, state_of(2))
+    save_or_print(checkpointer, 2, state_of(2))
 
 
 def restore(uri: str) -> None:
-    """Into shards that are there."""
+    """Restore into existing shards."""
     state = state_of(0)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -107,7 +109,7 @@ def restore(uri: str) -> None:
     print("restored", checkpoint.step, "warnings", [str(warning.message) for warning in caught], flush=True)
 
 
-def save_or_tell(checkpointer: Checkpointer, step: int, state: Any) -> None:
+def save_or_print(checkpointer: Checkpointer, step: int, state: Any) -> None:
     try:
         checkpointer.save(step, state)
         checkpointer.wait()
@@ -116,12 +118,12 @@ def save_or_tell(checkpointer: Checkpointer, step: int, state: Any) -> None:
 
 
 def meet() -> None:
-    """As a training does at every step."""
+    """Synchronize the ranks, as a training does at every step."""
     dist.all_reduce(torch.ones(1))
 
 
 if __name__ == "__main__":
-    tensor_files.PART_SIZE = 4000  # many objects: many instants to be killed at
+    tensor_files.PART_SIZE = 4000  # many objects: many points at which to be killed
     dist.init_process_group("gloo")
     globals()[sys.argv[1]](*sys.argv[2:])
     dist.destroy_process_group()

@@ -1,9 +1,9 @@
-"""A model and Adam under FSDP, saved on some ranks and gone on with on others.
+"""A model and Adam under FSDP, saved on one number of ranks and resumed on another.
 
 python training.py save|resume URI REFERENCE [--wrap WRAP]
 
-``save`` trains, saves, and goes on; rank 0 writes the full state and the losses after it to REFERENCE.
-``resume`` begins with other weights, restores, compares each bit, goes on, and compares the losses.
+``save`` trains, saves, and continues; rank 0 writes the full state and the losses after it to REFERENCE.
+``resume`` starts with other weights, restores, compares each bit, continues, and compares the losses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEP = 4
 
 def build(seed: int, wrap: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(seed)
-    # Neither 7 nor 3 divides by the number of ranks, and some ranks have nothing of the last layer.
+    # Neither 7 nor 3 is divisible by the number of ranks, and some ranks have no part of the last layer.
     model = nn.Sequential(nn.Linear(10, 7), nn.Tanh(), nn.LayerNorm(7), nn.Linear(7, 3)).double()
     model = WRAPS[wrap](model)
     return model, torch.optim.Adam(model.parameters(), lr=0.01)
@@ -46,7 +46,7 @@ def hybrid(model: nn.Sequential) -> nn.Module:
 
 
 def rows(model: nn.Sequential) -> nn.Module:
-    """Two replicas, of which the tensors know nothing: each is sharded over a mesh of its own."""
+    """Two replicas of which the tensors have no record: each is sharded over a separate mesh."""
     shape = (2, dist.get_world_size() // 2)
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replica", "shard"))
     return _fully_sharded(model, mesh["shard"])
@@ -97,7 +97,7 @@ def sharded_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 
 def whole(tree: Any) -> Any:
-    """The state with every tensor as all ranks have it together, copied."""
+    """A copy of the state with whole tensors, gathered from all ranks."""
     if isinstance(tree, dict):
         return {key: whole(value) for key, value in tree.items()}
     if isinstance(tree, (list, tuple)):
@@ -121,7 +121,7 @@ def save(uri: str, reference: str, wrap: str) -> None:
     train(model, optimizer, range(1, STEP + 1))
     checkpointer = Checkpointer(uri, sharded=True)
     checkpointer.save(STEP, sharded_state(model, optimizer), {"loss": 0.5})
-    full = whole(sharded_state(model, optimizer))  # while the save goes on
+    full = whole(sharded_state(model, optimizer))  # while the save is in progress
     losses = train(model, optimizer, range(STEP + 1, STEP + 4))
     if dist.get_rank() == 0:
         torch.save({"full": full, "losses": losses}, reference)
@@ -143,12 +143,12 @@ def resume(uri: str, reference: str, wrap: str) -> None:
     expected = torch.load(reference, weights_only=False)
     compare(whole(sharded_state(model, optimizer)), expected["full"])
     losses = train(model, optimizer, range(STEP + 1, STEP + 4))
-    # Sums over another number of ranks round in another way.
+    # Sums over a different number of ranks round differently.
     assert all(map(math.isclose, losses, expected["losses"])), (losses, expected["losses"])
 
 
 def compare(left: Any, right: Any) -> None:
-    """Whether they are equal bit for bit."""
+    """Whether they are bitwise equal."""
     assert type(left) is type(right), (left, right)
     if isinstance(left, dict):
         assert left.keys() == right.keys()
