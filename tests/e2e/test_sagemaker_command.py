@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from command import CLOUDTRAIN, cloudtrain
-from played import IMAGE, ROLE, Played
-from playing import played_sagemaker
+from simulated import IMAGE, ROLE, SimulatedSageMaker
+from simulation import simulated_sagemaker
 
 from cloudtrain.testing import S3Server
 
@@ -32,13 +32,13 @@ open(os.environ["SM_MODEL_DIR"] + "/weights-" + rank, "w").write("w")
 
 
 @pytest.fixture
-def sagemaker(s3_server: S3Server, tmp_path: Path) -> Iterator[Played]:
-    with played_sagemaker(s3_server, tmp_path) as played:
-        yield played
+def sagemaker(s3_server: S3Server, tmp_path: Path) -> Iterator[SimulatedSageMaker]:
+    with simulated_sagemaker(s3_server, tmp_path) as simulated:
+        yield simulated
 
 
 @pytest.fixture
-def here(sagemaker: Played, tmp_path: Path) -> Path:
+def here(sagemaker: SimulatedSageMaker, tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT)
@@ -50,7 +50,7 @@ def here(sagemaker: Played, tmp_path: Path) -> Path:
     return folder
 
 
-def test_from_submit_to_download(sagemaker: Played, here: Path) -> None:
+def test_from_submit_to_download(sagemaker: SimulatedSageMaker, here: Path) -> None:
     done = cloudtrain("submit", "job.yaml", "--name", "first", cwd=here)
     assert done.code == 0, done.err
     assert sorted(line for line in done.out.splitlines() if "begins" in line) == [
@@ -66,7 +66,7 @@ def test_from_submit_to_download(sagemaker: Played, here: Path) -> None:
     assert (here / "got" / "model.tar.gz").exists()
 
 
-def test_a_failure_names_the_rank(sagemaker: Played, here: Path) -> None:
+def test_a_failure_names_the_rank(sagemaker: SimulatedSageMaker, here: Path) -> None:
     done = cloudtrain("submit", "job.yaml", "--name", "fails", "--set", "hyperparameters.fail=1", cwd=here)
     assert done.code != 0
     assert "rank 1 on algo-2 raised ValueError: a bad batch" in done.err
@@ -74,7 +74,7 @@ def test_a_failure_names_the_rank(sagemaker: Played, here: Path) -> None:
     assert "Traceback" not in done.err.partition("a bad batch")[0]
 
 
-def test_a_stop_reaches_the_script(sagemaker: Played, here: Path) -> None:
+def test_a_stop_reaches_the_script(sagemaker: SimulatedSageMaker, here: Path) -> None:
     sleeping = ["submit", "job.yaml", "--name", "stops", "--set", "hyperparameters.sleep=1"]
     with subprocess.Popen([CLOUDTRAIN, *sleeping], cwd=here, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

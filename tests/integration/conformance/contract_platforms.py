@@ -79,36 +79,36 @@ def _on_this_machine(folder: Path, **arguments: Any) -> Place:
 @contextmanager
 def on_sagemaker(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     """Our runtime travels with the job."""
-    from playing import played_sagemaker
+    from simulation import simulated_sagemaker
 
-    with played_sagemaker(request.getfixturevalue("s3_server"), folder) as played:
-        yield _on_played(played, folder, PROCESSES)
+    with simulated_sagemaker(request.getfixturevalue("s3_server"), folder) as simulated:
+        yield _on_simulated(simulated, folder, PROCESSES)
 
 
 @contextmanager
 def on_sagemaker_toolkit(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    from playing import played_sagemaker, s3_on
+    from simulation import s3_on, simulated_sagemaker
 
     s3_server = request.getfixturevalue("s3_server")
     with (
-        played_sagemaker(s3_server, folder) as played,
-        s3_on(played.instances.machines, s3_server, folder),
+        simulated_sagemaker(s3_server, folder) as simulated,
+        s3_on(simulated.instances.machines, s3_server, folder),
     ):
         environment = {**s3_server.env, "PYTHONPATH": str(PACKAGE)}
-        played.instances.image = replace(played.instances.image, environment=environment)
-        yield _on_played(played, folder, TOOLKIT)
+        simulated.instances.image = replace(simulated.instances.image, environment=environment)
+        yield _on_simulated(simulated, folder, TOOLKIT)
 
 
-def _on_played(played: Any, folder: Path, arguments: Mapping[str, Any]) -> Place:
-    data = f"s3://{played.bucket}/data"
+def _on_simulated(simulated: Any, folder: Path, arguments: Mapping[str, Any]) -> Place:
+    data = f"s3://{simulated.bucket}/data"
     for path in (folder / "data").iterdir():
         open_store(data).write(path.name, path.read_bytes())
 
     def estimator(source_dir: str, **others: Any) -> Estimator:
-        made: Estimator = played.estimator_of(Path(source_dir), **arguments, **others)
+        made: Estimator = simulated.estimator_of(Path(source_dir), **arguments, **others)
         return made
 
-    return Place(estimator, data, f"s3://{played.bucket}/out")
+    return Place(estimator, data, f"s3://{simulated.bucket}/out")
 
 
 PLATFORMS: Mapping[str, Callable[[Path, pytest.FixtureRequest], AbstractContextManager[Place]]] = {

@@ -27,7 +27,7 @@ def two_hosts(tmp_path: Path) -> Iterator[list[Machine]]:
 
 @pytest.fixture
 def start_job(two_hosts: list[Machine], tmp_path: Path) -> Iterator[StartJob]:
-    """Starts a job on n1 and n2, or on the first of them."""
+    """Starts a job on n1 and n2, or only on n1."""
     with ExitStack() as stack:
 
         def start(script: str, launch: Launch, hosts: int = 2, **options: Any) -> HostsJob:
@@ -40,7 +40,7 @@ def start_job(two_hosts: list[Machine], tmp_path: Path) -> Iterator[StartJob]:
 
 @pytest.fixture(params=LAUNCHES)
 def launch(request: pytest.FixtureRequest) -> Launch:
-    """Each launcher in turn."""
+    """Every launcher."""
     if request.param.startswith("mpirun"):
         need_mpirun(request.param)
     return LAUNCHES[request.param]
@@ -48,13 +48,13 @@ def launch(request: pytest.FixtureRequest) -> Launch:
 
 @pytest.fixture(params=[name for name in LAUNCHES if name.startswith("mpirun")])
 def mpirun(request: pytest.FixtureRequest) -> Launch:
-    """Each mpirun in turn."""
+    """Every mpirun."""
     need_mpirun(request.param)
     return LAUNCHES[request.param]
 
 
 def need_mpirun(name: str) -> None:
-    """Go on only where it is the Open MPI of this version."""
+    """Skip the test unless this version of Open MPI is installed."""
     path, version = LAUNCHES[name].mpirun, name.rpartition("-")[2]
     answer = subprocess.run([path, "--version"], capture_output=True, text=True).stdout if path else ""
     if f"(Open MPI) {version}." not in answer:
@@ -62,7 +62,7 @@ def need_mpirun(name: str) -> None:
 
 
 def missing(what: str) -> NoReturn:
-    """Skip the test, or fail where nothing may be skipped."""
+    """Skip the test; fail if nothing may be skipped."""
     if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
         pytest.fail(what)
     pytest.skip(what)

@@ -1,12 +1,12 @@
-"""Hosts that are linked by a network, made of Linux namespaces on this machine.
+"""Hosts linked by a network, made of Linux namespaces on this machine.
 
-A host has a name, an address, a ``/var/tmp``, and an interface ``eth0`` that a cable (a veth pair) joins to a
-switch (a bridge in a namespace of its own). Like many machines it also has a ``docker0`` that leads nowhere, with
-the same address on every host. A program started on a host is process 1 of a process namespace: when it ends,
-the kernel kills all that it left, as when a container ends.
+A host has a name, an address, a ``/var/tmp``, and an interface ``eth0``, connected by a cable (a veth pair) to a switch
+(a bridge in a separate namespace). Like many machines, it also has an unconnected ``docker0``, with the same address on
+every host. A program started on a host is process 1 of a process namespace: when it ends, the kernel kills all of its
+descendants, as in a container.
 
-Nothing has a name outside, so two networks never meet. A namespace belongs to a process that ends when its pipe
-from this one is closed, however this one ends.
+Names exist only inside, so networks cannot conflict. Each namespace belongs to a process that ends when its pipe from
+this process is closed, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import IO
 
 TOOLS = {"ip": "iproute2", "nsenter": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
-"""Programs that are needed, and the Debian package of each."""
+"""Required programs, and the Debian package of each."""
 
 
 class NetworkError(Exception):
-    """There can be no hosts on this machine; the message says why."""
+    """This machine cannot run hosts; the message states why."""
 
 
 class _Namespaces:
-    """Network, host name and mounts of one machine, held by a process that does nothing."""
+    """Network, host name and mounts of one machine, held by an idle process."""
 
     def __init__(self, setup: str, *arguments: str) -> None:
         script = f"{setup}\necho ready\nexec cat"
@@ -43,18 +43,18 @@ class _Namespaces:
         assert self._holder.stdout is not None
         if self._holder.stdout.readline() != "ready\n":
             _, errors = self._holder.communicate()
-            raise NetworkError(f"no namespaces can be made here: {errors.strip()}")
+            raise NetworkError(f"cannot create namespaces: {errors.strip()}")
 
     @property
     def pid(self) -> int:
         return self._holder.pid
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """``command``, to be run inside."""
+        """``command``, wrapped to run inside."""
         return ["nsenter", f"--target={self.pid}", "--net", "--uts", "--mount", "--", *command]
 
     def ip(self, arguments: str) -> None:
-        """Run ``ip`` inside. Raises NetworkError when it fails."""
+        """Run ``ip`` inside. Raises NetworkError if it fails."""
         command = self.command(["ip", *arguments.split()])
         done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode:
@@ -65,13 +65,13 @@ class _Namespaces:
 
 
 class Program:
-    """A program that runs on a host, with everything it has started."""
+    """A program on a host, with all of its descendants."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     def wait(self, timeout: float) -> int:
-        """The exit code, as `subprocess.Popen` gives it. Raises subprocess.TimeoutExpired."""
+        """Wait; returns the exit code like `subprocess.Popen`. Raises subprocess.TimeoutExpired."""
         return self._process.wait(timeout)
 
     @property
@@ -79,17 +79,17 @@ class Program:
         return self._process.poll() is None
 
     def terminate(self) -> None:
-        """SIGTERM to process 1, as ``docker stop`` does."""
+        """Send SIGTERM to process 1, like ``docker stop``."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes at once, and wait for their end; to a program that has ended, nothing."""
+        """Kill all of its processes and wait for their end. Does nothing if the program has ended."""
         if self.running:
-            self._signal(signal.SIGKILL)  # the kernel kills the rest, and only then process 1 has ended
+            self._signal(signal.SIGKILL)  # the kernel kills the others before process 1 counts as ended
             self._process.wait()
 
     def _signal(self, number: int) -> None:
-        """To process 1; while there is none yet, to what makes it."""
+        """Signal process 1, or its parent if it does not exist yet."""
         outer = self._process.pid
         inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
         os.kill(int(inner[0]) if inner else outer, number)
@@ -111,7 +111,7 @@ class Machine:
         first = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--", *command]
         inside = self._namespaces.command(["env", f"--chdir={cwd}", *first])
         process = subprocess.Popen(
-            ["setpriv", "--pdeathsig=KILL", *inside],  # it ends with this process, whatever ends that
+            ["setpriv", "--pdeathsig=KILL", *inside],  # dies with this process
             env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -120,7 +120,7 @@ class Machine:
         return Program(process)
 
     def unplug(self) -> None:
-        """Pull out the cable: nobody is told, and no more packets arrive."""
+        """Pull the cable: packets are lost without any error."""
         self._switch.ip(f"link set {self._port} down")
 
     def plug(self) -> None:
@@ -128,14 +128,14 @@ class Machine:
 
 
 class Network:
-    """The machines ``n1``, ``n2``, ... or of another name. Use it as a context manager.
+    """The machines ``n1``, ``n2``, ..., or with another prefix. Use it as a context manager.
 
     Raises:
-        NetworkError: a tool is missing, or namespaces are not permitted (root is needed).
+        NetworkError: a tool is missing, or namespaces are not permitted (they require root).
     """
 
     def __init__(self, count: int, folder: Path, name: str = "n") -> None:
-        """``folder`` takes the files that are not the same on the machines as here."""
+        """``folder`` holds the files that differ between the machines and this one."""
         self._count = count
         self._folder = folder
         self._name = name
@@ -149,7 +149,7 @@ class Network:
         numbers = range(1, self._count + 1)
         lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} {self._name}{number}" for number in numbers)]
         (self._folder / "hosts").write_text("\n".join(lines) + "\n")
-        with self._stack:  # closed again unless all of it could be made
+        with self._stack:  # closes everything if a part cannot be created
             switch = self._namespaces("ip link add br0 type bridge; ip link set br0 up")
             self.machines = [self._machine(number, switch) for number in numbers]
             self._stack = self._stack.pop_all()

@@ -1,4 +1,4 @@
-"""A job on linked hosts: `cloudtrain.runtime` as process 1 of each, as every cluster starts it."""
+"""A job on linked hosts, each with `cloudtrain.runtime` as process 1, as in every cluster."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from cloudtrain.contract import FailureReport, Paths, encode_hyperparameters
 class Launch:
     """How two ranks are started on each host.
 
-    ``values`` are the hyperparameters of the platform that ask for it. ``python`` runs runtime and ranks, with its
-    own folder first on the PATH.
+    ``values`` are the platform's hyperparameters for the launcher. ``python`` runs the runtime and the ranks; its
+    folder is first on the PATH.
     """
 
     values: Mapping[str, Any]
     python: str = sys.executable
     packages: tuple[str, ...] = ()
-    """More folders with packages."""
+    """Additional folders with packages."""
 
     @property
     def mpirun(self) -> str | None:
-        """The mpirun that the job will find."""
+        """The mpirun on the job's PATH."""
         return shutil.which("mpirun", path=f"{os.path.dirname(self.python)}:{os.defpath}")
 
 
@@ -44,7 +44,7 @@ _MPI = {"sagemaker_mpi_enabled": True, "sagemaker_mpi_num_of_processes_per_host"
 LAUNCHES = {
     "torchrun": Launch({"sagemaker_torch_distributed_enabled": True, "sagemaker_processes_per_host": 2}),
     "processes": Launch({"sagemaker_processes_enabled": True, "sagemaker_processes_per_host": 2}),
-    # the interpreter without its virtual environment: Debian's Open MPI 4, not the one of the wheel
+    # the interpreter outside its virtual environment finds Debian's Open MPI 4 instead of the wheel's
     "mpirun-4": Launch(
         _MPI, python=os.path.realpath(sys.executable), packages=(sysconfig.get_path("purelib"),)
     ),
@@ -53,7 +53,7 @@ LAUNCHES = {
 
 
 class HostPart:
-    """What runs on one host, and what it leaves."""
+    """One host of the job: its program and its files."""
 
     def __init__(self, machine: Machine, base: Path) -> None:
         self.name = machine.name
@@ -84,12 +84,12 @@ class HostPart:
 
 
 class HostsJob:
-    """A script on several hosts. It is ended, if it still runs, when the test ends.
+    """A script on several hosts. The fixture kills it at the end of the test.
 
     Args:
-        script: the entry point's text.
+        script: the text of the entry point.
         launch: see `LAUNCHES`.
-        hyperparameters: the script's own.
+        hyperparameters: those of the script.
     """
 
     def __init__(
@@ -120,41 +120,41 @@ class HostsJob:
         self.start()
 
     def start(self) -> None:
-        """Start the runtime of every host; also again, after `kill`, as a container is restarted in place."""
+        """Start the runtime of every host. After `kill`, this restarts it in place, like a container."""
         self.started_at = time.monotonic()
         for part in self.parts:
             part.start(self._launch)
 
     def kill(self) -> None:
-        """SIGKILL to all processes of all hosts; to those that have ended, nothing."""
+        """Send SIGKILL to all processes of all hosts."""
         for part in self.parts:
             part.program.kill()
 
     def part(self, name: str) -> HostPart:
-        """What runs on the host of this name."""
+        """The part of the host with this name."""
         [part] = [part for part in self.parts if part.name == name]
         return part
 
     def output(self) -> str:
-        """What all hosts have said so far."""
+        """The output of all hosts so far."""
         return "".join(part.output() for part in self.parts)
 
     def wait_for(self, text: str, count: int, timeout: float = 60) -> None:
-        """Until the ranks have said ``text`` ``count`` times."""
+        """Wait until the ranks have printed ``text`` ``count`` times."""
         deadline = time.monotonic() + timeout
         while self.output().count(text) < count:
             in_time = time.monotonic() < deadline and all(part.program.running for part in self.parts)
-            assert in_time, f"{text!r} was not said {count} times:\n{self.output()}"
+            assert in_time, f"{text!r} was not printed {count} times:\n{self.output()}"
             time.sleep(0.02)
 
     def wait(self, timeout: float = 60) -> list[int]:
-        """The exit code of each host. Raises subprocess.TimeoutExpired where one takes longer."""
+        """Wait for all hosts; returns their exit codes. Raises subprocess.TimeoutExpired."""
         deadline = time.monotonic() + timeout
         return [part.program.wait(max(0.1, deadline - time.monotonic())) for part in self.parts]
 
     @property
     def seconds(self) -> float:
-        """Since the start."""
+        """Seconds since the start."""
         return time.monotonic() - self.started_at
 
 

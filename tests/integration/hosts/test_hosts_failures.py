@@ -1,4 +1,4 @@
-"""Whatever ends badly on one of two hosts ends on both, soon, and neither says success."""
+"""A failure on one of two hosts ends both soon, and neither reports success."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", ENDINGS)
-def test_one_rank_ends_badly(start_job: StartJob, launch: Launch, case: str) -> None:
+def test_one_rank_fails(start_job: StartJob, launch: Launch, case: str) -> None:
     ending, expected = ENDINGS[case]
     job = start_job(RANK_3.format(ending=ending), launch)
     assert job.wait() == [expected["exit_code"]] * 2, job.output()
@@ -54,11 +54,11 @@ def test_a_host_is_killed(start_job: StartJob, launch: Launch, victim: str) -> N
     [left] = {"n1", "n2"} - {victim}
     assert_lost(job, left, victim)
     assert not job.part(victim).paths.success.exists()
-    assert not job.part(victim).paths.failure.exists()  # it had no time to say anything
+    assert not job.part(victim).paths.failure.exists()  # it could not write anything
 
 
-def test_hosts_that_were_killed_start_again(start_job: StartJob, launch: Launch) -> None:
-    """As containers that are restarted in place: what the first attempt has left, its process numbers too, is there."""
+def test_killed_hosts_can_be_restarted(start_job: StartJob, launch: Launch) -> None:
+    """Like containers restarted in place: files of the first attempt remain, and process ids repeat."""
     job = start_job(RANK_3.format(ending="pass"), launch)
     job.wait_for("started", 4)
     job.kill()
@@ -68,8 +68,8 @@ def test_hosts_that_were_killed_start_again(start_job: StartJob, launch: Launch)
     assert job.wait() == [0, 0], job.output()
 
 
-def test_the_cable_is_pulled_out(start_job: StartJob, launch: Launch) -> None:
-    """No connection ends, and no packet arrives: only the silence tells."""
+def test_the_cable_is_pulled(start_job: StartJob, launch: Launch) -> None:
+    """No connection is closed and no packet arrives: only silence reveals the loss."""
     job = start_job(RANK_3.format(ending="pass"), launch)
     job.wait_for("started", 4)
     job.part("n2").machine.unplug()
@@ -78,7 +78,7 @@ def test_the_cable_is_pulled_out(start_job: StartJob, launch: Launch) -> None:
     assert_lost(job, "n2", "n1")
 
 
-def test_a_cable_that_is_out_for_two_seconds_harms_nobody(start_job: StartJob, launch: Launch) -> None:
+def test_two_seconds_without_network_do_no_harm(start_job: StartJob, launch: Launch) -> None:
     job = start_job("import time; print('started', flush=True); time.sleep(5)", launch)
     job.wait_for("started", 4)
     job.part("n2").machine.unplug()
@@ -88,7 +88,7 @@ def test_a_cable_that_is_out_for_two_seconds_harms_nobody(start_job: StartJob, l
 
 
 def assert_lost(job: HostsJob, left: str, victim: str) -> None:
-    """The host that is left ends badly and says which host it lost."""
+    """The remaining host fails and names the lost host."""
     part = job.part(left)
     report = part.failure()
     assert (report.failure_class, report.host) == (FailureClass.HOST_LOST, victim), report

@@ -1,4 +1,4 @@
-"""What the ranks on two hosts are given, and how a job that ends well ends."""
+"""The environment of ranks on two hosts, and the outcome of a successful job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 from hosts_job import Launch, StartJob
 
-TELLS = """
+PRINTS_ENVIRONMENT = """
 import json, os, socket, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "SM_CURRENT_HOST", "MASTER_ADDR")
 told = {name: os.environ[name] for name in names}
@@ -19,7 +19,9 @@ AWKWARD = """it's "quoted" $(id) `x` \\ ;|&
 
 
 def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launch) -> None:
-    job = start_job(TELLS, launch, hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3})
+    job = start_job(
+        PRINTS_ENVIRONMENT, launch, hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3}
+    )
     assert job.wait() == [0, 0], job.output()
     print(f"\na trivial job on two hosts: {job.seconds:.1f} s")
     ranks = []
@@ -63,7 +65,7 @@ def test_ranks_reach_each_other_over_the_network(start_job: StartJob, launch: La
 
 
 def test_mpi_reaches_the_other_host(start_job: StartJob, mpirun: Launch) -> None:
-    """By the job's interface: ``docker0`` has one address on both hosts, and no way between them."""
+    """Over the job's interface: ``docker0`` has the same address on both hosts, but does not connect them."""
     job = start_job(
         """
         import os
@@ -85,7 +87,7 @@ def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: 
         import os, signal, sys, time
 
         def stop(number, frame):
-            time.sleep(1)  # longer than mpirun and torchrun would wait
+            time.sleep(1)  # longer than mpirun and torchrun wait by default
             print("saved", flush=True)
             sys.exit(0)
 

@@ -1,4 +1,4 @@
-"""SageMaker, played, for each test anew."""
+"""A simulated SageMaker for each test."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 HERE = Path(__file__).parent
 sys.path += [str(HERE.parent / "hosts"), str(HERE.parent / "sagemaker")]
 
-from played import Played  # noqa: E402
-from playing import played_sagemaker  # noqa: E402
+from simulated import SimulatedSageMaker  # noqa: E402
+from simulation import simulated_sagemaker  # noqa: E402
 
 from cloudtrain.testing import S3Server  # noqa: E402
 
 
 @pytest.fixture
-def sagemaker(s3_server: S3Server, tmp_path: Path) -> Iterator[Played]:
-    with played_sagemaker(s3_server, tmp_path) as played:
-        yield played
+def sagemaker(s3_server: S3Server, tmp_path: Path) -> Iterator[SimulatedSageMaker]:
+    with simulated_sagemaker(s3_server, tmp_path) as simulated:
+        yield simulated

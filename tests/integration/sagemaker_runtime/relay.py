@@ -1,4 +1,4 @@
-"""Carries TCP connections between two addresses, of which one may be a path: a door into a network namespace.
+"""Relays TCP connections between two addresses. One may be a Unix socket, which leads into a network namespace.
 
 python relay.py LISTEN CONNECT     each is host:port, or the path of a Unix socket
 """
@@ -31,7 +31,7 @@ def connect(address: str) -> socket.socket:
 
 
 def relay(listener: socket.socket, address: str) -> None:
-    """Until the listener is closed."""
+    """Relay connections until the listener is closed."""
     while True:
         try:
             near, _ = listener.accept()

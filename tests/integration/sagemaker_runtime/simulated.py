@@ -1,4 +1,4 @@
-"""What a test has of the played SageMaker."""
+"""A test's interface to the simulated SageMaker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from botocore.client import BaseClient
-from played_instances import Instances
 from service import SageMakerService
+from simulated_instances import Instances
 
 from cloudtrain import Estimator, Job
 
@@ -22,8 +22,8 @@ ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
 
 
 @dataclass
-class Played:
-    """The service, its instances, and a bucket for what jobs need and leave."""
+class SimulatedSageMaker:
+    """The service, its instances, and a bucket for inputs and outputs of jobs."""
 
     service: SageMakerService
     instances: Instances
@@ -31,14 +31,14 @@ class Played:
     folder: Path
 
     def estimator(self, script: str, **arguments: Any) -> Estimator:
-        """An estimator of a one-file source."""
+        """An estimator whose source is the file ``train.py`` with ``script``."""
         source = self.folder / "source"
         source.mkdir(exist_ok=True)
         (source / "train.py").write_text(textwrap.dedent(script))
         return self.estimator_of(source, **arguments)
 
     def estimator_of(self, source: Path, **arguments: Any) -> Estimator:
-        """An estimator of the folder ``source``, whose entry point is ``train.py``."""
+        """An estimator for the folder ``source``, with the entry point ``train.py``."""
         fixed = {
             "image_uri": IMAGE,
             "role": ROLE,
@@ -51,11 +51,11 @@ class Played:
         return Estimator("train.py", **{**fixed, **arguments})
 
     def states(self, job_name: str) -> list[str]:
-        """The secondary states that the job has been in."""
+        """The job's secondary states so far."""
         return [found["Status"] for found in self.service.jobs[job_name].transitions]
 
     def requests_of(self, work: Callable[[], object]) -> list[str]:
-        """The operations that AWS is asked for while this thread does ``work``."""
+        """The AWS operations that this thread calls in ``work``."""
         calls: list[str] = []
         me = threading.get_ident()
 
@@ -71,7 +71,7 @@ class Played:
         return calls
 
     def wait_for_line(self, job: Job, text: str, timeout: float = 120) -> None:
-        """Until the job has printed ``text``."""
+        """Wait until the job has printed ``text``."""
         wait_until(lambda: text in job.logs() or job.status.is_final, timeout)
         assert text in job.logs()
 

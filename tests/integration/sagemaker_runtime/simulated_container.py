@@ -1,4 +1,4 @@
-"""A training container on a host of its own: ``/opt/ml`` as SageMaker lays it out, and the request's entrypoint."""
+"""A training container on its own host: SageMaker's layout of ``/opt/ml``, and the request's entrypoint."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from host_network import Machine, Program
 
 @dataclass(frozen=True)
 class Image:
-    """What a container finds in its image: by default this Python, which has cloudtrain and frameworks."""
+    """An image. By default, it contains this Python, with cloudtrain and frameworks."""
 
     path: str = f"{Path(sys.executable).parent}:{os.defpath}"
-    """Its PATH."""
+    """The PATH of its containers."""
     environment: Mapping[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] = (sys.executable, "-m", "cloudtrain.runtime")
-    """What it starts by itself, where the request does not say."""
+    """The default, if the request does not contain one."""
 
 
-# In a mount namespace of its own. A container's name is its own, too: nobody finds it by that.
+# In a separate mount namespace, with a host name that other hosts cannot resolve.
 _ENTER = """
 mkdir -p /opt/ml
 mount --bind "$1" /opt/ml
@@ -38,7 +38,7 @@ exec env PATH="$path" "$@"
 
 @dataclass(frozen=True)
 class Place:
-    """The instance that a container runs on: its number among all, and its group."""
+    """The instance that a container runs on."""
 
     name: str
     machine: Machine
@@ -48,7 +48,7 @@ class Place:
 
 @dataclass
 class Container:
-    """One container, and what it leaves."""
+    """One container and its files."""
 
     place: Place
     folder: Path
@@ -57,27 +57,27 @@ class Container:
 
     @property
     def ml(self) -> Path:
-        """Its ``/opt/ml``."""
+        """The container's ``/opt/ml``."""
         return self.folder / "ml"
 
     def lay_out(self, request: Mapping[str, Any], places: list[Place]) -> None:
-        """Write the documents that SageMaker writes, and make its folders."""
+        """Write SageMaker's documents and create its folders."""
         for name in ("input/config", "input/data", "model", "output", "checkpoints"):
             (self.ml / name).mkdir(parents=True)
         for name, content in _documents(request, self.place, places).items():
             (self.ml / "input" / "config" / f"{name}.json").write_text(json.dumps(content))
 
     def start(self, request: Mapping[str, Any], image: Image, say: Callable[[str], None]) -> None:
-        """Start it; ``say`` gets each line that it prints."""
+        """Start the container; ``say`` receives each line that it prints."""
         algorithm = request["AlgorithmSpecification"]
         command = [
             *algorithm.get("ContainerEntrypoint", image.entrypoint),
             *algorithm.get("ContainerArguments", ()),
         ]
-        told = {
+        environment = {
             "PATH": os.defpath,
             "HOME": "/root",
-            "TMPDIR": "/var/tmp",  # which each machine has for itself
+            "TMPDIR": "/var/tmp",  # private to each machine
             "AWS_REGION": "us-east-1",
             "TRAINING_JOB_NAME": request["TrainingJobName"],
             **image.environment,
@@ -88,20 +88,20 @@ class Container:
             self.program = self.place.machine.start(
                 ["sh", "-ec", _ENTER, "sh", str(self.ml), image.path, *command],
                 cwd=Path("/"),
-                env=told,
+                env=environment,
                 output=output,
             )
         self._output = threading.Thread(target=_read_lines, args=(reading, say), daemon=True)
         self._output.start()
 
     def end(self) -> int:
-        """Its exit code, once it has ended and all of its output is read."""
+        """Wait for the container's end and all of its output; returns the exit code."""
         code = self.program.wait(600)
         self._output.join()
         return code
 
     def failure(self) -> str:
-        """What it says of its failure: the first 1,024 characters, as SageMaker reads them."""
+        """The failure reason that SageMaker reads: the first 1,024 characters of the file."""
         path = self.ml / "output" / "failure"
         return path.read_text(errors="replace")[:1024] if path.exists() else ""
 

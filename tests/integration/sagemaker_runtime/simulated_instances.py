@@ -1,4 +1,4 @@
-"""Plays SageMaker: takes the request of a training job and really runs it, each host in a container of its own."""
+"""Simulates SageMaker: runs the request of a training job, each host in its own container."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from pathlib import Path
 from typing import Any
 
 from host_network import Machine
-from played_container import Container, Image, Place
-from played_storage import CheckpointSync, download_channels, upload_outputs
 from scripted_job import ScriptedJob
+from simulated_container import Container, Image, Place
+from simulated_storage import CheckpointSync, download_channels, upload_outputs
 
 STOP_SECONDS = 120
-"""Between SIGTERM and SIGKILL, as documented of StopTrainingJob and of spot interruptions."""
+"""Seconds between SIGTERM and SIGKILL, as documented for StopTrainingJob and spot interruptions."""
 POLL_SECONDS = 0.05
 SYNC_SECONDS = 0.3
 
 
 @dataclass
 class Instances:
-    """The instances of one account: the machines, of which each job takes as many as it asks for."""
+    """The instances of one account. One job uses them at a time, as many as it requests."""
 
     machines: list[Machine]
     folder: Path
     image: Image = field(default_factory=Image)
     interrupt: threading.Event = field(default_factory=threading.Event)
-    """Set by a test: the spot instances are taken away. They come back by themselves."""
-    plays: list[threading.Thread] = field(default_factory=list)
+    """Set by a test to interrupt spot instances. They become available again by themselves."""
+    threads: list[threading.Thread] = field(default_factory=list)
     containers: list[Container] = field(default_factory=list)
-    """Of the job that runs now, or ran last."""
+    """Those of the current or last job."""
     free: threading.Lock = field(default_factory=threading.Lock)
-    """Held by the job that has the machines."""
+    """Held by the job that uses the machines."""
     closed: bool = False
 
-    def play(self, job: ScriptedJob) -> None:
-        """Begin with a job that was just created; for `SageMakerService.on_create`."""
+    def run(self, job: ScriptedJob) -> None:
+        """Start a new job; for `SageMakerService.on_create`."""
         job.enter("Starting", "Starting the training job")
-        thread = threading.Thread(target=self._play, args=(job,), name=job.name)
-        self.plays.append(thread)
+        thread = threading.Thread(target=self._run, args=(job,), name=job.name)
+        self.threads.append(thread)
         thread.start()
 
     def close(self) -> None:
-        """Kill what still runs, and let nothing start any more."""
+        """Kill running containers, and prevent new ones."""
         self.closed = True
-        for thread in self.plays:
+        for thread in self.threads:
             thread.join()
 
-    def _play(self, job: ScriptedJob) -> None:
+    def _run(self, job: ScriptedJob) -> None:
         attempt = 1
         try:
             with self.free:
@@ -65,7 +65,7 @@ class Instances:
             raise
 
     def _attempt(self, job: ScriptedJob, attempt: int) -> bool:
-        """Run all containers once; False where spot instances were taken away."""
+        """Run all containers once; returns False if spot instances were interrupted."""
         request = job.request
         places = self._places(request["ResourceConfig"])
         folder = self.folder / job.name / str(attempt)
@@ -82,11 +82,11 @@ class Instances:
         began = time.time()
         for container in self.containers:
             self._start(job, container, attempt)
-        taken_away = self._watch(job, sync)
+        interrupted = self._watch(job, sync)
         codes = [container.end() for container in self.containers]
         if sync:
             sync.upload()
-        if taken_away:
+        if interrupted:
             job.enter("Interrupted", "Training job interrupted: spot capacity was taken back")
             return False
         failed = [number for number, code in enumerate(codes) if code]
@@ -123,20 +123,20 @@ class Instances:
         container.start(job.request, self.image, lambda line: job.log(name, line, stream=attempt))
 
     def _watch(self, job: ScriptedJob, sync: CheckpointSync | None) -> bool:
-        """Until all containers have ended; whether they were taken away."""
+        """Wait until all containers have ended; returns whether they were interrupted."""
         kill_at = sync_at = None
-        taken_away = False
+        interrupted = False
         while running := [container for container in self.containers if container.program.running]:
             now = time.monotonic()
             if sync and (sync_at is None or now > sync_at):
                 sync.upload()
                 sync_at = now + SYNC_SECONDS
-            # one that has failed ends them all
+            # a failed container ends all others
             failed = len(running) < len(self.containers) and any(
                 container.program.wait(0) for container in self.containers if container not in running
             )
             if kill_at is None and (job.stopping.is_set() or self.interrupt.is_set() or failed):
-                taken_away = self.interrupt.is_set()
+                interrupted = self.interrupt.is_set()
                 kill_at = now + STOP_SECONDS
                 for container in running:
                     with contextlib.suppress(ProcessLookupError):
@@ -145,4 +145,4 @@ class Instances:
                 for container in running:
                     container.program.kill()
             time.sleep(POLL_SECONDS)
-        return taken_away
+        return interrupted

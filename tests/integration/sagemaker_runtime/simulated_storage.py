@@ -1,4 +1,4 @@
-"""What SageMaker does with S3 for a container: brings the channels, syncs the checkpoints, takes what is left."""
+"""SageMaker's S3 transfers for a container: downloads channels, syncs checkpoints, uploads outputs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-from played_container import Container
+from simulated_container import Container
 
 
 def download_channels(request: Mapping[str, Any], container: Container, number: int, count: int) -> None:
     """Put every channel under ``input/data`` of the ``number``-th of ``count`` containers.
 
-    An object's path there is what its key has after the prefix. Raises LookupError, in the words of SageMaker,
-    where nothing is found.
+    The path of an object is the part of its key after the prefix. Raises LookupError with SageMaker's message if
+    there are no objects.
     """
     for channel in request["InputDataConfig"]:
         source = channel["DataSource"]["S3DataSource"]
@@ -41,7 +41,7 @@ def _download(uri: str, folder: Path, share: slice) -> None:
 
 
 class CheckpointSync:
-    """Keeps the folder of each container and the job's URI the same; nothing is ever deleted there."""
+    """Syncs the folder of each container with the job's URI. Never deletes objects."""
 
     def __init__(self, config: Mapping[str, str], containers: list[Container]) -> None:
         inside = config.get("LocalPath", "/opt/ml/checkpoints")
@@ -60,7 +60,7 @@ class CheckpointSync:
                 self._seen[path] = _state(path)
 
     def upload(self) -> None:
-        """What is new or has changed."""
+        """Upload new and changed files."""
         for folder in self._folders:
             for path in [path for path in folder.rglob("*") if path.is_file()]:
                 try:
@@ -79,7 +79,7 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def upload_outputs(request: Mapping[str, Any], containers: list[Container], *, model: bool) -> None:
-    """The files of all containers together, as ``model.tar.gz`` and ``output.tar.gz`` or as they are."""
+    """Upload the files of all containers together, as ``model.tar.gz`` and ``output.tar.gz`` or uncompressed."""
     config = request["OutputDataConfig"]
     bucket, prefix = _split(f"{config['S3OutputPath'].rstrip('/')}/{request['TrainingJobName']}/output/")
     client = boto3.client("s3")

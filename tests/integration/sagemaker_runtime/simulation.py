@@ -1,4 +1,4 @@
-"""SageMaker, played, as a context: the scripted service, instances that run what it is asked for, and a bucket."""
+"""A simulated SageMaker as a context: the scripted service, instances that run its jobs, and a bucket."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 import relay
 from host_network import Machine, Network, NetworkError
-from played import Played
-from played_instances import Instances
 from service import sagemaker_service
+from simulated import SimulatedSageMaker
+from simulated_instances import Instances
 
 from cloudtrain.testing import S3Server
 
 
 @contextmanager
-def played_sagemaker(s3_server: S3Server, folder: Path) -> Iterator[Played]:
-    """SageMaker with the instances algo-1 and algo-2; the environment leads there. Skips where there can be none."""
+def simulated_sagemaker(s3_server: S3Server, folder: Path) -> Iterator[SimulatedSageMaker]:
+    """SageMaker with the instances algo-1 and algo-2, selected by AWS variables. Skips if they cannot run here."""
     bucket = f"test-{secrets.token_hex(6)}"
     s3_server.create_bucket(bucket)
     with ExitStack() as stack:
@@ -34,17 +34,17 @@ def played_sagemaker(s3_server: S3Server, folder: Path) -> Iterator[Played]:
             pytest.skip(str(error))
         instances = Instances(network.machines, folder / "instances")
         service = stack.enter_context(sagemaker_service())
-        service.on_create = instances.play
+        service.on_create = instances.run
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         for name, value in {**s3_server.env, "AWS_ENDPOINT_URL": service.endpoint}.items():
             patch.setenv(name, value)
         stack.callback(instances.close)
-        yield Played(service, instances, bucket, folder)
+        yield SimulatedSageMaker(service, instances, bucket, folder)
 
 
 @contextmanager
 def s3_on(machines: list[Machine], s3_server: S3Server, folder: Path) -> Iterator[None]:
-    """Let the machines, which see no network but their own, reach the S3 server, at the address that it has here."""
+    """Make the S3 server reachable from the machines' isolated network, at the same address."""
     address = s3_server.env["AWS_ENDPOINT_URL_S3"].rpartition("/")[2]
     door = str(folder / "s3")
     with closing(relay.listen(door)) as listener, ExitStack() as stack, open(os.devnull, "wb") as output:

@@ -1,4 +1,4 @@
-"""Jobs on the played SageMaker, from `fit` to their outcome."""
+"""Jobs on the simulated SageMaker, from `fit` to their outcome."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import tarfile
 
 import pytest
-from played import Played, wait_until
+from simulated import SimulatedSageMaker, wait_until
 
 from cloudtrain import FailureClass, JobStatus, TrainingFailed
 from cloudtrain.storage import open_store
@@ -18,7 +18,7 @@ from cloudtrain import environment
 
 assert cloudtrain.__file__.startswith("/var/tmp/cloudtrain-"), cloudtrain.__file__
 print("channels", os.environ["SM_CHANNELS"], sorted(os.listdir(environment.channel("train"))), flush=True)
-print("told", os.environ["MY_TOKEN"], flush=True)
+print("token", os.environ["MY_TOKEN"], flush=True)
 (environment.model_dir() / f"model-{environment.rank()}").write_text("weights")
 """
 
@@ -44,7 +44,7 @@ time.sleep(600)
 """
 
 
-def test_a_job_completes(sagemaker: Played) -> None:
+def test_a_job_completes(sagemaker: SimulatedSageMaker) -> None:
     for name in ("a.txt", "b.txt"):
         open_store(f"s3://{sagemaker.bucket}/data").write(name, b"")
     estimator = sagemaker.estimator(GREETING, instance_count=2, environment={"MY_TOKEN": "a secret"})
@@ -53,13 +53,13 @@ def test_a_job_completes(sagemaker: Played) -> None:
     assert sagemaker.states("completes") == ["Starting", "Downloading", "Training", "Uploading", "Completed"]
     lines = job.logs().splitlines()
     assert sum("""channels ["train"] ['a.txt', 'b.txt']""" in line for line in lines) == 2
-    assert sum("told a secret" in line for line in lines) == 2
+    assert sum("token a secret" in line for line in lines) == 2
     archive = open_store(f"s3://{sagemaker.bucket}/out/completes/output").read("model.tar.gz")
     with tarfile.open(fileobj=io.BytesIO(archive)) as model:
         assert sorted(model.getnames()) == ["model-0", "model-1"]
 
 
-def test_a_submit_makes_few_requests(sagemaker: Played) -> None:
+def test_a_submit_makes_few_requests(sagemaker: SimulatedSageMaker) -> None:
     estimator = sagemaker.estimator(GREETING)
     requests = [
         sagemaker.requests_of(lambda name=name: estimator.fit(job_name=name, wait=False))
@@ -71,7 +71,7 @@ def test_a_submit_makes_few_requests(sagemaker: Played) -> None:
     ]
 
 
-def test_a_runtime_that_was_removed_is_uploaded_again(sagemaker: Played) -> None:
+def test_a_runtime_that_was_removed_is_uploaded_again(sagemaker: SimulatedSageMaker) -> None:
     estimator = sagemaker.estimator("print('done')")
     estimator.fit(job_name="first", logs=False)
     store = open_store(f"s3://{sagemaker.bucket}/code/runtime")
@@ -81,7 +81,7 @@ def test_a_runtime_that_was_removed_is_uploaded_again(sagemaker: Played) -> None
     assert estimator.fit(job_name="third", logs=False).status == JobStatus.COMPLETED
 
 
-def test_the_rank_that_fails_is_named(sagemaker: Played) -> None:
+def test_the_rank_that_fails_is_named(sagemaker: SimulatedSageMaker) -> None:
     estimator = sagemaker.estimator(
         RAISES, instance_count=2, distribution={"processes": {"processes_per_host": 2}}
     )
@@ -95,7 +95,7 @@ def test_the_rank_that_fails_is_named(sagemaker: Played) -> None:
     assert sagemaker.states("fails")[-1] == "Failed"
 
 
-def test_a_stop_reaches_the_script_which_saves(sagemaker: Played) -> None:
+def test_a_stop_lets_the_script_save(sagemaker: SimulatedSageMaker) -> None:
     job = sagemaker.estimator(SAVES_ON_SIGTERM).fit(job_name="stops", wait=False)
     sagemaker.wait_for_line(job, "training")
     job.stop()

@@ -1,4 +1,4 @@
-"""Real training on the played SageMaker: two hosts with two ranks each, by every launcher, and on spot instances."""
+"""Real training on the simulated SageMaker: two hosts of two ranks, every launcher, and spot instances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from played import Played
+from simulated import SimulatedSageMaker
 
 from cloudtrain.storage import open_store
 
@@ -36,7 +36,7 @@ TWO_RANKS: dict[str, Any] = {"processes_per_host": 2}
 
 
 @pytest.fixture
-def digits(sagemaker: Played) -> str:
+def digits(sagemaker: SimulatedSageMaker) -> str:
     """The URI of the example's channel."""
     uri = f"s3://{sagemaker.bucket}/digits"
     subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), uri], check=True)
@@ -44,7 +44,7 @@ def digits(sagemaker: Played) -> str:
 
 
 @pytest.mark.parametrize("kind", ["torch_distributed", "mpi"])
-def test_digits_on_two_hosts(sagemaker: Played, digits: str, kind: str) -> None:
+def test_digits_on_two_hosts(sagemaker: SimulatedSageMaker, digits: str, kind: str) -> None:
     estimator = sagemaker.estimator_of(
         EXAMPLE, instance_count=2, distribution={kind: TWO_RANKS}, hyperparameters={"epochs": 2}
     )
@@ -55,14 +55,14 @@ def test_digits_on_two_hosts(sagemaker: Played, digits: str, kind: str) -> None:
     assert open_store(f"s3://{sagemaker.bucket}/out/{job.name}/output").stat("model.tar.gz")
 
 
-def test_a_horovod_script_needs_no_horovod(sagemaker: Played) -> None:
+def test_a_horovod_script_needs_no_horovod(sagemaker: SimulatedSageMaker) -> None:
     estimator = sagemaker.estimator(HOROVOD, instance_count=2, distribution={"horovod": TWO_RANKS})
     log = estimator.fit(logs=False).logs()
     assert all(f"rank {rank} of 4 on {rank // 2} sums to 10" in log for rank in range(4))
 
 
 @pytest.mark.parametrize("kind", ["torch_distributed", "mpi", "processes"])
-def test_ranks_are_where_the_distribution_is(sagemaker: Played, kind: str) -> None:
+def test_ranks_are_where_the_distribution_is(sagemaker: SimulatedSageMaker, kind: str) -> None:
     groups = [
         {"instance_group_name": name, "instance_type": kind, "instance_count": 1}
         for name, kind in (("data", "ml.c5.xlarge"), ("gpu", "ml.p4d.24xlarge"))
@@ -82,7 +82,7 @@ def test_ranks_are_where_the_distribution_is(sagemaker: Played, kind: str) -> No
     ]
 
 
-def test_spot_instances_that_come_back_go_on(sagemaker: Played, digits: str) -> None:
+def test_training_resumes_when_spot_instances_come_back(sagemaker: SimulatedSageMaker, digits: str) -> None:
     estimator = sagemaker.estimator_of(
         EXAMPLE,
         instance_count=2,
@@ -148,8 +148,8 @@ dist.destroy_process_group()
 """
 
 
-def test_shards_of_all_hosts_come_back_to_all(sagemaker: Played) -> None:
-    """SageMaker keeps a folder of checkpoints on each host; together they are one."""
+def test_shards_of_all_hosts_are_restored_on_all_hosts(sagemaker: SimulatedSageMaker) -> None:
+    """SageMaker syncs one folder of checkpoints per host; together, they hold one checkpoint."""
     estimator = sagemaker.estimator(
         SHARDED,
         instance_count=2,

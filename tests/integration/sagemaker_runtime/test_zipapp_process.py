@@ -1,4 +1,4 @@
-"""The zipapp as the first process of a container: it becomes the runtime, and signals reach it."""
+"""The zipapp as process 1 of a container: it executes the runtime, which receives signals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudtrain.packaging import pack_runtime
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    """A job whose script leaves a mark."""
+    """A job whose script writes a file."""
     paths = Paths(tmp_path / "ml")
     paths.make()
     (paths.code / "train.py").write_text("import os; open(os.environ['SM_MODEL_DIR'] + '/ran', 'w')")
@@ -41,8 +41,8 @@ def test_it_runs_the_job_in_the_same_process(tmp_path: Path, paths: Paths) -> No
     assert events[0]["pid"] == process.pid
 
 
-def test_a_stop_that_comes_before_the_runtime_listens_is_heard(tmp_path: Path, paths: Paths) -> None:
-    """SIGTERM is pending when Python starts: the kernel would drop it, or kill with it, if nobody had blocked it."""
+def test_a_stop_before_the_runtime_handles_signals_is_not_lost(tmp_path: Path, paths: Paths) -> None:
+    """SIGTERM is pending when Python starts. Unless it is blocked, the kernel discards it, or kills the process."""
 
     def send() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
@@ -53,7 +53,7 @@ def test_a_stop_that_comes_before_the_runtime_listens_is_heard(tmp_path: Path, p
     assert not (paths.model / "ran").exists()
 
 
-def test_modules_of_the_working_folder_are_not_taken_for_python_s(tmp_path: Path, paths: Paths) -> None:
+def test_modules_in_the_working_folder_do_not_shadow_pythons(tmp_path: Path, paths: Paths) -> None:
     image = tmp_path / "workdir of the image"
     image.mkdir()
     (image / "json.py").write_text("raise SystemExit('the wrong json')")

@@ -41,11 +41,11 @@ VALUES: dict[str, Any] = {
 }
 
 
-def test_hyperparameters_survive_their_way_through_json() -> None:
+def test_hyperparameters_survive_a_round_trip_through_json() -> None:
     assert decode_hyperparameters(encode_hyperparameters(VALUES)) == VALUES
 
 
-def test_raw_strings_are_taken_as_they_are() -> None:
+def test_strings_that_are_not_json_are_kept() -> None:
     assert decode_hyperparameters({"a": "abc", "b": "5", "c": '"5"', "d": "{"}) == {
         "a": "abc",
         "b": 5,
@@ -69,7 +69,7 @@ def test_arguments_are_sorted_and_strings_untouched() -> None:
     ]
 
 
-def test_hosts_are_in_natural_order_and_the_first_leads() -> None:
+def test_hosts_are_in_natural_order_and_the_first_is_the_leader() -> None:
     host = Host.from_document({"current_host": "algo-2", "hosts": ["algo-10", "algo-2", "algo-1"]})
     assert host.hosts == ("algo-1", "algo-2", "algo-10")
     assert (host.rank, host.count, host.leads, host.leader) == (1, 3, False, "algo-1")
@@ -103,7 +103,7 @@ def test_ranks_are_numbered_host_by_host() -> None:
         Launcher("horovod", 2, implementation="cloudtrain"),
     ],
 )
-def test_launchers_survive_their_way_through_hyperparameters(launcher: Launcher) -> None:
+def test_launchers_survive_a_round_trip_through_hyperparameters(launcher: Launcher) -> None:
     encoded = encode_hyperparameters(launcher.to_hyperparameters())
     assert Launcher.from_hyperparameters(decode_hyperparameters(encoded)) == launcher
 
@@ -120,7 +120,7 @@ def test_visible_gpus_are_counted(visible: str, count: int) -> None:
     assert gpu_count({"CUDA_VISIBLE_DEVICES": visible}) == count
 
 
-def test_settings_survive_their_way_through_the_environment() -> None:
+def test_settings_survive_a_round_trip_through_the_environment() -> None:
     settings = Settings(
         job_name="j", channels=(("train", "s3://b/é"),), stop_grace=1.5, master_port=7, compress_output=False
     )
@@ -138,7 +138,7 @@ def test_settings_survive_their_way_through_the_environment() -> None:
         Settings.from_environ({"CLOUDTRAIN_MASTER_PORT": "x"})
 
 
-def test_a_document_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_the_error_for_invalid_json_names_the_document(tmp_path: Path) -> None:
     assert read_document(tmp_path / "nosuch", {}) == {}
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(ValueError, match=r"x\.json is not JSON"):

@@ -1,4 +1,4 @@
-"""A report goes through the 1,024 characters of a FailureReason and comes back."""
+"""A report survives a round trip through the 1,024 characters of a FailureReason."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _reports() -> st.SearchStrategy[FailureReport]:
 
 @settings(deadline=None)
 @given(_reports())
-def test_what_fits_comes_back(report: FailureReport) -> None:
+def test_a_report_that_fits_is_restored(report: FailureReport) -> None:
     text = report.reason()
     assert len(text) <= LIMIT
     back = FailureReport.from_reason(text)
@@ -61,7 +61,7 @@ def test_what_fits_comes_back(report: FailureReport) -> None:
     assert back.reason() == text
 
 
-def test_a_long_message_leaves_room_for_the_class_and_the_hint() -> None:
+def test_a_long_message_leaves_space_for_the_class_and_the_hint() -> None:
     report = FailureReport(FailureClass.STORAGE, "x" * 3000, "do this", host="algo-2", phase="fetch")
     back = FailureReport.from_reason(report.reason())
     assert back is not None
@@ -80,5 +80,5 @@ def test_a_long_message_leaves_room_for_the_class_and_the_hint() -> None:
         "ExecuteUserScriptError:\nExitCode 1",
     ],
 )
-def test_other_texts_are_no_reports(text: str) -> None:
+def test_other_texts_are_not_reports(text: str) -> None:
     assert FailureReport.from_reason(text) is None

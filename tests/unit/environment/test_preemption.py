@@ -1,4 +1,4 @@
-"""How a process learns that it is about to be stopped. Each case is a process of its own: signals are for all of it."""
+"""How a process learns that it is about to be stopped. Each case runs in a subprocess, because it handles signals."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(script: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", ["SIGTERM", "SIGUSR1"])
-def test_a_signal_is_a_notice_for_who_has_asked(number: str) -> None:
+def test_a_signal_is_a_notice_after_the_first_call(number: str) -> None:
     done = run(
         f"""
         assert environment.preemption() is None
@@ -52,14 +52,14 @@ def test_a_signal_is_a_notice_for_who_has_asked(number: str) -> None:
          "os.kill(os.getpid(), signal.SIGUSR1); sys.exit(5 if environment.preemption() is None else 6)", 5),
         ("environment.exit_if_preempted(); sys.exit(7)", 7),
     ],
-    ids=["never asked", "a handler of its own", "ignored", "no notice"],
+    ids=["never asked", "own handler", "ignored", "no notice"],
 )  # fmt: skip
-def test_who_does_not_ask_keeps_what_it_has(script: str, code: int) -> None:
+def test_scripts_that_do_not_ask_keep_their_handlers(script: str, code: int) -> None:
     done = run(script)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
 
 
-def test_other_ranks_stay() -> None:
+def test_other_ranks_do_not_exit() -> None:
     done = run(
         """
         environment.preemption()
@@ -114,14 +114,14 @@ def test_a_forked_child_can_be_terminated(start: str) -> None:
     assert (done.returncode, done.stdout) == (0, "True\n-15\n"), done.stderr
 
 
-def test_the_word_of_the_runtime(tmp_path: Path) -> None:
+def test_the_notice_of_the_runtime(tmp_path: Path) -> None:
     Notice(1234.5, "the machine is needed").write(tmp_path)
     done = run("print(environment.preemption())", CLOUDTRAIN_RUN_DIR=str(tmp_path))
     assert done.stdout == "Notice(deadline=1234.5, reason='the machine is needed')\n", done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["preemption"]
 
 
-def test_the_word_of_the_runtime_is_better_than_the_signal(tmp_path: Path) -> None:
+def test_the_notice_of_the_runtime_takes_precedence_over_the_signal(tmp_path: Path) -> None:
     done = run(
         """
         assert environment.preemption() is None
@@ -134,7 +134,7 @@ def test_the_word_of_the_runtime_is_better_than_the_signal(tmp_path: Path) -> No
     assert done.stdout == "the machine is needed\n", done.stderr
 
 
-def test_who_saves_at_the_notice_does_not_leave_before(tmp_path: Path) -> None:
+def test_a_rank_that_saves_at_the_notice_does_not_exit_before(tmp_path: Path) -> None:
     done = run(
         """
         from cloudtrain.checkpoint import Checkpointer

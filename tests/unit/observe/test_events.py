@@ -1,4 +1,4 @@
-"""Events: written by many, read back by anybody."""
+"""Events: many writers, and readers at any time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_many_writers_never_mix_their_lines(tmp_path: Path) -> None:
         assert [event["number"] for event in events if event["source"] == f"host-{index}"] == list(range(200))
 
 
-def test_a_line_cut_short_by_a_crash_is_passed_over(tmp_path: Path) -> None:
+def test_a_line_cut_short_by_a_crash_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_text('{"event": "a"}\n{"event": "b"}\n{"even')
     assert [event["event"] for event in read_events(path)] == ["a", "b"]

@@ -1,4 +1,4 @@
-"""Traces of several ranks: their clocks, merged, and added up to steps."""
+"""Traces of several ranks: clock offsets, merging, steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def trace(rank: int, *spans: dict[str, Any], start_ns: int = 0, offsets: list[Of
     return Trace(Path(f"{rank}.json"), rank, start_ns, list(spans), False, offsets=offsets or [])
 
 
-def test_of_several_exchanges_the_quickest_counts() -> None:
+def test_the_exchange_with_the_shortest_round_trip_counts() -> None:
     exchanges = iter([(0, 150, 100), (200, 275, 210), (300, 400, 350), None, (0, 0, 0)])
     assert measure(lambda: next(exchanges)) == Offset(at_ns=210, offset_ns=70, round_trip_ns=10)
     assert measure(lambda: None) is None
@@ -41,25 +41,23 @@ def test_a_clock_does_not_jump_when_the_wall_clock_is_set() -> None:
     assert clock() == clock.at(8) == 1003
 
 
-def test_between_two_measurements_the_drift_is_even() -> None:
+def test_offsets_are_interpolated_linearly() -> None:
     offsets = [Offset(0, 100, 1), Offset(1000, 200, 1)]
     assert [offset_at(offsets, at) for at in (-5, 0, 250, 1000, 9999)] == [100, 100, 125, 200, 200]
 
 
-def test_a_measurement_that_tells_nothing_is_passed_over() -> None:
+def test_an_inaccurate_measurement_is_skipped() -> None:
     poor, good, old = Offset(0, 9, 10**6), Offset(SECOND, 0, 1000), Offset(100 * SECOND, 5, 10**6)
     assert trusted([poor, good, old]) == [good, old]
 
 
 PARTS = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)), max_size=30)
 DRIFTS = st.lists(st.tuples(st.integers(1, 10**9), st.floats(-1, 1)), max_size=4)
-"""Nanoseconds to the next measurement, and how much a clock gains on the other meanwhile."""
+"""Nanoseconds until the next measurement, and the clock drift in that time."""
 
 
 @given(PARTS, DRIFTS)
-def test_what_was_in_another_span_stays_in_it(
-    parts: list[tuple[int, int]], drifts: list[tuple[int, float]]
-) -> None:
+def test_nested_spans_stay_nested(parts: list[tuple[int, int]], drifts: list[tuple[int, float]]) -> None:
     offsets = [Offset(0, -400, 10)]
     for after, drift in drifts:
         last = offsets[-1]
@@ -78,7 +76,7 @@ def test_steps_are_added_up() -> None:
         span("step", 0, 100, lane=1, step=1),
         span("step", 100, 150, lane=1, step=2),
         span("wait", 80, 95, lane=1),
-        span("wait", 20, 60, lane=9),  # of a thread that makes no steps
+        span("wait", 20, 60, lane=9),  # of a thread without steps
         span("memcpy", 10, 15),
         span("memcpy", 12, 18),
         span("negotiate", 30, 40),
@@ -100,8 +98,8 @@ def test_steps_are_added_up() -> None:
     assert second.behind == 0
 
 
-def test_ranks_that_meet_again_make_new_steps() -> None:
-    """After an elastic restart; rank 1 is another process then, which has overwritten the first one's timeline."""
+def test_steps_are_numbered_consecutively_across_restarts() -> None:
+    """After an elastic restart, rank 1 is a new process, which has overwritten the timeline of the first one."""
     step = [span("step", 0, 100, lane=1, step=1), span("step", 100, 400, lane=1, step=2)]
     later = 3 * SECOND
     traces = [
@@ -181,7 +179,7 @@ def test_a_damaged_archive(tmp_path: Path) -> None:
             read_trace(path)
 
 
-def test_the_rank_may_stand_in_the_name(tmp_path: Path) -> None:
+def test_the_rank_may_be_in_the_file_name(tmp_path: Path) -> None:
     path = tmp_path / "trace.rank12.json"
     path.write_text('{"traceEvents": []}')
     assert read_trace(path).rank == 12

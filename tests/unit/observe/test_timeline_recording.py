@@ -1,4 +1,4 @@
-"""What a recorder writes: read back, cut anywhere, closed in the middle."""
+"""Recorded timelines: complete, truncated, closed early."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudtrain.observe.timeline import Timeline, read_trace, recorder
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The timeline of one rank that has done something of everything."""
+    """The timeline of one rank, with every kind of record."""
     path = tmp_path / "deep" / "timeline.json"
     timeline = Timeline(path, 1, 2, ask=lambda: (0, 7, 2), mark_cycles=True, cycle_ns=0)
     timeline.step_ended()
@@ -95,9 +95,7 @@ def test_events_are_on_disk_before_the_end(tmp_path: Path) -> None:
     timeline.close()
 
 
-def test_a_disk_that_is_full_ends_the_recording_and_nothing_else(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_full_disk_only_ends_the_recording(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     timeline = Timeline(tmp_path / "t.json", 0, 1)
     recorder.start(timeline)

@@ -1,4 +1,4 @@
-"""From how a rank ended to why."""
+"""Diagnoses of failed ranks."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def test_hint_for_keras_2_scripts(line: str, message: str, names_keras: bool) ->
     assert ("TF_USE_LEGACY_KERAS=1" in report.hint) == names_keras
 
 
-def test_a_kill_by_the_kernel_for_memory_is_told_from_others() -> None:
+def test_a_kill_by_the_out_of_memory_killer_is_recognised() -> None:
     killed = RankExit(3, -9, 1.0)
     assert diagnose(killed, "h").failure_class == FailureClass.KILLED
     assert diagnose(killed, "h", memory_kills=1).failure_class == FailureClass.OUT_OF_MEMORY
     assert diagnose(killed, "h").exit_code == 137
 
 
-def test_without_a_record_the_last_traceback_printed_counts() -> None:
+def test_without_a_record_the_last_printed_traceback_counts() -> None:
     tail = (
-        "Traceback (most recent call last):", "  earlier", "KeyError: 'handled'", "goes on",
+        "Traceback (most recent call last):", "  earlier", "KeyError: 'handled'", "continues",
         "Traceback (most recent call last):", '  File "x.py", line 1', "pkg.mod.CustomError: boom: twice", "bye",
     )  # fmt: skip
     report = diagnose(RankExit(0, 4, 1.0, None, tail), "h")
@@ -73,7 +73,7 @@ def test_without_a_record_the_last_traceback_printed_counts() -> None:
     assert report.traceback.splitlines() == list(tail[4:7])
 
 
-def test_without_anything_the_last_line_is_shown() -> None:
+def test_without_a_traceback_the_last_line_is_shown() -> None:
     assert (
         diagnose(RankExit(0, 4, 1.0, None, ("a", "b")), "h").summary()
         == "rank 0 on h exited with code 4: its last line: b"

@@ -1,4 +1,4 @@
-"""The real Horovod is found without being imported, and its ranks are told where they stand."""
+"""The real Horovod is found without an import, and its ranks receive its variables."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def test_find_horovod(tmp_path: Path, case: str) -> None:
     assert find_horovod(sys.executable, {**os.environ, "PYTHONPATH": str(tmp_path)}) == expected
 
 
-def test_a_horovod_in_the_working_folder_is_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_horovod_in_the_working_folder_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "horovod" / "torch").mkdir(parents=True)
     (tmp_path / "horovod" / LIBRARY).write_text("HOROVOD_GLOO_RENDEZVOUS_ADDR")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""Where the runtime looks for the source of its job."""
+"""The configuration of a host: the URI of its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the hosts of a job agree on, over real sockets."""
+"""The leader and its clients, over real sockets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOSTS = ("algo-1", "algo-2")
 
 
 class Cluster:
-    """A leader and clients of it."""
+    """A leader and its clients."""
 
     def __init__(self, folder: Path, join_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
@@ -50,7 +50,7 @@ class Cluster:
         self.inboxes[host] = queue.SimpleQueue()
         return LeaderClient.join(host, self.rendezvous, self.inboxes[host], timeout=5)
 
-    def hears(self, host: str) -> dict[str, Any]:
+    def receive(self, host: str) -> dict[str, Any]:
         return self.inboxes[host].get(timeout=20)
 
 
@@ -61,18 +61,18 @@ def cluster(tmp_path: Path) -> Cluster:
 
 def test_every_step_waits_for_all_hosts(cluster: Cluster) -> None:
     clients = {host: cluster.join(host) for host in HOSTS}
-    for said, heard in (("ready", "start"), ("done", "finish"), ("uploaded", "complete")):
-        clients["algo-1"].send({"type": said})
+    for sent, received in (("ready", "start"), ("done", "finish"), ("uploaded", "complete")):
+        clients["algo-1"].send({"type": sent})
         with pytest.raises(queue.Empty):
             cluster.inboxes["algo-1"].get(timeout=0.3)
-        clients["algo-2"].send({"type": said})
-        assert [cluster.hears(host)["type"] for host in HOSTS] == [heard, heard]
+        clients["algo-2"].send({"type": sent})
+        assert [cluster.receive(host)["type"] for host in HOSTS] == [received, received]
     for client in clients.values():
         client.close()
     cluster.leader.join()
 
 
-def test_all_hosts_hear_one_cause(cluster: Cluster) -> None:
+def test_all_hosts_receive_the_same_cause(cluster: Cluster) -> None:
     clients = {host: cluster.join(host) for host in HOSTS}
     echo = FailureReport(
         FailureClass.USER_ERROR, "Connection closed by peer", rank=0, exception_type="E", time=1
@@ -81,32 +81,32 @@ def test_all_hosts_hear_one_cause(cluster: Cluster) -> None:
     clients["algo-1"].send({"type": "failed", "report": echo.to_dict()})
     clients["algo-2"].send({"type": "failed", "report": cause.to_dict()})
     for host in HOSTS:
-        message = cluster.hears(host)
+        message = cluster.receive(host)
         assert (message["type"], FailureReport.from_dict(message["report"])) == ("abort", cause)
 
 
 def test_a_stop_reaches_hosts_that_join_later(cluster: Cluster) -> None:
     cluster.join("algo-1").send({"type": "stopping"})
-    assert cluster.hears("algo-1")["type"] == "stop"
+    assert cluster.receive("algo-1")["type"] == "stop"
     cluster.join("algo-2")
-    assert cluster.hears("algo-2")["type"] == "stop"
+    assert cluster.receive("algo-2")["type"] == "stop"
 
 
-def test_what_the_leader_has_chosen_is_told_to_all(cluster: Cluster) -> None:
+def test_all_hosts_receive_the_choice_of_rank_0s_host(cluster: Cluster) -> None:
     clients = {host: cluster.join(host) for host in HOSTS}
     clients["algo-2"].send({"type": "ready", "horovod": "mine"})
     clients["algo-1"].send({"type": "ready", "horovod": "the leader's"})
-    assert [cluster.hears(host)["horovod"] for host in HOSTS] == ["the leader's"] * 2
+    assert [cluster.receive(host)["horovod"] for host in HOSTS] == ["the leader's"] * 2
 
 
-def test_what_mpirun_has_to_know_is_for_the_host_of_rank_0(cluster: Cluster) -> None:
+def test_only_the_host_of_rank_0_receives_the_spawn_token(cluster: Cluster) -> None:
     for host in HOSTS:
         cluster.join(host).send({"type": "ready"})
-    assert cluster.hears("algo-1")["spawn_token"] == cluster.spawn_token
-    assert "spawn_token" not in cluster.hears("algo-2")
+    assert cluster.receive("algo-1")["spawn_token"] == cluster.spawn_token
+    assert "spawn_token" not in cluster.receive("algo-2")
 
 
-def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_command_runs_on_the_named_host(cluster: Cluster, tmp_path: Path) -> None:
     leader, _ = [cluster.join(host) for host in HOSTS]
     leader.write_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
     program = [
@@ -119,7 +119,7 @@ def test_a_command_is_run_on_the_host_that_is_meant(cluster: Cluster, tmp_path: 
         "exit 4",
     ]
     with subprocess.Popen(program) as shell:
-        assert cluster.hears("algo-2") == {"type": "spawn", "command": "echo 'a  b'; exit 4"}
+        assert cluster.receive("algo-2") == {"type": "spawn", "command": "echo 'a  b'; exit 4"}
         assert cluster.inboxes["algo-1"].empty()
         assert shell.poll() is None
         shell.kill()
@@ -132,23 +132,23 @@ def test_a_command_for_a_host_that_is_gone_fails(cluster: Cluster, tmp_path: Pat
     assert subprocess.run(program, timeout=20, check=False).returncode == 255
 
 
-def test_a_host_that_leaves_is_lost(cluster: Cluster) -> None:
+def test_a_host_that_disconnects_is_lost(cluster: Cluster) -> None:
     cluster.join("algo-1")
     cluster.join("algo-2").close()
-    message = cluster.hears("algo-1")
+    message = cluster.receive("algo-1")
     assert (message["type"], message["report"]["host"]) == ("abort", "algo-2")
 
 
 def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, join_timeout=0.5)
     cluster.join("algo-1")
-    report = cluster.hears("algo-1")["report"]
+    report = cluster.receive("algo-1")["report"]
     assert (report["failure_class"], report["host"]) == ("host-lost", "algo-2")
     assert "never joined" in report["message"]
 
 
 @pytest.mark.parametrize(
-    "words",
+    "data",
     [
         b"GET / HTTP/1.1\r\n\r\n",
         b"\xff\xfe\n",
@@ -158,30 +158,30 @@ def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
         b"[]\n",
     ],
 )
-def test_strangers_are_shown_out_and_do_no_harm(cluster: Cluster, words: bytes) -> None:
+def test_unknown_clients_are_disconnected_and_do_no_harm(cluster: Cluster, data: bytes) -> None:
     address = Path(cluster.rendezvous).read_text().split()[0].rpartition(":")
-    with socket.create_connection((address[0], int(address[2])), timeout=5) as stranger:
-        stranger.sendall(words)
-        assert stranger.recv(1) == b""
+    with socket.create_connection((address[0], int(address[2])), timeout=5) as client:
+        client.sendall(data)
+        assert client.recv(1) == b""
     clients = [cluster.join(host) for host in HOSTS]
     for client in clients:
         client.send({"type": "ready"})
-    assert cluster.hears("algo-2")["type"] == "start"
+    assert cluster.receive("algo-2")["type"] == "start"
 
 
-def test_the_token_is_for_the_owner_only(cluster: Cluster) -> None:
+def test_only_the_owner_can_read_the_token(cluster: Cluster) -> None:
     assert Path(cluster.rendezvous).stat().st_mode & 0o777 == 0o600
     assert len(cluster.token) == 32
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     with socket.create_server(("", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(PlatformError, match=f"cannot listen on port {port}"):
             listen(f"algo-1:{port}", "")
 
 
-def test_a_leader_that_is_not_there() -> None:
+def test_a_leader_that_cannot_be_found() -> None:
     inbox: Inbox = queue.SimpleQueue()
     with pytest.raises(PlatformError, match="leader was not found"):
         LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=0.2)

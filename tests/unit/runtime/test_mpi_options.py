@@ -1,4 +1,4 @@
-"""What users give to mpirun, for both of its versions."""
+"""Options of users for mpirun, for both versions of Open MPI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ READ = {
 
 
 @pytest.mark.parametrize("text", READ)
-def test_options_are_read_as_a_shell_would(text: str) -> None:
+def test_options_are_split_like_a_shell_command(text: str) -> None:
     assert parse(text) == READ[text]
 
 
@@ -30,7 +30,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_what_is_not_for_them_to_say(text: str) -> None:
+def test_options_for_hosts_and_ranks_are_refused(text: str) -> None:
     with pytest.raises(InvalidJob, match=f"custom_mpi_options: .*{REFUSED[text]}"):
         parse(text)
 
@@ -56,6 +56,6 @@ OPEN_MPI_5 = {
 
 
 @pytest.mark.parametrize("text", OPEN_MPI_5)
-def test_what_open_mpi_5_has_renamed(text: str) -> None:
+def test_options_are_translated_for_open_mpi_5(text: str) -> None:
     assert for_version(text.split(), 5) == OPEN_MPI_5[text].split()
     assert for_version(text.split(), 4) == text.split()

@@ -1,4 +1,4 @@
-"""Lines out of a stream of bytes, and out of real pipes."""
+"""Lines from streams of bytes and from real pipes."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def test_metrics_are_numbers_after_their_names() -> None:
 
 
 def write_into(pipe: str, script: str) -> None:
-    """Have a process write the output of a shell script into the named pipe."""
+    """Start a process that writes the output of a shell script to the named pipe."""
     subprocess.run(["sh", "-c", f"({script}) > {pipe}"], check=True, timeout=20)
 
 
 @pytest.mark.parametrize("full", ["merged", "kept", "metrics"])
-def test_a_full_disk_stops_no_rank_and_is_said_once(tmp_path: Path, full: str) -> None:
-    """The kernel's own full disk: /dev/full."""
+def test_a_full_disk_stops_no_rank_and_is_reported_once(tmp_path: Path, full: str) -> None:
+    """With the kernel's full disk, /dev/full."""
     errors: list[OSError] = []
 
     def on_line(stream: Stream, line: str) -> None:
@@ -62,7 +62,7 @@ def test_a_full_disk_stops_no_rank_and_is_said_once(tmp_path: Path, full: str) -
     output = OutputMerger(target, tmp_path, on_line, errors.append)
     output.add_rank(str(tmp_path / "pipe"), 0)
     output.start()
-    write_into(str(tmp_path / "pipe"), "seq 100000")  # ten times what a pipe holds
+    write_into(str(tmp_path / "pipe"), "seq 100000")  # ten times the capacity of a pipe
     assert output.tail(0)[-1] == "100000"
     output.close()
     os.close(target)
@@ -78,7 +78,7 @@ def test_a_full_disk_stops_no_rank_and_is_said_once(tmp_path: Path, full: str) -
         )
 
 
-def test_the_tail_has_all_that_was_written(tmp_path: Path) -> None:
+def test_the_tail_contains_everything_that_was_written(tmp_path: Path) -> None:
     pipe = str(tmp_path / "pipe")
     with open(tmp_path / "merged", "wb") as target:
         output = OutputMerger(target.fileno(), tmp_path)
@@ -96,13 +96,13 @@ def test_the_tail_has_all_that_was_written(tmp_path: Path) -> None:
     assert output.tail(1) == ()
 
 
-def test_the_tail_waits_for_no_slow_reader(tmp_path: Path) -> None:
+def test_the_tail_does_not_wait_for_a_slow_reader(tmp_path: Path) -> None:
     read, write = os.pipe()
     output = OutputMerger(write, tmp_path)
     output.add_rank(str(tmp_path / "pipe"), 0)
     output.start()
-    write_into(str(tmp_path / "pipe"), "seq 15000")  # more than the pipe of the merged output takes
-    assert output.tail(0)  # comes back although nobody reads
+    write_into(str(tmp_path / "pipe"), "seq 15000")  # more than the pipe of the merged output holds
+    assert output.tail(0)  # returns although the output is not read
     with open(read, "rb") as reader:
         for expected in range(1, 15001):
             assert reader.readline() == b"[rank 0] %d\n" % expected

@@ -1,4 +1,4 @@
-"""Extraction: what is good comes out whole, what is bad leaves nothing."""
+"""Extraction: safe archives are extracted completely; others leave nothing behind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_round_trip(tmp_path: Path, either_python: None) -> None:
 
 
 def test_an_archive_like_those_of_the_sagemaker_sdk(tmp_path: Path, either_python: None) -> None:
-    """Its `create_tar_file` adds each top-level entry with its own owner, time, mode and hard links."""
+    """Its `create_tar_file` adds each top-level entry with its owner, time, mode and hard links."""
     source = tmp_path / "src"
     (source / "lib").mkdir(parents=True)
     (source / "train.py").write_text("x")
@@ -200,7 +200,7 @@ def test_no_archive(tmp_path: Path) -> None:
 
 
 def test_damaged_archives_leave_nothing(tmp_path: Path) -> None:
-    """Cut anywhere, or with a byte changed anywhere, it is refused or (a header's padding) comes out right."""
+    """Truncated or modified anywhere, it is refused or, if only a header's padding changed, extracted correctly."""
     (tmp_path / "src").mkdir()
     for number in range(3):
         (tmp_path / "src" / f"f{number}.bin").write_bytes(random.Random(number).randbytes(2_000))
@@ -230,7 +230,7 @@ def test_damaged_archives_leave_nothing(tmp_path: Path) -> None:
     assert len(os.listdir(place)) == len(damaged) - refused
 
 
-def test_an_existing_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
+def test_an_existing_folder_is_replaced_completely(tmp_path: Path) -> None:
     archive = archive_of(tmp_path / "a.tar.gz", member("train.py"))
     code = tmp_path / "code"
     code.mkdir()
@@ -242,7 +242,7 @@ def test_an_existing_folder_is_replaced_as_a_whole(tmp_path: Path) -> None:
     assert os.listdir(code) == ["train.py"]
 
 
-def test_an_existing_folder_stays_when_the_archive_is_bad(tmp_path: Path) -> None:
+def test_an_existing_folder_is_kept_if_the_archive_is_bad(tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
     (code / "old.py").write_text("old")
@@ -254,7 +254,7 @@ def test_an_existing_folder_stays_when_the_archive_is_bad(tmp_path: Path) -> Non
 
 @pytest.fixture
 def image(tmp_path: Path) -> Iterator[Path]:
-    """A root file system as a container has it: an image below, an overlay on top."""
+    """A root file system like a container's: an image with an overlay on top."""
     disk, root = tmp_path / "disk", tmp_path / "root"
     disk.mkdir()
     root.mkdir()

@@ -1,4 +1,4 @@
-"""The real Horovod, where it has been built (``scripts/build_horovod``). Elsewhere its tests are left out."""
+"""The real Horovod, if it has been built (``scripts/build_horovod``). Otherwise, its tests are skipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def horovod() -> Callable[[str], Launch]:
-    """A launch by the ``horovod`` distribution, in the Python that has the real one; takes the implementation."""
+    """Returns a launch with the ``horovod`` distribution, in the Python with the real one, for an implementation."""
     assert PYTHON
 
     def launch(implementation: str) -> Launch:

@@ -36,7 +36,7 @@ def test_allreduce(
 
 
 def test_allreduce_by_mpi(start_job: StartJob, horovod: Callable[[str], Launch]) -> None:
-    """The way of before: the ``mpi`` distribution, and Horovod's own MPI."""
+    """Without the ``horovod`` distribution: ``mpi``, and Horovod's own MPI operations."""
     launch = replace(horovod("horovod"), values=LAUNCHES["mpirun-4"].values)
     job = start_job(ADDS_UP, launch)
     check_sums(job)
@@ -61,10 +61,10 @@ def check_sums(job: HostsJob) -> None:
     [("os._exit(5)", 5, FailureClass.USER_ERROR), ("os.kill(os.getpid(), 9)", 137, FailureClass.KILLED)],
     ids=["exit-5", "kill-9"],
 )
-def test_a_rank_ends_in_the_middle(
+def test_a_rank_ends_during_training(
     start_job: StartJob, horovod: Callable[[str], Launch], ending: str, code: int, failure_class: FailureClass
 ) -> None:
-    """The others wait in an allreduce, or raise as its connections close: neither is the cause."""
+    """The others wait in an allreduce, or raise when connections are closed. Neither is the cause."""
     script = f"""
         import os, time
         import torch

@@ -1,4 +1,4 @@
-"""A script written for Horovod trains the same model on the real one and on cloudtrain's, and on one process."""
+"""A script for Horovod trains the same model with the real one, with cloudtrain's, and in one process."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ torch.save(state, f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{hvd.rank()}.pt")
 
 
 def train_in_one_process() -> dict[str, torch.Tensor]:
-    """The same without Horovod: the mean of the gradients of four equal shards is the gradient of the whole."""
+    """The same without Horovod: the mean of the gradients of four equal shards is the gradient of all data."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.04, momentum=0.9)
