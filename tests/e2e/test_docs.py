@@ -61,7 +61,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def test_every_class_of_failure_is_explained() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "guides/failures.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \|", (DOCS / "reference/failure-report.md").read_text(), re.MULTILINE)
     assert set(rows) >= {str(kind) for kind in FailureClass}
 
 

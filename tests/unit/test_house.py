@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import subprocess
 import sys
@@ -42,6 +43,18 @@ def test_bundled_packages_run_on_python_3_9() -> None:
 def test_prose_is_plain_english() -> None:
     done = _run(sys.executable, "scripts/prose")
     assert done.returncode == 0, done.stdout
+
+
+def test_the_architecture_page_shows_the_layers_of_the_import_linter() -> None:
+    contract = (REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
+    layers = re.search(r"^layers = \[\n(.*?)^\]", contract, re.MULTILINE | re.DOTALL)
+    assert layers
+    page = (REPOSITORY / "docs/design/architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| [^|]+ \| ([^|]+) \|", page.partition("## Layers\n")[2].partition("\n## ")[0], re.MULTILINE
+    )
+    shown = [set(re.findall(r"`(\w+)`", row)) for row in rows[2:]]
+    assert shown == [set(layer.split(" | ")) for layer in re.findall(r'"([^"]+)"', layers[1])]
 
 
 def _run(command: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
