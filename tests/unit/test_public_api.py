@@ -162,7 +162,8 @@ PUBLIC = {
         checks
     """,
     "cloudtrain.platforms.supervised": """
-        SupervisedPlatform
+        FolderHosts HostLauncher Hosts JobFiles JobFolder JobRecord JobRoot RunningHost SupervisedPlatform
+        supervise
     """,
     "cloudtrain.runtime": """
         main

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
@@ -53,19 +52,6 @@ def channel_entries(job: TrainingJob) -> dict[str, dict[str, Any]]:
     Each has its ``uri``; the other fields are those of ``inputdataconfig.json``.
     """
     return {name: _entry(job, _files(channel)) for name, channel in job.channels.items()}
-
-
-def channel_uris(entries: Mapping[str, Mapping[str, Any]]) -> tuple[tuple[str, str], ...]:
-    """Pairs of channel and URI of `channel_entries`."""
-    return tuple((name, entry["uri"]) for name, entry in entries.items() if "uri" in entry)
-
-
-def channel_documents(entries: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The content of ``inputdataconfig.json``, as SageMaker writes it."""
-    return {
-        name: {field: value for field, value in entry.items() if field != "uri"}
-        for name, entry in entries.items()
-    }
 
 
 def _entry(job: TrainingJob, channel: TrainingInput) -> dict[str, Any]:

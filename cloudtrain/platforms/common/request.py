@@ -1,14 +1,13 @@
-"""The request of a supervised platform: what every one of them has in it, and how it is read again."""
+"""The request of a supervised platform: the part that is the same for all."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import Settings
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.common.channels import channel_entries, channel_uris
+from cloudtrain.platforms.common.channels import channel_entries
 from cloudtrain.spec import TrainingJob, is_secret_name, redact
 from cloudtrain.storage import join_uri
 
@@ -47,13 +46,6 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
             for group in job.instance_groups
         ]
     return body
-
-
-def request_settings(body: Mapping[str, Any]) -> Settings:
-    """The settings in the body of a request, its channels included."""
-    # requests of jobs from before this version have none
-    settings = Settings.from_dict(body.get("settings", {}))
-    return replace(settings, channels=channel_uris(body["channels"]))
 
 
 def _settings(job: TrainingJob, master_port: int) -> Settings:

@@ -11,12 +11,12 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding, Outcome
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container import _verdicts
 from cloudtrain.platforms.container._answers import Answers
 from cloudtrain.platforms.container._image import Image, Source
 from cloudtrain.platforms.container.options import ContainerOptions
-from cloudtrain.platforms.local.doctor import check_bucket, check_disk, check_input
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 

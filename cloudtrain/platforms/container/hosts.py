@@ -16,7 +16,7 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.engine.pulling import ensure_image
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.labels import job_labels, network_name

@@ -14,11 +14,10 @@ from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind, Spec
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.container.labels import job_labels, network_name
 from cloudtrain.platforms.container.options import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.supervisor import reveal
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Seen in every container, whatever devices it has."""
@@ -54,7 +53,7 @@ def container_spec(
 
 
 def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> dict[str, str]:
-    given = reveal(request["environment"])
+    given = request_environment(request)
     defaults = _home(user) if user else {}
     if not request["resources"]["gpus"] and NVIDIA.is_dir():
         defaults["CUDA_VISIBLE_DEVICES"] = ""

@@ -15,14 +15,13 @@ from urllib.parse import urlsplit
 
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, Finding, Outcome
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import state_home, uri_scheme
+from cloudtrain.storage import uri_scheme
 
 OLDEST_PYTHON = (3, 9)
 NEEDS_PYTHON = "Set platform_options.python to the path of a Python 3.9 or newer."
-LITTLE_SPACE = 1 << 30
-"""Bytes of free disk below which a warning is due."""
 PATIENCE = 20.0
 """Seconds that an interpreter, or an endpoint, has to answer."""
 
@@ -114,22 +113,6 @@ def check_imports(python: str, imports: Sequence[str]) -> Finding:
     return Finding(Outcome.OK, f"{python} has {', '.join(imports)}")
 
 
-def check_disk() -> Finding:
-    home = state_home()
-    folder = next(folder for folder in (home, *home.parents) if folder.exists())
-    free = shutil.disk_usage(folder).free
-    what = f"{free / 1e9:.1f} GB free for the folders of jobs, {home}"
-    if not os.access(folder, os.W_OK):
-        return Finding(
-            Outcome.FAILED, f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder."
-        )
-    if free < LITTLE_SPACE:
-        return Finding(
-            Outcome.WARNING, what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk."
-        )
-    return Finding(Outcome.OK, what)
-
-
 def check_mpirun(python: str) -> Finding:
     """A mpirun next to another interpreter than this one comes before those on the PATH, as in the job."""
     folders = [os.path.dirname(python)] if python != sys.executable else []
@@ -141,22 +124,6 @@ def check_mpirun(python: str) -> Finding:
         "there is no mpirun on the PATH",
         "Install Open MPI 4 or 5: apt-get install openmpi-bin",
     )
-
-
-def check_input(name: str, uri: str) -> Finding:
-    """Raises StorageError where the channel is missing or empty."""
-    from cloudtrain.runtime.inputs import locate
-
-    locate(uri, name)
-    return Finding(Outcome.OK, uri)
-
-
-def check_bucket(uri: str) -> Finding:
-    """Raises StorageError where there is no such bucket, or it cannot be reached."""
-    from cloudtrain.storage import open_store
-
-    open_store(uri).stat("cloudtrain-doctor")
-    return Finding(Outcome.OK, f"reached for {uri}")
 
 
 def check_endpoint(endpoint: str) -> Finding:

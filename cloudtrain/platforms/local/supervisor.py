@@ -7,12 +7,11 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.local.host_process import HostProcess
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.platforms.supervised.main import run_supervisor
-from cloudtrain.platforms.supervised.supervisor import reveal
 from cloudtrain.storage import state_home
 
 
@@ -49,7 +48,7 @@ class HostProcesses(FolderHosts):
         return HostProcess.start(
             {
                 **os.environ,
-                **reveal(self._request["environment"]),
+                **request_environment(self._request),
                 **settings.to_environ(),
                 "SAGEMAKER_BASE_DIR": str(base),
                 "CLOUDTRAIN_DIE_WITH_PARENT": "1",

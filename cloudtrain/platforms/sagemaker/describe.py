@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, job_errors
-from cloudtrain.contract import JobStatus
+from cloudtrain.aws.errors import aws_errors
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.sagemaker._statuses import (
@@ -18,6 +19,7 @@ from cloudtrain.platforms.sagemaker._statuses import (
     phases,
     restarts,
 )
+from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason
 from cloudtrain.storage import S3Store, join_uri
 
@@ -39,8 +41,21 @@ def describe(job_name: str, aws: Aws) -> JobDescription:
 
             forget_runtime(answer)
         failure = complete(failure, lambda host: last_lines(job_name, aws, host))
+    if status == JobStatus.INTERRUPTED:
+        failure = _preemption_report(answer)
     output = _output_data(answer, aws) if status.is_final else None
     return describe_answer(answer, failure=failure, output_data=output, place=place)
+
+
+def _preemption_report(answer: Mapping[str, Any]) -> FailureReport:
+    ended = answer.get("TrainingEndTime")
+    return FailureReport(
+        FailureClass.PREEMPTED,
+        "its spot instances were taken away, and it was not started again",
+        "Raise max_wait; or submit the job again: it resumes from its last checkpoint.",
+        exit_code=128 + signal.SIGTERM,
+        time=ended.timestamp() if ended else None,
+    )
 
 
 def list_jobs(aws: Aws) -> Iterator[JobDescription]:
@@ -53,13 +68,6 @@ def list_jobs(aws: Aws) -> Iterator[JobDescription]:
                 yield describe_answer(
                     row, place=console_url(row["TrainingJobName"], aws.region, aws.partition)
                 )
-
-
-def describe_training_job(job_name: str, aws: Aws) -> dict[str, Any]:
-    """The answer of the operation of that name. Raises JobNotFound."""
-    with job_errors(job_name):
-        answer: dict[str, Any] = aws.client("sagemaker").describe_training_job(TrainingJobName=job_name)
-    return answer
 
 
 def describe_answer(answer: Mapping[str, Any], **fields: Any) -> JobDescription:

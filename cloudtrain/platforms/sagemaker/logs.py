@@ -15,7 +15,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.sagemaker._log_reader import LogReader
 from cloudtrain.platforms.sagemaker._statuses import first_time, host_count, job_status, restarts
 from cloudtrain.platforms.sagemaker._streams import GROUP, find_streams
-from cloudtrain.platforms.sagemaker.describe import describe_training_job
+from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 
 READERS = 10
 LAST_LINES = 500

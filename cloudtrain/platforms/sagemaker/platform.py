@@ -73,7 +73,7 @@ class SageMakerPlatform:
 
     def states(self, job_name: str) -> list[JobState]:
         from cloudtrain.platforms.sagemaker._statuses import states
-        from cloudtrain.platforms.sagemaker.describe import describe_training_job
+        from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 
         return states(describe_training_job(job_name, self.aws))
 
@@ -83,7 +83,7 @@ class SageMakerPlatform:
         return metrics(job_name, self.aws)
 
     def cost(self, job_name: str) -> float | None:
-        from cloudtrain.platforms.sagemaker.describe import describe_training_job
+        from cloudtrain.platforms.sagemaker._training_job import describe_training_job
         from cloudtrain.platforms.sagemaker.price import cost_of, hourly_price
 
         return cost_of(describe_training_job(job_name, self.aws), lambda kind: hourly_price(kind, self.aws))

@@ -1,6 +1,7 @@
-"""What platforms have in common whose jobs are supervised on this machine: `local` and `container`.
+"""Platforms that keep each job in a folder, and have a launcher run its hosts.
 
-A job is a folder, and a process that carries it out, detached from the client.
+A job's folder may be on this machine or elsewhere (`JobRoot`); its hosts may be started by a process of this machine
+or by a scheduler (`HostLauncher`). Next to the hosts a supervisor carries out the job: `supervise`.
 """
 
 from __future__ import annotations
@@ -9,8 +10,39 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.platforms.supervised.folder import JobFolder
+    from cloudtrain.platforms.supervised.hosts import FolderHosts, Hosts, RunningHost
+    from cloudtrain.platforms.supervised.launcher import HostLauncher
     from cloudtrain.platforms.supervised.platform import SupervisedPlatform
+    from cloudtrain.platforms.supervised.record import JobRecord
+    from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
+    from cloudtrain.platforms.supervised.supervisor import supervise
 
-__getattr__, __dir__ = lazy(__name__, {"SupervisedPlatform": "cloudtrain.platforms.supervised.platform"})
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "FolderHosts": "cloudtrain.platforms.supervised.hosts",
+        "HostLauncher": "cloudtrain.platforms.supervised.launcher",
+        "Hosts": "cloudtrain.platforms.supervised.hosts",
+        "JobFiles": "cloudtrain.platforms.supervised.root",
+        "JobFolder": "cloudtrain.platforms.supervised.folder",
+        "JobRecord": "cloudtrain.platforms.supervised.record",
+        "JobRoot": "cloudtrain.platforms.supervised.root",
+        "RunningHost": "cloudtrain.platforms.supervised.hosts",
+        "SupervisedPlatform": "cloudtrain.platforms.supervised.platform",
+        "supervise": "cloudtrain.platforms.supervised.supervisor",
+    },
+)
 
-__all__ = ["SupervisedPlatform"]
+__all__ = [
+    "FolderHosts",
+    "HostLauncher",
+    "Hosts",
+    "JobFiles",
+    "JobFolder",
+    "JobRecord",
+    "JobRoot",
+    "RunningHost",
+    "SupervisedPlatform",
+    "supervise",
+]

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from cloudtrain.contract import FailureReport, Host
-from cloudtrain.platforms.common.channels import channel_documents
+from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.supervised.folder import JobFolder
 
 
@@ -99,7 +99,7 @@ class FolderHosts:
         documents = {
             "hyperparameters.json": self._request["hyperparameters"],
             "resourceconfig.json": host.to_document(),
-            "inputdataconfig.json": channel_documents(self._request["channels"]),
+            "inputdataconfig.json": channel_documents(self._request),
         }
         for file, content in documents.items():
             (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")

@@ -17,8 +17,8 @@ class HostLauncher(Protocol):
     def start(self, job: JobFiles, request: Request) -> None:
         """Start the hosts of ``job``, or put them into a queue. The job's folder has its request.
 
-        Writes the job's first record, which is pending, as soon as `is_alive` answers for the job: a job that has a
-        record and is not alive has ended.
+        Writes the job's first record, which is pending, before anything runs. From then on `is_alive` is true: a job
+        that has a record and is not alive has ended.
 
         Raises PlatformError or StorageError if the job cannot be started; then nothing of it runs.
         """

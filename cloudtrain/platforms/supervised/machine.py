@@ -13,7 +13,7 @@ from cloudtrain.contract import JobStatus, Settings
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot

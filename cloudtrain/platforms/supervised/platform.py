@@ -16,7 +16,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request, Series
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MARK, SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.launcher import HostLauncher
@@ -169,7 +169,7 @@ class SupervisedPlatform(ABC):
     def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
         """The lines of a file of the job; with ``follow``, until the job ends."""
         return follow_lines(
-            lambda position: job.read(file, position),
+            lambda position: job.read_part(file, position),
             while_=(lambda: not self._settled(job).status.is_final) if follow else None,
         )
 

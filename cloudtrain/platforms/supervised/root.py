@@ -44,11 +44,12 @@ class JobRoot(Protocol):
         """The names of all jobs that have a record, in any order."""
         ...
 
-    def read(self, path: str, start: int = 0) -> bytes:
-        """The content of a file from byte ``start`` on; perhaps not all of it, but not empty unless at its end.
+    def read(self, path: str) -> bytes:
+        """The whole content of a file, as one `write` has left it. Raises FileNotFoundError."""
+        ...
 
-        Raises FileNotFoundError.
-        """
+    def read_part(self, path: str, start: int) -> bytes:
+        """Some of a file that grows, from byte ``start`` on; empty only at its end. Raises FileNotFoundError."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
@@ -63,19 +64,21 @@ class JobFiles:
     root: JobRoot
     name: str
 
-    def read(self, file: str, start: int = 0) -> bytes:
+    def read(self, file: str) -> bytes:
         """As `JobRoot.read`; a file that does not exist is empty."""
         with contextlib.suppress(FileNotFoundError):
-            return self.root.read(f"{self.name}/{file}", start)
+            return self.root.read(f"{self.name}/{file}")
+        return b""
+
+    def read_part(self, file: str, start: int) -> bytes:
+        """As `JobRoot.read_part`; a file that does not exist is empty."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.root.read_part(f"{self.name}/{file}", start)
         return b""
 
     def lines(self, file: str) -> list[str]:
         """All lines of a text file."""
-        data = part = self.read(file)
-        while part:
-            part = self.read(file, len(data))
-            data += part
-        return data.decode("utf-8", "replace").splitlines()
+        return self.read(file).decode("utf-8", "replace").splitlines()
 
     def write(self, file: str, data: bytes) -> None:
         self.root.write(f"{self.name}/{file}", data)
@@ -136,7 +139,10 @@ class LocalRoot:
     def names(self) -> Iterable[str]:
         return [path.parent.name for path in self.path.glob(f"*/{RECORD}")]
 
-    def read(self, path: str, start: int = 0) -> bytes:
+    def read(self, path: str) -> bytes:
+        return (self.path / path).read_bytes()
+
+    def read_part(self, path: str, start: int) -> bytes:
         with open(self.path / path, "rb") as file:
             file.seek(start)
             return file.read(self.READ_SIZE)

@@ -10,14 +10,13 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import EventLog
-from cloudtrain.platforms.common.request import request_settings
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
@@ -199,13 +198,6 @@ class Supervisor:
     def _say(self, line: str) -> None:
         with open(self._folder.log, "a") as log:
             log.write(line + "\n")
-
-
-def reveal(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a request with its secrets, which stand there as ``***``: ours has them."""
-    return {
-        name: os.environ.get(name, value) if value == "***" else value for name, value in environment.items()
-    }
 
 
 def supervise(folder: JobFolder, hosts: Hosts) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.platforms import Finding, Outcome, Request, get_platform, job_checks, run_checks
-from cloudtrain.platforms.local.doctor import check_bucket, check_imports, check_python, check_torch
+from cloudtrain.platforms.common.machine_checks import check_bucket
+from cloudtrain.platforms.local.doctor import check_imports, check_python, check_torch
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import open_store
 from cloudtrain.submission import prepare

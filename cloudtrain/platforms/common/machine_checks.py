@@ -1,0 +1,42 @@
+"""Checks of this machine and of storage, for platforms whose jobs run here."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.storage import open_store, state_home
+
+LITTLE_SPACE = 1 << 30
+"""Bytes of free disk below which a warning is due."""
+
+
+def check_disk() -> Finding:
+    home = state_home()
+    folder = next(folder for folder in (home, *home.parents) if folder.exists())
+    free = shutil.disk_usage(folder).free
+    what = f"{free / 1e9:.1f} GB free for the folders of jobs, {home}"
+    if not os.access(folder, os.W_OK):
+        return Finding(
+            Outcome.FAILED, f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder."
+        )
+    if free < LITTLE_SPACE:
+        return Finding(
+            Outcome.WARNING, what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk."
+        )
+    return Finding(Outcome.OK, what)
+
+
+def check_input(name: str, uri: str) -> Finding:
+    """Raises StorageError where the channel is missing or empty."""
+    from cloudtrain.runtime.inputs import locate
+
+    locate(uri, name)
+    return Finding(Outcome.OK, uri)
+
+
+def check_bucket(uri: str) -> Finding:
+    """Raises StorageError where there is no such bucket, or it cannot be reached."""
+    open_store(uri).stat("cloudtrain-doctor")
+    return Finding(Outcome.OK, f"reached for {uri}")

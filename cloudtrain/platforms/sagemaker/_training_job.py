@@ -1,0 +1,15 @@
+"""One job, as DescribeTrainingJob answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import job_errors
+
+
+def describe_training_job(job_name: str, aws: Aws) -> dict[str, Any]:
+    """The answer of the operation of that name. Raises JobNotFound."""
+    with job_errors(job_name):
+        answer: dict[str, Any] = aws.client("sagemaker").describe_training_job(TrainingJobName=job_name)
+    return answer
