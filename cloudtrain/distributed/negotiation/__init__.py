@@ -1,10 +1,10 @@
-"""Which collectives may start, and in which order: ranks agree on it by the names of tensors.
+"""Negotiation: the ranks agree by tensor name on which collectives start, and in which order.
 
-Every rank announces what it wants (`CollectiveRequest`) to a coordinator on rank 0, which answers all of them once all
-have come, or once they disagree (`CollectiveResponse`); responses reach every rank in one order. This is the scheme of
-Horovod (Sergeev and Del Balso 2018, https://arxiv.org/abs/1802.05799, section 3), with no cycle to wait for.
+Every rank sends a `CollectiveRequest` to the coordinator on rank 0. Once all ranks have sent theirs, or two of them
+disagree, the coordinator sends a `CollectiveResponse`. Responses reach all ranks in the same order. This is Horovod's
+scheme (Sergeev and Del Balso 2018, https://arxiv.org/abs/1802.05799, section 3), without its fixed cycle time.
 
-Nothing here knows of tensors or frameworks.
+This package depends on no tensor library.
 """
 
 __all__ = []

@@ -1,4 +1,4 @@
-"""The other ranks' end of the conversation with rank 0's `Coordinator`."""
+"""The connection of ranks 1 and up to the `Coordinator` on rank 0."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ import socket
 import threading
 from typing import Any, Callable
 
-from cloudtrain.distributed.negotiation.coordinator import ASK_SECONDS, BYE, HERE, LOST, PLACES, TIME, WHERE
 from cloudtrain.distributed.negotiation.messages import (
+    ALL_POSITIONS,
+    ASK_POSITIONS,
+    BYE,
+    HELLO,
+    LOST,
+    POSITION,
+    POSITION_SECONDS,
+    RESPONSE,
+    TIME,
     CollectiveRequest,
     CollectiveResponse,
     Unpacker,
@@ -22,10 +30,10 @@ from cloudtrain.observe.timeline.clock import Exchange, clock
 
 
 class CoordinatorConnection:
-    """Announces to the coordinator, and takes what it says. Arguments as of `Coordinator`.
+    """Sends requests to the coordinator and handles its messages. Arguments as for `Coordinator`.
 
     Raises:
-        OSError: the coordinator cannot be reached.
+        OSError: the coordinator is unreachable.
     """
 
     def __init__(
@@ -46,48 +54,48 @@ class CoordinatorConnection:
         self._lock = threading.Lock()
         self._closing = False
         self._positions: dict[int, Any] = {}
-        self._answered = threading.Event()
+        self._positions_received = threading.Event()
         self._exchange: Exchange | None = None
-        self._told_time = threading.Event()
-        self._over = False
+        self._time_received = threading.Event()
+        self._closed = False
         self._unpacker = Unpacker()
         self._bye = False
         self._poll = select.poll()
         self._poll.register(self._connection, select.POLLIN)
-        self._send(pack("hello", [rank, token]))
+        self._send(pack(HELLO, [rank, token]))
         close_on_fork(self)
-        self._reader = Reader(self._turn, "cloudtrain-link")
+        self._reader = Reader(self._read, "cloudtrain-negotiation")
 
     def announce(self, request: CollectiveRequest) -> None:
         self._send(pack_request(request))
 
     def ask_time(self) -> Exchange | None:
-        """One exchange with rank 0; None where it does not answer in time. For one thread at a time."""
+        """Exchange clock times with rank 0 once; None if it does not answer in time. Not thread-safe."""
         self._exchange = None
-        self._told_time.clear()
-        if not self._over:
+        self._time_received.clear()
+        if not self._closed:
             self._send(pack(TIME, clock()))
-            self._told_time.wait(ASK_SECONDS)
+            self._time_received.wait(POSITION_SECONDS)
         return self._exchange
 
     def close_in_child(self) -> None:
-        """Close the connection without a word: in a child that was forked, where it is not its own."""
+        """Close the inherited connection in a forked child without notifying the coordinator."""
         self._connection.close()
 
-    def drive(self, over: Callable[[], bool], deadline: float) -> bool:
+    def drive(self, done: Callable[[], bool], deadline: float) -> bool:
         """See `Reader.drive`."""
-        return self._reader.drive(over, deadline)
+        return self._reader.drive(done, deadline)
 
     def positions(self) -> dict[int, Any]:
-        """Where every rank is that answers in time, by rank."""
-        self._answered.clear()
+        """The position of every rank that answers in time, by rank."""
+        self._positions_received.clear()
         self._positions = {}
-        self._send(pack(WHERE, None))
-        self._answered.wait(2 * ASK_SECONDS)
+        self._send(pack(ASK_POSITIONS, None))
+        self._positions_received.wait(2 * POSITION_SECONDS)
         return self._positions
 
     def close(self) -> None:
-        """Tell the coordinator that this rank is done, and stop."""
+        """Notify the coordinator that this rank shuts down, and close the connection."""
         self._closing = True
         self._send(pack(BYE, None))
         with contextlib.suppress(OSError):
@@ -96,41 +104,41 @@ class CoordinatorConnection:
         self._connection.close()
 
     def _send(self, data: bytes) -> None:
-        # the end of the stream tells that the coordinator is gone
+        # A lost coordinator is detected by the end of its stream.
         with self._lock, contextlib.suppress(OSError):
             self._connection.sendall(data)
 
-    def _turn(self, timeout: float) -> bool:
-        """Handle what the coordinator says; False once it says nothing more."""
+    def _read(self, timeout: float) -> bool:
+        """Handle the coordinator's messages; False at the end of the stream."""
         if not self._poll.poll(timeout * 1000):
             return True
-        why = "has shut down" if self._bye else "has died: its connection is closed"
+        why = "has shut down" if self._bye else "has died: its connection was closed"
         data = b""
         try:
             data = self._connection.recv(1 << 18)
-            heard = clock()
+            received_at = clock()
             for kind, content, payload in self._unpacker.feed(data):
-                if kind == "response":
+                if kind == RESPONSE:
                     self._deliver(unpack_response(content, payload))
                 elif kind == LOST:
                     self._lose(*content)
-                elif kind == WHERE:
-                    self._send(pack(HERE, self._position()))
-                elif kind == PLACES:
+                elif kind == ASK_POSITIONS:
+                    self._send(pack(POSITION, self._position()))
+                elif kind == ALL_POSITIONS:
                     self._positions = dict(content)
-                    self._answered.set()
+                    self._positions_received.set()
                 elif kind == TIME:
-                    self._exchange = (*content, heard)
-                    self._told_time.set()
+                    self._exchange = (*content, received_at)
+                    self._time_received.set()
                 elif kind == BYE:
                     self._bye = True
         except OSError:
             data = b""
         except Exception as error:
-            data, why = b"", f"has said what cannot be understood: {error!r}"
+            data, why = b"", f"sent an invalid message: {error!r}"
         if not data:
-            self._over = True
-            self._told_time.set()
+            self._closed = True
+            self._time_received.set()
         if not data and not self._closing:
             self._lose(0, why)
         return bool(data)

@@ -1,4 +1,4 @@
-"""Rank 0's end: listens to all ranks, and answers them in one order."""
+"""Receives the requests of all ranks on rank 0, and responds to them in one order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from cloudtrain.distributed.negotiation.matcher import Answer, Combine, Matcher
+from cloudtrain.distributed.negotiation.matcher import Combine, Matcher, RankResponse
 from cloudtrain.distributed.negotiation.messages import (
+    ALL_POSITIONS,
+    ASK_POSITIONS,
+    BYE,
+    HELLO,
+    LOST,
+    POSITION,
+    POSITION_SECONDS,
+    REQUEST,
+    TIME,
     CollectiveRequest,
     CollectiveResponse,
     Unpacker,
@@ -24,40 +33,37 @@ from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Reader, clos
 from cloudtrain.distributed.options import logger
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
-ASK_SECONDS = 2.0
-"""How long ranks may take to say where they are."""
 HELLO_BYTES = 1024
-"""The most that anybody may send before it is known to be a rank."""
-BYE, LOST, WHERE, HERE, PLACES, TIME = "bye", "lost", "where", "here", "positions", "time"
+"""The longest message accepted from a peer that has not authenticated."""
 
 
 @dataclass
 class _RankConnection:
-    """One of the other ranks, as rank 0 sees it."""
+    """The connection of another rank."""
 
     connection: socket.socket
     rank: int | None = None
     unpacker: Unpacker = field(default_factory=lambda: Unpacker(HELLO_BYTES))
 
     def send(self, data: bytes) -> None:
-        # a rank that is gone is noticed by the end of its stream
+        # A lost rank is detected by the end of its stream.
         with contextlib.suppress(OSError):
             self.connection.sendall(data)
 
 
 class Coordinator:
-    """Matches the requests of all ranks. Rank 0's own come by method calls.
+    """Matches the requests of all ranks. Rank 0 itself calls the methods directly.
 
     Args:
-        listener: bound and listening; closed by `close`.
-        token: what a rank has to know to be heard.
+        listener: a listening socket; `close` closes it.
+        token: authenticates a rank.
         size: the number of ranks.
         combine: see `Matcher`.
-        deliver: takes the responses for rank 0 itself, in order.
-        lose: is told of a rank that has ended, why, and whether it died (see `NegotiationClient.lose`).
-        position: says where rank 0 is (see `SequenceNumbers.position`).
+        deliver: takes the responses to rank 0 itself, in order.
+        lose: called with a rank that ended, the reason, and whether it died (see `NegotiationClient.lose`).
+        position: returns rank 0's position (see `SequenceNumbers.position`).
         timeout: seconds that an operation may wait for ranks.
-        warn_after: seconds after which the log tells of one that waits.
+        warn_after: seconds after which a waiting operation is logged.
     """
 
     def __init__(
@@ -78,12 +84,13 @@ class Coordinator:
         self._matcher = Matcher(size, combine)
         self._deliver, self._lose, self._position = deliver, lose, position
         self._timeout, self._warn_after = timeout, warn_after
-        self._members: dict[int, _RankConnection] = {}
+        self._ranks: dict[int, _RankConnection] = {}
         self._lock = threading.RLock()
         self._positions: dict[int, Any] = {}
         self._asked_at = float("-inf")
-        """When all were asked for their positions; long ago once all have told."""
+        """When the ranks were last asked for their positions; -inf once all have answered."""
         self._askers: list[tuple[float, int]] = []
+        """Ranks that asked for all positions, each with the time until which it waits for an answer."""
         self._answered = threading.Condition(self._lock)
         self._closing = False
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -92,33 +99,33 @@ class Coordinator:
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._last_tick = time.monotonic()
         close_on_fork(self)
-        self._reader = Reader(self._turn, "cloudtrain-coordinator")
+        self._reader = Reader(self._read, "cloudtrain-coordinator")
 
-    # -- rank 0's own calls
+    # -- called by rank 0
 
     def announce(self, request: CollectiveRequest) -> None:
         with self._lock:
-            self._answer(self._matcher.announce(0, request, time.monotonic()))
+            self._send(self._matcher.announce(0, request, time.monotonic()))
 
     def ask_time(self) -> Exchange:
-        """This rank's time is that of all."""
+        """Rank 0's clock is the reference."""
         now = clock()
         return now, now, now
 
     def positions(self) -> dict[int, Any]:
-        """Where every rank is that answers in time, by rank."""
+        """The position of every rank that answers in time, by rank."""
         with self._lock:
-            self._ask()
-            self._answered.wait_for(self._all_told, ASK_SECONDS)
+            self._ask_positions()
+            self._answered.wait_for(self._all_answered, POSITION_SECONDS)
             return dict(self._positions)
 
     def close(self) -> None:
-        """Tell the others that rank 0 is done, and stop."""
+        """Notify the other ranks that rank 0 shuts down, and close all connections."""
         with self._lock:
             self._closing = True
-            self._tell_positions(float("inf"))
-            for member in self._members.values():
-                member.send(pack(BYE, 0))
+            self._send_positions(float("inf"))
+            for peer in self._ranks.values():
+                peer.send(pack(BYE, 0))
         self._wake_writer.send(b"x")
         self._reader.stop()
         for key in list(self._selector.get_map().values()):
@@ -127,17 +134,17 @@ class Coordinator:
         self._wake_writer.close()
 
     def close_in_child(self) -> None:
-        """Close the connections without a word: in a child that was forked, where they are not its own."""
+        """Close the inherited connections in a forked child without notifying the other ranks."""
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
 
-    def drive(self, over: Callable[[], bool], deadline: float) -> bool:
+    def drive(self, done: Callable[[], bool], deadline: float) -> bool:
         """See `Reader.drive`."""
-        return self._reader.drive(over, deadline)
+        return self._reader.drive(done, deadline)
 
-    # -- what comes in
+    # -- messages of the other ranks
 
-    def _turn(self, timeout: float) -> bool:
+    def _read(self, timeout: float) -> bool:
         for key, _ in self._selector.select(timeout):
             if key.fileobj is self._listener:
                 with contextlib.suppress(OSError):
@@ -153,93 +160,93 @@ class Coordinator:
             self._tick(now)
         return not self._closing
 
-    def _receive(self, member: _RankConnection) -> bool:
-        """Handle what a rank sent; False when there is no more to come."""
+    def _receive(self, peer: _RankConnection) -> bool:
+        """Handle what a rank sent; False when the connection is finished."""
         try:
-            data = member.connection.recv(1 << 18)
+            data = peer.connection.recv(1 << 18)
         except OSError:
             data = b""
         with self._lock:
             if not data:
-                if member.rank is not None:
-                    self._lost(member.rank, "has died: its connection is closed")
+                if peer.rank is not None:
+                    self._lost(peer.rank, "has died: its connection was closed")
                 return False
             try:
-                for kind, content, payload in member.unpacker.feed(data):
-                    if not self._handle(member, kind, content, payload):
+                for kind, content, payload in peer.unpacker.feed(data):
+                    if not self._handle(peer, kind, content, payload):
                         return False
-            except Exception as error:  # not one of ours; or else its own fault, and not that of the others
-                if member.rank is not None:
-                    self._lost(member.rank, f"has sent what cannot be understood: {error!r}")
+            except Exception as error:  # not a rank, or a faulty one: the other ranks must not suffer from it
+                if peer.rank is not None:
+                    self._lost(peer.rank, f"sent an invalid message: {error!r}")
                 return False
         return True
 
-    def _handle(self, member: _RankConnection, kind: str, content: Any, payload: bytes | None) -> bool:
-        if member.rank is None:
+    def _handle(self, peer: _RankConnection, kind: str, content: Any, payload: bytes | None) -> bool:
+        if peer.rank is None:
             rank, token = content
-            if kind != "hello" or not hmac.compare_digest(token, self._token):
+            if kind != HELLO or not hmac.compare_digest(token, self._token):
                 return False
-            member.rank = rank
-            self._members[rank] = member
-            member.unpacker.limit = None
-        elif kind == "request":
+            peer.rank = rank
+            self._ranks[rank] = peer
+            peer.unpacker.limit = None
+        elif kind == REQUEST:
             request = unpack_request(content, payload)
-            self._answer(self._matcher.announce(member.rank, request, time.monotonic()))
+            self._send(self._matcher.announce(peer.rank, request, time.monotonic()))
         elif kind == TIME:
-            member.send(pack(TIME, [content, clock()]))
-        elif kind == WHERE:
-            self._askers.append((time.monotonic() + ASK_SECONDS, member.rank))
-            self._ask()
-        elif kind == HERE:
-            self._positions[member.rank] = content
+            peer.send(pack(TIME, [content, clock()]))
+        elif kind == ASK_POSITIONS:
+            self._askers.append((time.monotonic() + POSITION_SECONDS, peer.rank))
+            self._ask_positions()
+        elif kind == POSITION:
+            self._positions[peer.rank] = content
             self._answered.notify_all()
-            if self._all_told():
+            if self._all_answered():
                 self._asked_at = float("-inf")
-                self._tell_positions(time.monotonic() + ASK_SECONDS)
+                self._send_positions(time.monotonic() + POSITION_SECONDS)
         elif kind == BYE:
-            self._lost(member.rank, "has shut down", died=False)
+            self._lost(peer.rank, "has shut down", died=False)
             return False
         return True
 
-    def _answer(self, answers: list[Answer]) -> None:
-        """Send first, start here after that: the others need not wait for this rank."""
-        for rank, response in answers:
-            if rank in self._members:
-                self._members[rank].send(pack_response(response))
-        for rank, response in answers:
+    def _send(self, responses: list[RankResponse]) -> None:
+        """Send to the other ranks first, so that they do not wait while rank 0 starts the operation."""
+        for rank, response in responses:
+            if rank in self._ranks:
+                self._ranks[rank].send(pack_response(response))
+        for rank, response in responses:
             if rank == 0:
                 self._deliver(response)
 
     def _lost(self, rank: int, why: str, died: bool = True) -> None:
-        self._members.pop(rank, None)
+        self._ranks.pop(rank, None)
         self._lose(rank, why, died)
-        for member in self._members.values():
-            member.send(pack(LOST, [rank, why, died]))
-        self._answer(self._matcher.leave(rank, why))
+        for peer in self._ranks.values():
+            peer.send(pack(LOST, [rank, why, died]))
+        self._send(self._matcher.leave(rank, why))
 
-    def _all_told(self) -> bool:
-        return len(self._positions) > len(self._members)
+    def _all_answered(self) -> bool:
+        return len(self._positions) > len(self._ranks)
 
-    def _ask(self) -> None:
+    def _ask_positions(self) -> None:
         now = time.monotonic()
-        if now - self._asked_at < ASK_SECONDS:
-            return  # the answers are on their way
+        if now - self._asked_at < POSITION_SECONDS:
+            return  # the answers to the last question are still coming
         self._asked_at = now
         self._positions = {0: self._position()}
-        for member in self._members.values():
-            member.send(pack(WHERE, None))
+        for peer in self._ranks.values():
+            peer.send(pack(ASK_POSITIONS, None))
 
-    def _tell_positions(self, by: float) -> None:
-        """Answer those who asked and have waited until ``by``."""
+    def _send_positions(self, deadline: float) -> None:
+        """Send the known positions to the ranks that wait no longer than ``deadline``."""
         positions = sorted(self._positions.items())
-        for deadline, rank in self._askers:
-            if deadline <= by and rank in self._members:
-                self._members[rank].send(pack(PLACES, positions))
-        self._askers = [(deadline, rank) for deadline, rank in self._askers if deadline > by]
+        for until, rank in self._askers:
+            if until <= deadline and rank in self._ranks:
+                self._ranks[rank].send(pack(ALL_POSITIONS, positions))
+        self._askers = [(until, rank) for until, rank in self._askers if until > deadline]
 
     def _tick(self, now: float) -> None:
         with self._lock:
-            self._tell_positions(now)
+            self._send_positions(now)
             for line in self._matcher.stalled(now - self._warn_after):
                 logger.warning("waiting for %g s: %s", self._warn_after, line)
-            self._answer(self._matcher.overdue(now - self._timeout))
+            self._send(self._matcher.overdue(now - self._timeout))

@@ -1,4 +1,4 @@
-"""Finds the operations that all ranks have asked for, and those on which they disagree. Pure state."""
+"""Matches the requests of all ranks, and finds the operations on which they disagree. State only, no I/O."""
 
 from __future__ import annotations
 
@@ -15,136 +15,136 @@ from cloudtrain.distributed.negotiation.messages import (
     CollectiveResponse,
 )
 
-STANDS_IN = ("allreduce", "barrier", ADD_SET, REMOVE_SET)
-"""What goes on without a rank that has joined: it counts as giving zeros."""
+WITHOUT_JOINED = ("allreduce", "barrier", ADD_SET, REMOVE_SET)
+"""The operations that run without joined ranks, which contribute zeros."""
 
-Answer = tuple[int, CollectiveResponse]
-"""A rank, and what it is told."""
+RankResponse = tuple[int, CollectiveResponse]
+"""A rank, and the response to it."""
 Combine = Callable[[CollectiveRequest, Sequence[Any], Sequence[Optional[bytes]]], bytes]
-"""Computes the result of small data: the request, then `per_rank` and `payload` of every rank."""
+"""Computes the result of small data from the request, and the `per_rank` and `payload` of every rank."""
 
 
 @dataclass
 class PendingCollective:
-    """An operation that not all ranks have asked for yet."""
+    """An operation that not all ranks have requested yet."""
 
     since: float
     requests: dict[int, CollectiveRequest] = field(default_factory=dict)
     warned: bool = False
 
     @property
-    def some(self) -> CollectiveRequest:
+    def request(self) -> CollectiveRequest:
         return next(iter(self.requests.values()))
 
 
 class Matcher:
-    """What is asked for, by process set and key.
+    """Holds requests by process set and key until all ranks have sent theirs.
 
     Args:
         size: the number of ranks.
-        combine: computes results where all ranks have sent their data along.
+        combine: computes the result where all ranks sent their data with the request.
     """
 
     def __init__(self, size: int, combine: Combine) -> None:
         self._combine = combine
         self._sets: dict[int, list[int]] = {GLOBAL: list(range(size))}
         self._next_set = GLOBAL + 1
-        self._entries: dict[tuple[int, str], PendingCollective] = {}
+        self._pending: dict[tuple[int, str], PendingCollective] = {}
         self._joined: dict[int, None] = {}
         """In the order in which ranks joined."""
         self._gone: dict[int, str] = {}
-        """Why a rank will never answer again."""
+        """Ranks that ended, with the reason."""
 
-    def announce(self, rank: int, request: CollectiveRequest, now: float) -> list[Answer]:
-        """``rank`` asks for an operation; the answers that follow from it, in the order to send them."""
+    def announce(self, rank: int, request: CollectiveRequest, now: float) -> list[RankResponse]:
+        """Take the request of ``rank``. Returns the responses that follow from it, in the order to send them."""
         if request.kind == JOIN:
             self._joined[rank] = None
-        entry = self._entries.setdefault((request.set_id, request.key), PendingCollective(now))
-        entry.requests[rank] = request
+        pending = self._pending.setdefault((request.set_id, request.key), PendingCollective(now))
+        pending.requests[rank] = request
         if request.kind == JOIN:
-            # What waited for this rank alone goes on without it; only then may the join itself be over.
-            keys = sorted(self._entries, key=lambda key: key[1] == JOIN)
-            return [answer for key in keys for answer in self._settled(key)]
-        return self._settled((request.set_id, request.key))
+            # What waited only for this rank runs without it; after that the join itself may be complete.
+            keys = sorted(self._pending, key=lambda key: key[1] == JOIN)
+            return [response for key in keys for response in self._settle(key)]
+        return self._settle((request.set_id, request.key))
 
-    def leave(self, rank: int, why: str) -> list[Answer]:
-        """``rank`` will not answer any more: what waits for it fails, now and later."""
+    def leave(self, rank: int, why: str) -> list[RankResponse]:
+        """``rank`` ended: every operation that waits for it fails, now and later."""
         self._gone.setdefault(rank, why)
-        return [answer for key in list(self._entries) for answer in self._settled(key)]
+        return [response for key in list(self._pending) for response in self._settle(key)]
 
-    def overdue(self, before: float) -> list[Answer]:
-        """Ends what has waited since ``before`` or longer."""
-        keys = [
-            key for key, entry in self._entries.items() if entry.since <= before and entry.some.kind != JOIN
-        ]
-        return [answer for key in keys for answer in self._end(key, f"timed out; {self._who(key)}")]
+    def overdue(self, before: float) -> list[RankResponse]:
+        """Fail the operations that have waited since ``before`` or longer."""
+        keys = [key for key, op in self._pending.items() if op.since <= before and op.request.kind != JOIN]
+        return [response for key in keys for response in self._fail(key, f"timed out; {self._callers(key)}")]
 
     def stalled(self, before: float) -> list[str]:
-        """One line for each operation that has waited since ``before`` or longer, once."""
+        """One line for each operation that has waited since ``before`` or longer; each is reported once."""
         lines = []
-        for key, entry in self._entries.items():
-            if entry.since <= before and not entry.warned and entry.some.kind != JOIN:
-                entry.warned = True
-                lines.append(f"{entry.some.label}: {self._who(key)}")
+        for key, op in self._pending.items():
+            if op.since <= before and not op.warned and op.request.kind != JOIN:
+                op.warned = True
+                lines.append(f"{op.request.label}: {self._callers(key)}")
         return lines
 
-    def _settled(self, key: tuple[int, str]) -> list[Answer]:
-        entry = self._entries.get(key)
-        if entry is None:
+    def _settle(self, key: tuple[int, str]) -> list[RankResponse]:
+        """The responses to an operation if it can start or must fail now; otherwise none."""
+        op = self._pending.get(key)
+        if op is None:
             return []
         set_id, _ = key
         members = self._sets.get(set_id, [])
-        strangers = [rank for rank in entry.requests if rank not in members]
-        if strangers:
-            return self._end(key, f"ranks {strangers} are not in process set {set_id}, which has {members}")
-        gone = [rank for rank in members if rank in self._gone and rank not in entry.requests]
+        outsiders = [rank for rank in op.requests if rank not in members]
+        if outsiders:
+            return self._fail(key, f"ranks {outsiders} are not in process set {set_id}, which has {members}")
+        gone = [rank for rank in members if rank in self._gone and rank not in op.requests]
         if gone:
-            return self._end(key, "; ".join(f"rank {rank} {self._gone[rank]}" for rank in gone))
-        absent = [rank for rank in members if rank not in entry.requests]
-        standing_in = [rank for rank in absent if rank in self._joined]
-        if len(standing_in) < len(absent):
+            return self._fail(key, "; ".join(f"rank {rank} {self._gone[rank]}" for rank in gone))
+        absent = [rank for rank in members if rank not in op.requests]
+        joined = [rank for rank in absent if rank in self._joined]
+        if len(joined) < len(absent):
             return []
-        # Only now: a rank that comes later must hear of it too.
-        error = _disagreement(entry.requests)
+        # Not before all ranks are here: the last one must receive the error too.
+        error = _disagreement(op.requests)
         if error:
-            return self._end(key, error)
-        request = entry.some
-        if standing_in and request.kind == JOIN:
+            return self._fail(key, error)
+        request = op.request
+        if joined and request.kind == JOIN:
             return []
-        if standing_in and request.kind not in STANDS_IN:
-            return self._end(key, f"it cannot go on without ranks {standing_in}, which have joined")
-        return self._go(key, entry, members, standing_in)
+        if joined and request.kind not in WITHOUT_JOINED:
+            return self._fail(key, f"it needs ranks {joined}, which have joined")
+        return self._start(key, op, members, joined)
 
-    def _go(
-        self, key: tuple[int, str], entry: PendingCollective, members: list[int], standing_in: list[int]
-    ) -> list[Answer]:
-        del self._entries[key]
-        request = entry.some
-        ended: list[Answer] = []
-        own: list[Any] = [entry.requests[r].per_rank if r in entry.requests else None for r in members]
+    def _start(
+        self, key: tuple[int, str], op: PendingCollective, members: list[int], joined: list[int]
+    ) -> list[RankResponse]:
+        del self._pending[key]
+        request = op.request
+        failed: list[RankResponse] = []
+        per_rank: list[Any] = [op.requests[r].per_rank if r in op.requests else None for r in members]
         if request.kind == JOIN:
-            own = [list(self._joined)[-1], [count for counts in own for count in counts]]
+            per_rank = [list(self._joined)[-1], [count for counts in per_rank for count in counts]]
             self._joined.clear()
         elif request.kind == ADD_SET:
-            own = [self._add(request.must_match["ranks"])]
+            per_rank = [self._add_set(request.must_match["ranks"])]
         elif request.kind == REMOVE_SET:
             removed = request.must_match["process set"]
-            waiting = [key for key in self._entries if key[0] == removed]
-            ended = [answer for key in waiting for answer in self._end(key, "its process set was removed")]
+            waiting = [key for key in self._pending if key[0] == removed]
+            failed = [
+                response for key in waiting for response in self._fail(key, "its process set was removed")
+            ]
             self._sets.pop(removed, None)
-        payloads = [entry.requests[r].payload if r in entry.requests else None for r in members]
-        response = CollectiveResponse(*key, per_rank=own)
-        if all(entry.requests[r].payload is not None for r in entry.requests):
+        payloads = [op.requests[r].payload if r in op.requests else None for r in members]
+        response = CollectiveResponse(*key, per_rank=per_rank)
+        if all(op.requests[r].payload is not None for r in op.requests):
             try:
-                response = replace(response, payload=self._combine(request, own, payloads))
-            except Exception as error:  # whatever it is, no rank may wait for a result that will not come
+                response = replace(response, payload=self._combine(request, per_rank, payloads))
+            except Exception as error:  # any error: no rank may wait for a result that will not come
                 response = replace(response, error=f"{request.label}: {error!r}")
-        return ended + [
-            (rank, replace(response, request=request) if rank in standing_in else response)
-            for rank in members
+        return failed + [
+            (rank, replace(response, request=request) if rank in joined else response) for rank in members
         ]
 
-    def _add(self, ranks: list[int]) -> int:
+    def _add_set(self, ranks: list[int]) -> int:
         for set_id, known in self._sets.items():
             if known == ranks:
                 return set_id
@@ -152,29 +152,29 @@ class Matcher:
         self._next_set += 1
         return self._next_set - 1
 
-    def _end(self, key: tuple[int, str], error: str) -> list[Answer]:
-        entry = self._entries.pop(key)
-        if entry.some.kind == JOIN:
-            for rank in entry.requests:
+    def _fail(self, key: tuple[int, str], error: str) -> list[RankResponse]:
+        op = self._pending.pop(key)
+        if op.request.kind == JOIN:
+            for rank in op.requests:
                 self._joined.pop(rank, None)
-        response = CollectiveResponse(*key, error=f"{entry.some.label}: {error}")
-        return [(rank, response) for rank in entry.requests]
+        response = CollectiveResponse(*key, error=f"{op.request.label}: {error}")
+        return [(rank, response) for rank in op.requests]
 
-    def _who(self, key: tuple[int, str]) -> str:
-        requests = self._entries[key].requests
+    def _callers(self, key: tuple[int, str]) -> str:
+        requests = self._pending[key].requests
         absent = [rank for rank in self._sets.get(key[0], []) if rank not in requests]
-        return f"ranks {sorted(requests)} have come to it, ranks {absent} have not"
+        return f"ranks {sorted(requests)} have called it, ranks {absent} have not"
 
 
 def _disagreement(requests: dict[int, CollectiveRequest]) -> str:
-    """In what the ranks differ; empty where they agree."""
+    """How the requests differ; empty if they agree."""
     first = next(iter(requests.values()))
     if all(
         request.kind == first.kind and request.must_match == first.must_match for request in requests.values()
     ):
         return ""
     if any(request.kind != first.kind for request in requests.values()):
-        return "the ranks disagree in the operation: " + _listed(
+        return "the ranks disagree on the operation: " + _listed(
             (rank, request.kind) for rank, request in requests.items()
         )
     names = [
@@ -183,11 +183,11 @@ def _disagreement(requests: dict[int, CollectiveRequest]) -> str:
         if any(r.must_match.get(name) != first.must_match[name] for r in requests.values())
     ]
     parts = [
-        f"the ranks disagree in {name}: "
+        f"the ranks disagree on {name}: "
         + _listed((rank, r.must_match.get(name)) for rank, r in requests.items())
         for name in names
     ]
-    return "; ".join(parts) or "the ranks disagree in what they ask for"
+    return "; ".join(parts) or "the ranks disagree on their requests"
 
 
 def _listed(values: Iterable[tuple[int, Any]]) -> str:

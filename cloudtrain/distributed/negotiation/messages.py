@@ -1,4 +1,4 @@
-"""What ranks tell each other, and its form on the wire."""
+"""The messages between the coordinator and the other ranks, and their wire format."""
 
 from __future__ import annotations
 
@@ -10,53 +10,59 @@ from typing import Any
 
 _HEADER = struct.Struct("!II")
 EAGER_BYTES = 16 << 10
-"""Data of up to this size goes along with the request, over rank 0."""
+"""Data up to this size is sent with the request, through rank 0."""
+POSITION_SECONDS = 2.0
+"""How long rank 0 waits for the other ranks' positions."""
 GLOBAL = 0
 """The process set of all ranks."""
 JOIN, ADD_SET, REMOVE_SET = "join", "add_process_set", "remove_process_set"
+"""Kinds of requests that are not collectives on tensors."""
+HELLO, REQUEST, RESPONSE, TIME, BYE, LOST = "hello", "request", "response", "time", "bye", "lost"
+ASK_POSITIONS, POSITION, ALL_POSITIONS = "ask positions", "position", "all positions"
+"""Kinds of messages."""
 
 
 @dataclass(frozen=True)
 class CollectiveRequest:
-    """One rank's part in one operation."""
+    """One rank's request to run one operation."""
 
     kind: str
     """allreduce, allgather, ..."""
     key: str
-    """What ranks are matched by, within the process set."""
+    """Ranks are matched by it within the process set."""
     set_id: int = GLOBAL
     must_match: dict[str, Any] = field(default_factory=dict)
-    """What has to be the same on all ranks, by the names used in errors."""
+    """What must be the same on all ranks, by the names that errors use."""
     per_rank: Any = None
-    """What may differ; every rank gets that of all."""
+    """What may differ between ranks; every rank receives the values of all."""
     payload: bytes | None = None
-    """The data itself, where it is small: then the response brings the result."""
+    """The data itself if it is small; the response then carries the result."""
 
     @property
     def named(self) -> bool:
-        """Whether the script has named the tensor."""
+        """Whether the script named the tensor."""
         return ":" in self.key
 
     @property
     def label(self) -> str:
-        """What to call the operation in an error."""
+        """The name of the operation in errors."""
         name = self.key.partition(":")[2] or self.key
         return self.kind if name == self.kind else f"{self.kind} of {name}"
 
 
 def add_set(ranks: list[int]) -> CollectiveRequest:
-    """What all ranks ask for to make a process set known."""
+    """The request that all ranks send to register a process set."""
     return CollectiveRequest(ADD_SET, f"{ADD_SET}:{'-'.join(map(str, ranks))}", must_match={"ranks": ranks})
 
 
 def remove_set(set_id: int) -> CollectiveRequest:
-    """What all ranks ask for to forget it."""
+    """The request that all ranks send to remove a process set."""
     return CollectiveRequest(REMOVE_SET, f"{REMOVE_SET}:{set_id}", must_match={"process set": set_id})
 
 
 @dataclass(frozen=True)
 class CollectiveResponse:
-    """The coordinator's word on one operation: all ranks start it now, or none does."""
+    """The coordinator's decision on one operation: all ranks start it now, or it fails on all of them."""
 
     set_id: int
     key: str
@@ -64,13 +70,13 @@ class CollectiveResponse:
     per_rank: list[Any] = field(default_factory=list)
     """`CollectiveRequest.per_rank` of each member of the process set; None for a rank that has joined."""
     request: CollectiveRequest | None = None
-    """For a rank that has joined: what it has to take part in."""
+    """The operation that a joined rank takes part in; None for other ranks."""
     payload: bytes | None = None
-    """The result, where every rank sent its data along."""
+    """The result, if every rank sent its data with the request."""
 
 
 Message = tuple[str, Any, "bytes | None"]
-"""A kind, its content (JSON), and bytes that go along."""
+"""Kind, content (JSON) and attached bytes."""
 
 
 def pack(kind: str, content: Any, payload: bytes | None = None) -> bytes:
@@ -80,10 +86,10 @@ def pack(kind: str, content: Any, payload: bytes | None = None) -> bytes:
 
 
 class Unpacker:
-    """Messages from a stream of bytes.
+    """Splits a byte stream into messages.
 
     Args:
-        limit: bytes of the longest message that is taken; None for no limit.
+        limit: the longest message in bytes; None for no limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -91,7 +97,7 @@ class Unpacker:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that ``data`` completes. Raises ValueError for what is none."""
+        """Yield the messages that ``data`` completes. Raises ValueError for an invalid message."""
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:
             text_length, payload_length = _HEADER.unpack_from(self._buffer)
@@ -108,7 +114,7 @@ class Unpacker:
 
 def pack_request(request: CollectiveRequest) -> bytes:
     content = [request.kind, request.key, request.set_id, request.must_match, request.per_rank]
-    return pack("request", content, request.payload)
+    return pack(REQUEST, content, request.payload)
 
 
 def unpack_request(content: Sequence[Any], payload: bytes | None) -> CollectiveRequest:
@@ -117,12 +123,12 @@ def unpack_request(content: Sequence[Any], payload: bytes | None) -> CollectiveR
 
 
 def pack_response(response: CollectiveResponse) -> bytes:
-    asked = response.request and [response.request.kind, response.request.must_match]
-    content = [response.set_id, response.key, response.error, response.per_rank, asked]
-    return pack("response", content, response.payload)
+    request = response.request and [response.request.kind, response.request.must_match]
+    content = [response.set_id, response.key, response.error, response.per_rank, request]
+    return pack(RESPONSE, content, response.payload)
 
 
 def unpack_response(content: Sequence[Any], payload: bytes | None) -> CollectiveResponse:
-    set_id, key, error, per_rank, asked = content
-    request = asked and CollectiveRequest(asked[0], key, set_id, asked[1])
+    set_id, key, error, per_rank, requested = content
+    request = requested and CollectiveRequest(requested[0], key, set_id, requested[1])
     return CollectiveResponse(set_id, key, error, per_rank, request, payload)

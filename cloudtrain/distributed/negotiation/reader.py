@@ -1,6 +1,6 @@
-"""Who reads what comes in: the thread that waits for it, or else one in the background.
+"""Reads a connection in the thread that waits for a message, or else in a background thread.
 
-A message that has to be handed from thread to thread takes longer than the message itself.
+Handing a message from one thread to another takes longer than receiving it.
 """
 
 from __future__ import annotations
@@ -12,70 +12,74 @@ import weakref
 from typing import Callable, Protocol
 
 TICK_SECONDS = 0.5
-"""How long a turn lasts at most."""
+"""The longest time that one read waits for input."""
 REST_SECONDS = 0.001
-"""How long the background thread sleeps while others read, and how soon after them it reads again."""
+"""How long the background thread sleeps while another thread reads, and how soon after it the background resumes."""
 
 
 class Reader:
-    """Calls ``turn`` again and again, never by two threads at once, until `stop`.
+    """Calls ``read`` repeatedly until `stop`, from one thread at a time.
 
     Args:
-        turn: waits for input, for as many seconds as it is told at most, and handles it; False ends the pump.
+        read: waits for input for at most the given number of seconds and handles it; False ends the reader.
         name: of the background thread.
     """
 
-    def __init__(self, turn: Callable[[float], bool], name: str) -> None:
-        self._turn = turn
-        self._turning = threading.Lock()
+    def __init__(self, read: Callable[[float], bool], name: str) -> None:
+        self._read = read
+        self._reading = threading.Lock()
         self._last_driven = float("-inf")
-        self._going = True
+        self._running = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def drive(self, over: Callable[[], bool], deadline: float) -> bool:
-        """Read in this thread until ``over()`` or until ``deadline``; False at once if another thread does."""
-        if not self._going or not self._turning.acquire(blocking=False):
+    def drive(self, done: Callable[[], bool], deadline: float) -> bool:
+        """Read in this thread until ``done()`` or ``deadline``. Returns False immediately if another thread reads."""
+        if not self._running or not self._reading.acquire(blocking=False):
             self._last_driven = (
                 time.monotonic()
-            )  # whoever reads now rests after that: next time it is our turn
+            )  # the background thread rests, so that this one can read next time
             return False
         try:
-            while self._going and not over():
+            while self._running and not done():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
-                self._going = self._turn(min(left, TICK_SECONDS))
+                self._running = self._read(min(left, TICK_SECONDS))
         finally:
             self._last_driven = time.monotonic()
-            self._turning.release()
+            self._reading.release()
         return True
 
     def stop(self) -> None:
-        """No turn begins after this; the one under way has to be ended by some input."""
-        self._going = False
+        """Start no further read. The caller makes a read in progress return, by some input."""
+        self._running = False
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
     def _run(self) -> None:
-        while self._going:
-            if time.monotonic() - self._last_driven < REST_SECONDS or self._turning.locked():
+        while self._running:
+            if time.monotonic() - self._last_driven < REST_SECONDS or self._reading.locked():
                 time.sleep(REST_SECONDS)
                 continue
-            with self._turning:
-                if self._going:
-                    self._going = self._turn(TICK_SECONDS)
+            with self._reading:
+                if self._running:
+                    self._running = self._read(TICK_SECONDS)
 
 
-class ClosedOnFork(Protocol):
+class ClosableInChild(Protocol):
     def close_in_child(self) -> None: ...
 
 
-_open: weakref.WeakSet[ClosedOnFork] = weakref.WeakSet()
+_open: weakref.WeakSet[ClosableInChild] = weakref.WeakSet()
 
 
-def close_on_fork(connection: ClosedOnFork) -> None:
-    """Have `close_in_child` called in every child that is forked from now on."""
+def close_on_fork(connection: ClosableInChild) -> None:
+    """Call ``connection.close_in_child`` in every child forked from now on.
+
+    Forked children, such as data loader workers, inherit connections. While a child holds one open, the other ranks
+    cannot detect that its parent died.
+    """
     _open.add(connection)
 
 

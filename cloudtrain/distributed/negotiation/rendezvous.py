@@ -1,4 +1,4 @@
-"""Rank 0 opens a port, all others learn of it from a store that they share already, and connect."""
+"""Rendezvous: every rank finds rank 0's address, and connects its `NegotiationClient` to the coordinator there."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.world import World
 
-KEY = "cloudtrain/control"
+STORE_KEY = "cloudtrain/control"
 
 
 class Store(Protocol):
-    """What ``torch.distributed`` stores offer."""
+    """The methods of ``torch.distributed`` stores that are needed here."""
 
     def set(self, key: str, value: str) -> None: ...
 
@@ -45,17 +45,17 @@ def connect(
     timeout: float,
     warn_after: float,
 ) -> None:
-    """Give ``client`` its channel. To be called by all ranks.
+    """Connect ``client`` to the coordinator. All ranks call it.
 
     Args:
         store: shared by all ranks.
         address: of rank 0's host, as the other ranks reach it.
-        start_timeout: seconds to wait for a connection.
+        start_timeout: seconds to wait for the connection.
 
     Raises:
-        CollectiveError: rank 0 cannot be reached.
+        CollectiveError: rank 0 is unreachable.
     """
-    ends: dict[str, Callable[..., Any]] = {
+    callbacks: dict[str, Callable[..., Any]] = {
         "deliver": client.deliver,
         "lose": client.lose,
         "position": client.sequence_numbers.position,
@@ -64,22 +64,22 @@ def connect(
         listener = _listen(address, size)
         token = os.urandom(16).hex()
         client.channel = Coordinator(
-            listener, token, size, combine, timeout=timeout, warn_after=warn_after, **ends
+            listener, token, size, combine, timeout=timeout, warn_after=warn_after, **callbacks
         )
-        store.set(KEY, json.dumps([address, listener.getsockname()[1], token]))
+        store.set(STORE_KEY, json.dumps([address, listener.getsockname()[1], token]))
         return
-    host, port, token = json.loads(store.get(KEY))
+    host, port, token = json.loads(store.get(STORE_KEY))
     try:
-        client.channel = CoordinatorConnection((host, port), token, rank, timeout=start_timeout, **ends)
+        client.channel = CoordinatorConnection((host, port), token, rank, timeout=start_timeout, **callbacks)
     except OSError as error:
         raise CollectiveError(
             f"rank {rank} could not reach rank 0 at {host}:{port}: {error}",
-            hint="Ranks talk over TCP ports that rank 0 chooses: are they open between the hosts?",
+            hint="Open the hosts' TCP ports to each other: rank 0 listens on a port of its choice.",
         ) from error
 
 
 def _listen(address: str, size: int) -> socket.socket:
-    """On that address alone where it is one of this host's; behind a translated one, on all."""
+    """Listen on ``address`` if this host has it; behind address translation, on all addresses."""
     try:
         return socket.create_server((address, 0), backlog=size)
     except OSError:
@@ -87,15 +87,16 @@ def _listen(address: str, size: int) -> socket.socket:
 
 
 def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:
-    """``world`` with an address and a port; rank 0 chooses the port if need be, and all others wait for it.
+    """``world`` with the master address and port. If the launcher set no port, rank 0 chooses one, and the other
+    ranks of the host read it from the rendezvous file.
 
     Raises:
-        CollectiveError: rank 0 said nothing within ``timeout`` seconds, or somebody else has the file.
+        CollectiveError: rank 0 wrote no port within ``timeout`` seconds, or another user owns the folder.
     """
     if world.size == 1 or (world.master_addr and world.master_port):
         return world
     address = world.master_addr or "127.0.0.1"
-    path = _file(environ)
+    path = _rendezvous_file(environ)
     if world.rank == 0:
         from cloudtrain.storage.atomic import replace_file  # few ranks need it
 
@@ -109,13 +110,13 @@ def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.en
             return replace(world, master_addr=address, master_port=int(path.read_text()))
         time.sleep(0.01)
     raise CollectiveError(
-        f"rank {world.rank} of {world.size}: rank 0 did not say where it listens within {timeout:g} s",
+        f"rank {world.rank} of {world.size}: rank 0 did not publish its port within {timeout:g} s",
         hint="Set MASTER_ADDR and MASTER_PORT for all ranks (mpirun: -x MASTER_ADDR -x MASTER_PORT).",
     )
 
 
-def _file(environ: Mapping[str, str]) -> Path:
-    """In mpirun's own folder, where there is one; else in one that is named for the ranks' common parent."""
+def _rendezvous_file(environ: Mapping[str, str]) -> Path:
+    """In mpirun's session directory if there is one; otherwise in a folder of this user, named after the parent."""
     session = environ.get("PMIX_SERVER_TMPDIR")
     if session and os.path.isdir(session):
         return Path(session, "cloudtrain-master")
@@ -123,7 +124,7 @@ def _file(environ: Mapping[str, str]) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise CollectiveError(f"{folder} belongs to somebody else", hint="Set MASTER_ADDR and MASTER_PORT.")
+        raise CollectiveError(f"{folder} is owned by another user", hint="Set MASTER_ADDR and MASTER_PORT.")
     return folder / f"master-{os.getppid()}"
 
 

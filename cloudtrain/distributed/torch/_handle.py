@@ -54,7 +54,7 @@ class Handle:
         """Whether `wait` would return at once."""
         work: Any = self._work
         if isinstance(work, Negotiation):
-            if not work.begun:
+            if not work.started:
                 return False
             begun, work = work, work.work
             if work is None or work.is_completed():

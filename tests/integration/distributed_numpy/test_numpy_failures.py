@@ -23,7 +23,7 @@ def test_init_after_shutdown(way: str) -> None:
 def test_a_rank_that_hangs(way: str) -> None:
     ended = run_ranks(way, 3, "_fails.py", "hangs")
     assert ended.returncode != 0
-    assert "allreduce of large: timed out; ranks [0, 1] have come to it, ranks [2] have not" in ended.output
+    assert "allreduce of large: timed out; ranks [0, 1] have called it, ranks [2] have not" in ended.output
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -166,16 +166,16 @@ def test_ranks_join_after_steps_of_their_own_number(size: int, choice: random.Ra
         (
             {"shape": [2]},
             {"shape": [3]},
-            "allreduce of t: the ranks disagree in shape: rank 0: [2], rank 1: [3]",
+            "allreduce of t: the ranks disagree on shape: rank 0: [2], rank 1: [3]",
         ),
         (
             {"shape": [2], "type": "float32"},
             {"shape": [3], "type": "int64"},
-            "the ranks disagree in shape: rank 0: [2], rank 1: [3]; "
-            "the ranks disagree in type: rank 0: float32, rank 1: int64",
+            "the ranks disagree on shape: rank 0: [2], rank 1: [3]; "
+            "the ranks disagree on type: rank 0: float32, rank 1: int64",
         ),
-        ({"shape": [2]}, {}, "the ranks disagree in shape: rank 0: [2], rank 1: None"),
-        ({}, {"shape": [2]}, "the ranks disagree in what they ask for"),
+        ({"shape": [2]}, {}, "the ranks disagree on shape: rank 0: [2], rank 1: None"),
+        ({}, {"shape": [2]}, "the ranks disagree on their requests"),
     ],
 )
 def test_disagreement_reaches_all_and_says_what_each_asked_for(
@@ -193,7 +193,7 @@ def test_unnamed_operations_of_two_kinds() -> None:
         (0, CollectiveRequest("allreduce", "noname.0")),
     )
     assert {verdict.error for _, verdict in answers} == {
-        "allgather of noname.0: the ranks disagree in the operation: rank 0: allreduce, rank 1: allgather"
+        "allgather of noname.0: the ranks disagree on the operation: rank 0: allreduce, rank 1: allgather"
     }
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_go_on_without_a_rank_that_has_joined() -> None:
             CollectiveResponse(
                 GLOBAL,
                 "allgather:t",
-                "allgather of t: it cannot go on without ranks [2], which have joined",
+                "allgather of t: it needs ranks [2], which have joined",
             ),
         )
         for rank in (0, 1)
@@ -273,13 +273,13 @@ def test_what_waits_too_long_is_told_once_and_then_ends() -> None:
     matcher.announce(0, asked("t", "allgather"), now=11.0)
     assert matcher.stalled(before=5.0) == [], "join may take as long as it takes"
     assert matcher.stalled(before=11.0) == [
-        "allgather of t: ranks [0] have come to it, ranks [1, 2] have not"
+        "allgather of t: ranks [0] have called it, ranks [1, 2] have not"
     ]
     assert matcher.stalled(before=11.0) == []
     assert matcher.overdue(before=9.0) == []
     [(rank, verdict)] = matcher.overdue(before=11.0)
     assert (rank, verdict.error) == (
         0,
-        "allgather of t: timed out; ranks [0] have come to it, ranks [1, 2] have not",
+        "allgather of t: timed out; ranks [0] have called it, ranks [1, 2] have not",
     )
     assert matcher.overdue(before=11.0) == []

@@ -57,7 +57,7 @@ def test_the_others_wait_for_rank_0(session: dict[str, str]) -> None:
 
 def test_rank_0_never_says(session: dict[str, str]) -> None:
     with pytest.raises(
-        CollectiveError, match=r"rank 1 of 2: rank 0 did not say where it listens within 0.1 s"
+        CollectiveError, match=r"rank 1 of 2: rank 0 did not publish its port within 0.1 s"
     ):
         find_master(OTHER, 0.1, session)
 
@@ -78,7 +78,7 @@ def test_a_folder_of_that_name_which_is_no_folder(tmp_path: Path, monkeypatch: p
     elsewhere.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (tmp_path / f"cloudtrain-{os.getuid()}").symlink_to(elsewhere)
-    with pytest.raises(CollectiveError, match="belongs to somebody else"):
+    with pytest.raises(CollectiveError, match="is owned by another user"):
         find_master(TWO, 1.0, {})
     assert list(elsewhere.iterdir()) == []
 

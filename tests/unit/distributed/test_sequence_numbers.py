@@ -10,18 +10,18 @@ from cloudtrain.distributed.negotiation.client import SequenceNumbers
 
 def test_a_position_lists_the_launches_in_flight() -> None:
     sequence = SequenceNumbers()
-    assert sequence.position() == {"at": "", "launched": 0, "under way": []}
+    assert sequence.position() == {"at": "", "launched": 0, "in flight": []}
     numbers = [sequence.add(f"bucket {n}", {"n": n}) for n in range(3)]
     assert numbers == [1, 2, 3]
     assert sequence.position() == {
         "at": "bucket 2",
         "launched": 3,
-        "under way": [{"n": 0}, {"n": 1}, {"n": 2}],
+        "in flight": [{"n": 0}, {"n": 1}, {"n": 2}],
     }
     sequence.complete(2)
-    assert sequence.position()["under way"] == [{"n": 2}]
+    assert sequence.position()["in flight"] == [{"n": 2}]
     sequence.complete(1)
-    assert sequence.position()["under way"] == [{"n": 2}], "a late completion removes nothing else"
+    assert sequence.position()["in flight"] == [{"n": 2}], "a late completion removes nothing else"
 
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 8))

@@ -216,7 +216,7 @@ class _Operation:
         self._recorded = recorded
 
     def done(self) -> bool:
-        return self._pending.begun and (self._pending.work is None or self._pending.work.done())
+        return self._pending.started and (self._pending.work is None or self._pending.work.done())
 
     def wait(self) -> None:
         recorder.wait_for(self._wait, self._pending.request.label, self._recorded)

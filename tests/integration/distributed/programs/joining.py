@@ -77,7 +77,7 @@ def case_what_cannot_go_on_without_a_rank() -> None:
     others = hvd.size() - 1
     if hvd.rank() < others:
         hvd.allreduce(torch.ones(1), name="the last one has joined now")
-        joined = f"without ranks [{others}], which have joined"
+        joined = f"it needs ranks [{others}], which have joined"
         for kind, call in (
             ("allgather", lambda: hvd.allgather(torch.ones(1), name="t")),
             ("broadcast", lambda: hvd.broadcast(torch.ones(1), 0, name="t")),

@@ -34,7 +34,7 @@ def case_shape() -> None:
         check_refused(
             lambda length=length: hvd.allreduce(torch.ones(length + other()), name="t"),
             "allreduce of t: ",
-            f"disagree in shape: rank 0: [{length}], rank 1: [{length + 1}]",
+            f"disagree on shape: rank 0: [{length}], rank 1: [{length + 1}]",
         )
 
 
@@ -61,7 +61,7 @@ def case_type() -> None:
     dtype = torch.float64 if other() else torch.float32
     for length in LENGTHS:
         tensor = torch.ones(length, dtype=dtype)
-        words = "disagree in type: rank 0: float32, rank 1: float64"
+        words = "disagree on type: rank 0: float32, rank 1: float64"
         for kind, call in calls(tensor).items():
             check_refused(call, f"{kind} of t: ", words)
 
@@ -91,7 +91,7 @@ def case_operation_of_the_reduction() -> None:
         check_refused(
             lambda length=length: hvd.allreduce(torch.ones(length), name="t", op=op),
             "allreduce of t: ",
-            "disagree in operation: rank 0: Sum, rank 1: Max",
+            "disagree on operation: rank 0: Sum, rank 1: Max",
         )
     op = hvd.Adasum if other() else hvd.Average
     check_refused(lambda: hvd.allreduce(torch.ones(4), name="t", op=op), "allreduce of t: ", "in operation")
@@ -102,12 +102,12 @@ def case_factors() -> None:
     check_refused(
         lambda: hvd.allreduce(torch.ones(4), name="t", prescale_factor=factor),
         "allreduce of t: ",
-        "disagree in prescale_factor: rank 0: 1.0, rank 1: 2.0",
+        "disagree on prescale_factor: rank 0: 1.0, rank 1: 2.0",
     )
     check_refused(
         lambda: hvd.reducescatter(torch.ones(4), name="t", postscale_factor=factor),
         "reducescatter of t: ",
-        "disagree in postscale_factor: rank 0: 1.0, rank 1: 2.0",
+        "disagree on postscale_factor: rank 0: 1.0, rank 1: 2.0",
     )
 
 
@@ -116,7 +116,7 @@ def case_root() -> None:
         check_refused(
             lambda length=length: hvd.broadcast(torch.ones(length), int(other()), name="t"),
             "broadcast of t: ",
-            "disagree in root_rank: rank 0: 0, rank 1: 1",
+            "disagree on root_rank: rank 0: 0, rank 1: 1",
         )
     check_refused(lambda: hvd.broadcast_object(1, int(other()), name="t"), "broadcast of t: ", "in root_rank")
 
@@ -135,7 +135,7 @@ def case_kinds_without_names() -> None:
     check_refused(
         lambda: hvd.allgather(torch.ones(4)) if other() else hvd.allreduce(torch.ones(4)),
         "noname.",
-        "disagree in the operation: rank 0: allreduce, rank 1: allgather",
+        "disagree on the operation: rank 0: allreduce, rank 1: allgather",
     )
 
 

@@ -92,7 +92,7 @@ def case_a_name_that_is_under_way() -> None:
             hvd.barrier()
         handle = hvd.allreduce_async(torch.ones(length), name="twice")
         if hvd.rank() != late:
-            with raises(ValueError, "allreduce of twice", "under way"):
+            with raises(ValueError, "allreduce of twice", "in flight"):
                 hvd.allreduce_async(torch.ones(length), name="twice")
             hvd.barrier()
         assert hvd.synchronize(handle).tolist() == [1.0] * length

@@ -222,7 +222,7 @@ def case_disagreements() -> None:
     with raises(RuntimeError, "prescale_factor"):
         hvd.allreduce(np.ones(3), prescale_factor=1.0 + odd, name="factors")
     handle = hvd.allreduce_async(np.ones(3), name="twice")
-    with raises(ValueError, "twice", "under way"):
+    with raises(ValueError, "twice", "in flight"):
         hvd.allreduce_async(np.ones(3), name="twice")
     hvd.synchronize(handle)
 
