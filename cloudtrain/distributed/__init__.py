@@ -1,9 +1,8 @@
-"""Horovod's API on maintained engines.
+"""Horovod's API on maintained backends: PyTorch, NumPy, TensorFlow, Keras and MXNet.
 
     import cloudtrain.distributed.torch as hvd
 
-Here stands what all frameworks share: the world as the environment tells it, a rank's share of the data, and the
-errors.
+This package holds what the frameworks share: the world as the launcher describes it, data sharding, and errors.
 """
 
 from cloudtrain.distributed.errors import (

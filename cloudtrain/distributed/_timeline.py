@@ -1,6 +1,6 @@
 """``HOROVOD_TIMELINE``, `start_timeline` and `stop_timeline`, for all frameworks.
 
-As in Horovod, rank 0 writes the file of that name. The other ranks write one each beside it.
+As in Horovod, rank 0 writes the given file. Every other rank writes its own file next to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cloudtrain.observe.timeline.clock import Ask
 TIMELINE = "HOROVOD_TIMELINE"
 MARK_CYCLES = "HOROVOD_TIMELINE_MARK_CYCLES"
 DYNAMIC = "DYNAMIC"
-"""Horovod's word for a timeline that only the script starts."""
+"""Horovod's value for a timeline that only the script starts."""
 
 
 @dataclass
@@ -35,10 +35,10 @@ _times_begun = 0
 
 
 def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.environ) -> None:
-    """``init`` has joined the ranks: record from here on where `TIMELINE` says so.
+    """Called by ``init``: start recording if `TIMELINE` names a file.
 
     Args:
-        ask: how rank 0 is asked for its time; None where there is no other rank.
+        ask: asks rank 0 for its time; None without other ranks.
 
     Raises:
         InvalidArgument: the file cannot be written.
@@ -47,7 +47,7 @@ def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.enviro
     _attached = _Attached(world, ask)
     path = environ.get(TIMELINE, "")
     if path and path.upper() != DYNAMIC:
-        # after an elastic restart the ranks meet again in the same processes: each time has files of its own
+        # After an elastic restart the same processes initialize again: each time has its own files.
         _times_begun += 1
         start = Path(path)
         if _times_begun > 1:
@@ -56,21 +56,21 @@ def attach(world: World, ask: Ask | None, environ: Mapping[str, str] = os.enviro
 
 
 def detach() -> None:
-    """Before the ranks part: rank 0 is asked for its time once more."""
+    """Stop recording. Called before the ranks disconnect, because rank 0 is asked for its time once more."""
     global _attached
     _attached = None
     recorder.stop()
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
-    """Record what this rank does for the others from now on; to be called on all ranks.
+    """Record the collectives of this rank from now on. Call it on all ranks.
 
-    What was recorded until now ends. A ``HOROVOD_TIMELINE=DYNAMIC`` is not needed, unlike in Horovod.
+    Ends a recording in progress. Unlike in Horovod, ``HOROVOD_TIMELINE=DYNAMIC`` is not needed.
 
     Args:
-        file_path: rank 0 writes it, rank 1 ``timeline.rank1.json`` instead of ``timeline.json``, and so on; it is
-            overwritten, and its folder made. ``cloudtrain timeline`` merges them.
-        mark_cycles: mark where Horovod's cycles would begin.
+        file_path: of rank 0's file. Rank 1 writes ``timeline.rank1.json`` instead of ``timeline.json``, and so on. An
+            existing file is overwritten, and its folder created. ``cloudtrain timeline`` merges the files.
+        mark_cycles: mark where Horovod's cycles would start.
 
     Raises:
         NotInitialized: before ``init``.
@@ -82,7 +82,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
 
 
 def stop_timeline() -> None:
-    """Record no more; the file is whole when this returns. Raises NotInitialized before ``init``."""
+    """Stop recording. The file is complete on return. Raises NotInitialized before ``init``."""
     if _attached is None:
         raise NotInitialized
     recorder.stop()

@@ -1,7 +1,7 @@
-"""What can go wrong between ranks.
+"""The errors of collectives.
 
-Each class is also the built-in exception that Horovod raises in its place, so that scripts which catch
-that one keep working.
+Each class also derives from the built-in exception that Horovod raises in the same case, so that existing ``except``
+clauses keep working.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from cloudtrain.errors import CloudtrainError
 
 
 class CollectiveError(CloudtrainError, RuntimeError):
-    """A collective, or the meeting of the ranks before the first one, failed or ran out of time."""
+    """A collective or the rendezvous of the ranks failed or timed out."""
 
 
 class NotInitialized(CloudtrainError, ValueError):
@@ -21,20 +21,20 @@ class NotInitialized(CloudtrainError, ValueError):
 
 
 class InvalidArgument(CloudtrainError, ValueError):
-    """An argument, or a variable of the environment, does not hold what it should."""
+    """An argument or an environment variable is invalid."""
 
 
 class GradientOrderError(CloudtrainError, AssertionError):
-    """``backward``, ``step`` and ``zero_grad`` were called in an order that loses gradients."""
+    """The order of ``backward``, ``step`` and ``zero_grad`` calls would lose gradients."""
 
 
 class HostsUpdatedInterrupt(CloudtrainError, RuntimeError):
-    """Raised by a script, on all ranks: leave the function, call the reset callbacks, and enter it again.
+    """Raise it on all ranks to leave the training function, run the reset callbacks, and enter the function again.
 
     Args:
-        skip_sync: the state is equal on all ranks as it is.
+        skip_sync: the state is already the same on all ranks.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__("the ranks are to meet again")
+        super().__init__("the ranks are to rendezvous again")
         self.skip_sync = skip_sync

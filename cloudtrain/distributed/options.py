@@ -1,6 +1,7 @@
-"""Horovod's variables that tune its engine, where they have a meaning here.
+"""Environment variables that configure collectives: Horovod's where they apply here, and CLOUDTRAIN_*.
 
-https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/common.h and ``docs/tensor-fusion.rst`` beside it.
+Horovod's are listed in https://github.com/horovod/horovod/blob/v0.28.1/horovod/common/common.h and explained in its
+``docs/tensor-fusion.rst``.
 """
 
 from __future__ import annotations
@@ -15,30 +16,47 @@ FUSION_THRESHOLD = "HOROVOD_FUSION_THRESHOLD"
 CYCLE_TIME = "HOROVOD_CYCLE_TIME"
 AUTOTUNE = "HOROVOD_AUTOTUNE"
 AUTOTUNE_LOG = "HOROVOD_AUTOTUNE_LOG"
+START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
+COLLECTIVE_TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
+STALL_WARNING = "CLOUDTRAIN_STALL_WARNING"
+HOROVOD_STALL_WARNING = "HOROVOD_STALL_CHECK_TIME_SECONDS"
+HOROVOD_STALL_SHUTDOWN = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
+HOROVOD_STALL_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
+LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 
 BUCKET_BYTES = 25 << 20
-"""As in DistributedDataParallel."""
+"""The default of DistributedDataParallel."""
 CYCLE_SECONDS = 0.001
-"""Horovod's."""
+"""Horovod's default."""
+LEVELS = {
+    "trace": logging.DEBUG,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "fatal": logging.CRITICAL,
+}
+
+logger = logging.getLogger("cloudtrain.distributed")
 
 
 def fusion_threshold(environ: Mapping[str, str] = os.environ) -> int:
-    """Bytes of gradients that travel together; 0: each one by itself. Raises InvalidArgument."""
+    """Bytes of gradients that are reduced together; 0 reduces each gradient separately. Raises InvalidArgument."""
     return int(_number(environ, FUSION_THRESHOLD, BUCKET_BYTES))
 
 
 def cycle_seconds(environ: Mapping[str, str] = os.environ) -> float:
-    """For how long no operation counts as done. `CYCLE_TIME` is in milliseconds. Raises InvalidArgument."""
+    """Seconds before any operation counts as done. `CYCLE_TIME` is in milliseconds. Raises InvalidArgument."""
     return _number(environ, CYCLE_TIME, CYCLE_SECONDS * 1000) / 1000
 
 
 def autotunes(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether the size of buckets is to be found out. One that is set is kept, as in Horovod."""
+    """Whether to tune the bucket size. As in Horovod, a size that is set is kept."""
     return flag(environ, AUTOTUNE) and FUSION_THRESHOLD not in environ
 
 
 def flag(environ: Mapping[str, str], variable: str) -> bool:
-    """Set to something that is neither empty nor 0. Raises InvalidArgument for what is no number."""
+    """Whether the variable is set, not empty and not 0. Raises InvalidArgument if it is not a number."""
     return _number(environ, variable, 0) > 0
 
 
@@ -49,16 +67,8 @@ def _number(environ: Mapping[str, str], variable: str, default: float) -> float:
     except ValueError:
         number = -1.0
     if not 0 <= number < float("inf"):
-        raise InvalidArgument(f"{variable}={text!r} is not a number that is not negative")
+        raise InvalidArgument(f"{variable}={text!r} is not a number of at least 0")
     return number
-
-
-START_TIMEOUT = "CLOUDTRAIN_START_TIMEOUT"
-COLLECTIVE_TIMEOUT = "CLOUDTRAIN_COLLECTIVE_TIMEOUT"
-STALL_WARNING = "CLOUDTRAIN_STALL_WARNING"
-HOROVOD_STALL_WARNING = "HOROVOD_STALL_CHECK_TIME_SECONDS"
-HOROVOD_STALL_SHUTDOWN = "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS"
-HOROVOD_STALL_DISABLE = "HOROVOD_STALL_CHECK_DISABLE"
 
 
 def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
@@ -69,7 +79,7 @@ def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
 def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
     """Seconds that one collective may take; 1800 if not set, as in ``torch.distributed``.
 
-    Horovod's `HOROVOD_STALL_SHUTDOWN` sets it too, unless it is 0, or stalls are not looked for.
+    Horovod's `HOROVOD_STALL_SHUTDOWN` sets it too, unless it is 0 or the stall check is disabled.
     """
     shutdown = environ.get(HOROVOD_STALL_SHUTDOWN, "0")
     if COLLECTIVE_TIMEOUT in environ or shutdown == "0" or flag(environ, HOROVOD_STALL_DISABLE):
@@ -78,9 +88,9 @@ def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
 
 
 def warn_after(environ: Mapping[str, str] = os.environ) -> float:
-    """Seconds after which a line tells of a collective that waits for ranks; 60 if not set, as in Horovod.
+    """Seconds after which a waiting collective is logged; 60 if not set, as in Horovod.
 
-    Infinite where stalls are not looked for.
+    Infinite if the stall check is disabled.
     """
     if STALL_WARNING in environ:
         return _seconds(environ, STALL_WARNING, 60.0)
@@ -102,23 +112,10 @@ def _seconds(environ: Mapping[str, str], variable: str, default: float) -> float
     return seconds
 
 
-LOG_LEVEL = "HOROVOD_LOG_LEVEL"
-LEVELS = {
-    "trace": logging.DEBUG,
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-    "fatal": logging.CRITICAL,
-}
-
-logger = logging.getLogger("cloudtrain.distributed")
-
-
 def set_up_logging(environ: Mapping[str, str] = os.environ) -> None:
-    """Say what is at least as urgent as Horovod's `LOG_LEVEL`: warnings, where it is not set.
+    """Log to stderr at Horovod's `LOG_LEVEL` and above; "warning" if it is not set.
 
-    Does nothing where the script has given the logger a handler. Raises InvalidArgument.
+    Does nothing if the script has added a handler to the logger. Raises InvalidArgument.
     """
     level = environ.get(LOG_LEVEL) or "warning"
     if level.lower() not in LEVELS:

@@ -1,4 +1,4 @@
-"""Some of the ranks, which run collectives among themselves."""
+"""Subsets of the ranks that run collectives among themselves."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 
 
 class ProcessSet:
-    """Give it as ``process_set`` to collectives, once it is known by ``init`` or ``add_process_set``.
+    """A set of ranks: registered by ``init`` or ``add_process_set``, then passed to collectives as ``process_set``.
 
     Args:
-        ranks_or_comm: global ranks. The name is Horovod's; a communicator of MPI is not taken.
+        ranks_or_comm: global ranks. The name is Horovod's; MPI communicators are not accepted.
     """
 
     process_set_id: int | None = None
-    """None while the set is not known to all ranks."""
+    """None until all ranks have registered the set."""
 
     def __init__(self, ranks_or_comm: Iterable[int] | None) -> None:
         self.ranks: list[int] | None = None
@@ -30,23 +30,23 @@ class ProcessSet:
         self._rank: int | None = None
 
     def check_new(self, size: int, known: Collection[ProcessSet]) -> list[int]:
-        """The ranks of a set that is to be made known. Raises InvalidArgument where it cannot be.
+        """The ranks of a set to register. Raises InvalidArgument if it is invalid or already registered.
 
         Args:
             size: of the world.
-            known: the sets that there are, but for that of all ranks.
+            known: the registered sets, without the global one.
         """
         ranks, everyone = self.ranks, list(range(size))
         if not ranks or not set(ranks) <= set(everyone):
             raise InvalidArgument(f"{self!r}: a process set needs some of the {size} ranks")
         if self.process_set_id is not None or self in known:
-            raise InvalidArgument(f"a process set with ranks {ranks} is known already")
+            raise InvalidArgument(f"a process set with ranks {ranks} is already registered")
         if ranks == everyone:
             raise InvalidArgument(f"ranks {ranks} are all ranks", hint="Use global_process_set.")
         return ranks
 
     def attach(self, set_id: int, ranks: list[int], rank: int) -> None:
-        """All ranks know the set now. ``rank`` is this process among all."""
+        """Mark the set as registered on all ranks. ``rank`` is this process's global rank."""
         self.process_set_id, self.ranks, self._rank = set_id, ranks, rank
 
     def detach(self) -> None:
@@ -55,13 +55,13 @@ class ProcessSet:
             self.ranks = None
 
     def members(self) -> list[int]:
-        """The global ranks. Raises NotInitialized, or InvalidArgument where the set is not known to all ranks."""
+        """The global ranks. Raises NotInitialized, or InvalidArgument if the set is not registered."""
         if self._all and self.ranks is None:
             raise NotInitialized
         if self.process_set_id is None or self.ranks is None:
             raise InvalidArgument(
-                f"{self!r} is not known to all ranks",
-                hint="Give it to init(process_sets=[...]), or call add_process_set on all ranks first.",
+                f"{self!r} is not registered",
+                hint="Pass it to init(process_sets=[...]), or call add_process_set on all ranks first.",
             )
         return self.ranks
 
@@ -70,7 +70,7 @@ class ProcessSet:
         return self._rank in self.members()
 
     def rank(self) -> int:
-        """This process among those of the set, from 0. Raises InvalidArgument where it is not in it."""
+        """This process's rank within the set, from 0. Raises InvalidArgument if it is not a member."""
         members = self.members()
         if self._rank not in members:
             raise InvalidArgument(f"rank {self._rank} is not in process set {members}")
@@ -91,7 +91,7 @@ class ProcessSet:
 
 
 def with_id(set_id: int, known: Iterable[ProcessSet]) -> ProcessSet:
-    """Raises InvalidArgument where there is none."""
+    """The set with this ID. Raises InvalidArgument if there is none."""
     for process_set in known:
         if process_set.process_set_id == set_id:
             return process_set
@@ -99,14 +99,14 @@ def with_id(set_id: int, known: Iterable[ProcessSet]) -> ProcessSet:
 
 
 def process_sets_of(process_sets: Iterable[ProcessSet] | str | None) -> list[ProcessSet]:
-    """The argument of ``init`` as a list. Raises InvalidArgument where something else is in it."""
+    """The argument of ``init`` as a list. Raises InvalidArgument for anything but process sets."""
     if process_sets is None or process_sets == "dynamic":
         return []
     sets: list[Any] = list(process_sets)
     for process_set in sets:
         if not isinstance(process_set, ProcessSet):
             raise InvalidArgument(
-                f"process_sets: {process_set!r} is no ProcessSet",
+                f"process_sets: {process_set!r} is not a ProcessSet",
                 hint="Use init(process_sets=[ProcessSet([0, 1])]).",
             )
     return sets

@@ -1,7 +1,4 @@
-"""Which samples a rank trains on, for data that NumPy, ``tf.data`` or MXNet picks by index.
-
-PyTorch has ``DistributedSampler`` for it, which `cloudtrain.checkpoint` and ``hvd.elastic`` can resume.
-"""
+"""How samples and rows are divided among ranks."""
 
 from __future__ import annotations
 
@@ -25,26 +22,29 @@ def shard_indices(
     drop_last: bool = False,
     done: int = 0,
 ) -> NDArray[np.int64]:
-    """A rank's share of the indices 0 to ``count - 1``, in the order of the epoch; equally many for every rank.
+    """A rank's share of the indices 0 to ``count - 1``, in the order of the epoch; the same number for every rank.
 
-    The order follows from ``seed`` and ``epoch`` alone, and the ranks take turns in it: what ``size`` ranks make of
-    their next batches of B samples is what one rank would make of its next ``size * B`` samples. So a training that
-    goes on, on however many ranks, knows what is left by a single number, ``done``.
+    For data that NumPy, ``tf.data`` or MXNet picks by index. PyTorch has ``DistributedSampler``, which
+    `cloudtrain.checkpoint` and ``hvd.elastic`` can resume.
+
+    The order depends only on ``seed`` and ``epoch``, and the ranks take turns in it: the next batches of B samples on
+    ``size`` ranks are the next ``size * B`` samples of a single rank. Training can therefore resume on any number of
+    ranks, and needs only ``done`` to know which samples are left.
 
     Args:
-        epoch: from 0; each has an order of its own.
+        epoch: from 0; each epoch has its own order.
         seed: the same on all ranks, below 2**32.
-        drop_last: what cannot be divided by ``size``, fewer than ``size`` samples, is left out. Otherwise as many
-            from the beginning are given twice, as ``torch.utils.data.DistributedSampler`` does it.
-        done: how many samples of this epoch the ranks have processed together: steps * batch size * ranks.
+        drop_last: leave out the remainder of fewer than ``size`` samples. Otherwise samples from the beginning are
+            repeated to fill up, as in ``torch.utils.data.DistributedSampler``.
+        done: samples of this epoch that all ranks together have processed: steps * batch size * ranks.
 
     Returns:
         Indices of shape (ceil((count - done) / size),), or with ``drop_last`` (floor(...),).
 
     Raises:
-        InvalidArgument: there is no such rank, or a number is out of its range. Also a ValueError.
+        InvalidArgument: there is no such rank, or a number is out of range. Also a ValueError.
     """
-    import numpy as np  # `import cloudtrain.distributed` takes no library along
+    import numpy as np  # importing cloudtrain.distributed must not import NumPy
 
     if not 0 <= rank < size:
         raise InvalidArgument(f"shard_indices: rank {rank} of {size} ranks")
@@ -53,7 +53,7 @@ def shard_indices(
             raise InvalidArgument(f"shard_indices: {name} is {value}")
     order = np.arange(count)
     if shuffle:
-        # Not a Generator, whose stream another version of NumPy may change (NEP 19), in the middle of a training.
+        # Not a Generator: its stream may change with the NumPy version (NEP 19), in the middle of a training.
         order = np.random.RandomState([seed, epoch]).permutation(count)
     left = order[done:]
     equal = len(left) // size if drop_last else -(-len(left) // size)
@@ -61,13 +61,13 @@ def shard_indices(
 
 
 def share(rows: int, rank: int, size: int) -> tuple[int, int]:
-    """The first row and the number of rows that a rank gets; the first ranks get one more if need be."""
+    """The first row and the number of rows of a rank's share; the first ranks get one more row if needed."""
     each, rest = divmod(rows, size)
     return rank * each + min(rank, rest), each + (rank < rest)
 
 
 def even_splits(rows: int, size: int) -> list[int]:
-    """For an alltoall. Raises InvalidArgument where rows would be left over."""
+    """Splits for an alltoall. Raises InvalidArgument if the rows do not divide evenly."""
     if rows % size:
         raise InvalidArgument(
             f"alltoall: {rows} rows cannot be divided among {size} ranks", hint="Give splits."
@@ -76,7 +76,7 @@ def even_splits(rows: int, size: int) -> list[int]:
 
 
 def check_splits(splits: list[int], rows: int, size: int, what: str) -> None:
-    """Raises InvalidArgument unless ``splits`` share out all rows of an alltoall's ``what`` among ``size`` ranks."""
+    """Raises InvalidArgument unless ``splits`` divide all rows of an alltoall's ``what`` among ``size`` ranks."""
     if len(splits) != size:
         raise InvalidArgument(f"alltoall: {len(splits)} splits for {size} ranks")
     if min(splits) < 0 or sum(splits) != rows:

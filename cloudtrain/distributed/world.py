@@ -1,7 +1,7 @@
-"""This process's place among the ranks of the job, read from the environment.
+"""This process's rank among the ranks of the job, read from the environment.
 
-The variables are those of ``torchrun`` and of cloudtrain's own launchers
-(see `cloudtrain.contract.RankSlot.environment`), or those of ``mpirun`` and ``horovodrun``.
+The variables are those of ``torchrun``, of cloudtrain's launchers (see `cloudtrain.contract.RankSlot.environment`), of
+``mpirun``, or of ``horovodrun``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 
 @dataclass(frozen=True)
 class World:
-    """Horovod's six numbers, and where rank 0 listens. The default is a process alone."""
+    """Horovod's six numbers, and the address of rank 0. The default is a single process."""
 
     rank: int = 0
     size: int = 1
@@ -27,18 +27,17 @@ class World:
     """This rank's host among the hosts."""
     cross_size: int = 1
     master_addr: str = ""
-    """Empty where the launcher does not tell it; then all ranks are on one host."""
+    """Empty if the launcher does not set it; then all ranks are on one host."""
     master_port: int = 0
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> World:
-        """One rank where no launcher has set a rank: torchrun, cloudtrain, mpirun or horovodrun.
+        """Read the launcher's variables. Without them, the world is this process alone.
 
-        Where only rank and size are set, every rank counts as alone on its host, as Kubernetes operators
-        start them.
+        If only rank and size are set, as by Kubernetes operators, every rank counts as alone on its host.
 
         Raises:
-            InvalidArgument: a variable is missing, is not a number, or does not fit the others.
+            InvalidArgument: a variable is missing, is not a number, or contradicts the others.
         """
         words = LauncherEnv.detect(environ)
         if words.rank not in environ and words.size not in environ:
@@ -61,7 +60,7 @@ class World:
             raise InvalidArgument(
                 f"{words.size}={size} on several hosts, with {' and '.join(missing)} not set",
                 hint="Set MASTER_ADDR and MASTER_PORT to where rank 0 listens (mpirun: -x MASTER_ADDR=HOST "
-                "-x MASTER_PORT=29500), or start by cloudtrain or torchrun.",
+                "-x MASTER_PORT=29500), or start the ranks with cloudtrain or torchrun.",
             )
         address, port = environ.get("MASTER_ADDR", ""), _number(environ, "MASTER_PORT", 0)
         return cls(rank, size, local_rank, local_size, cross_rank, cross_size, address, port)

@@ -1,9 +1,9 @@
-"""Adasum: a sum of gradients that does not overshoot where they agree.
+"""Adasum: combines gradients without overshooting where they agree.
 
-The operator and the algorithm are those of Maleki et al. 2020, https://arxiv.org/abs/2006.02924 (equation 5
-and algorithm 1): orthogonal vectors are added, parallel ones averaged. Over ranks it is a binary tree, which
-is walked by halving the vector and doubling the distance, then back; so each element of the result is
-computed on one rank, and is the same on all, bit for bit.
+Operator and algorithm are from Maleki et al. 2020, https://arxiv.org/abs/2006.02924 (equation 5 and algorithm 1):
+orthogonal vectors are added, parallel ones averaged. The ranks form a binary tree, traversed by vector halving and
+distance doubling and then back. Each element of the result is computed on one rank, so that all ranks get the same
+bits.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from torch import Tensor
 from cloudtrain.distributed.errors import InvalidArgument
 
 _CHUNK = 1 << 20
-"""Elements that are held in double precision at a time."""
+"""Elements converted to double precision at a time."""
 
 
 def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int]) -> None:
-    """Combine ``tensors`` over the ranks of ``group``, in place, each tensor for itself.
+    """Combine each of the ``tensors`` over the ranks of ``group``, in place.
 
-    The tree pairs neighbours in ``ranks``. Where their number is no power of two, those beyond the largest
-    one are combined with the first ones before. Dot products and combinations are computed in float64.
-    Beside ``tensors`` it takes the memory of at most two copies of them.
+    The tree pairs neighbours in ``ranks``. If their number is not a power of two, the ranks beyond the largest power
+    are first combined with the first ranks. Dot products and combinations are computed in float64. Needs memory for at
+    most two copies of ``tensors``.
 
     Args:
         tensors: floating-point, on one device; the same shapes and types on all ranks.
         group: of ``torch.distributed``.
-        ranks: its members, by their numbers in the world, in its order.
+        ranks: the global ranks of the group's members, in the order of the group.
 
     Raises:
-        InvalidArgument: a tensor is not of floating-point numbers.
+        InvalidArgument: a tensor is not floating-point.
         RuntimeError: the backend failed.
     """
     for tensor in tensors:
@@ -56,7 +56,7 @@ def adasum_(tensors: Sequence[Tensor], group: Any, ranks: Sequence[int]) -> None
 
 
 class _Tree:
-    """One run over a flat buffer that holds vectors of the given ``lengths``."""
+    """One Adasum over a flat buffer that holds vectors of the given ``lengths``."""
 
     def __init__(self, flat: Tensor, lengths: Sequence[int], group: Any, ranks: Sequence[int]) -> None:
         self._flat = flat
@@ -69,7 +69,7 @@ class _Tree:
         power = 1 << (len(self._ranks).bit_length() - 1)
         extra = len(self._ranks) - power
         if extra and self._flat.is_cuda:
-            # NCCL connects a group at its first call, which all its ranks must make.
+            # NCCL connects a group at its first call, which all of its ranks must make.
             dist.barrier(self._group)
         if self._own >= power:
             self._exchange(self._own - power, self._flat, None)
@@ -85,10 +85,9 @@ class _Tree:
             self._exchange(self._own + power, self._flat, None)
 
     def _descend(self, held: slice, distance: int, power: int) -> None:
-        """Combine what 2, 4, ... ``power`` ranks have in ``held``; every rank gets all of it.
+        """Combine ``held`` over groups of 2, 4, ... ``power`` ranks; every rank gets the whole result.
 
-        With its partner, a rank parts what it holds, keeps the half for which it is responsible, and gets
-        the other half back when it is done.
+        A rank and its partner divide what they hold. Each combines one half and then sends it back to the other.
         """
         if distance == power:
             return
@@ -107,7 +106,7 @@ class _Tree:
         self._exchange(partner, mine, self._flat[given])
 
     def _combine_(self, held: slice, first: Tensor, second: Tensor, out: Tensor, members: int) -> None:
-        """Write the Adasum of ``first`` and ``second``, both spread over ``members`` ranks, to ``out``."""
+        """Write the Adasum of ``first`` and ``second``, both distributed over ``members`` ranks, to ``out``."""
         segments = list(self._segments(held))
         products = torch.zeros(len(segments), 3, dtype=torch.float64, device=out.device)
         for row, segment in zip(products, segments):
@@ -126,14 +125,14 @@ class _Tree:
                 target.copy_(a.double() * factor_a + b.double() * factor_b)
 
     def _segments(self, held: slice) -> Iterator[slice]:
-        """Where each vector lies in ``held``, counted from its start; empty where it does not."""
+        """The part of each vector that lies in ``held``, relative to its start; empty if there is none."""
         end = 0
         for length in self._lengths:
             begin, end = end, end + length
             yield slice(max(begin, held.start) - held.start, max(min(end, held.stop) - held.start, 0))
 
     def _exchange(self, other: int, sent: Tensor | None, received: Tensor | None) -> None:
-        """Swap tensors with one member of the group; empty ones do not travel."""
+        """Exchange tensors with one member of the group. Empty tensors are not sent."""
         peer = self._ranks[other]
         messages = []
         if sent is not None and sent.numel():
@@ -145,11 +144,11 @@ class _Tree:
 
 
 def _chunks(*vectors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Views of vectors of one length, piece by piece."""
+    """Views of equally long vectors, chunk by chunk."""
     for start in range(0, vectors[0].numel(), _CHUNK):
         yield tuple(vector[start : start + _CHUNK] for vector in vectors)
 
 
 def _factor(dot: float, norm: float) -> float:
-    """What one of two vectors is multiplied by; ``norm`` is the square of its length."""
+    """The factor of one of the two vectors; ``norm`` is its squared length."""
     return 1.0 - dot / (2.0 * norm) if norm > 0.0 else 1.0

@@ -1,7 +1,7 @@
-"""How many bytes of gradients had best travel together: a few sizes are tried, and the fastest is kept.
+"""``HOROVOD_AUTOTUNE``: tries several bucket sizes during training and keeps the fastest.
 
-Horovod's ``HOROVOD_AUTOTUNE`` searches by Bayesian optimization, for several parameters at once. Here there is one, and
-few sizes of it differ in what they do: all of them are measured, alike in every run.
+Horovod searches several parameters with Bayesian optimization. Here there is one parameter with few relevant values, so
+all of them are measured, in the same order in every run.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from cloudtrain.distributed.torch.collectives import allreduce_
 
 MB = 1 << 20
 SIZES = (25 * MB, 1 * MB, 4 * MB, 100 * MB)
-"""In the order in which they are tried; the first is the default, which is kept where the ranks must begin anew."""
+"""In the order in which they are tried. The first is the default, and is used again when measuring restarts."""
 WARM_UP_STEPS = 3
-"""Steps after a change that do not count: buffers are made in them."""
+"""Steps after a change that are not counted, because buffers are allocated in them."""
 STEPS = 10
-"""Steps of each size that count."""
+"""Counted steps of each size."""
 
 
 class Autotuner:
-    """Counts the steps of one rank, which are those of all ranks."""
+    """Measures the steps of one rank. All ranks make the same steps."""
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self.restart()
 
     def restart(self) -> None:
-        """Measure anew."""
+        """Discard all measurements."""
         self._seconds: list[list[float]] = [[]]
         self._steps = 0
         self._last = self._clock()
         self.kept: int | None = None
-        """The number of the size that all ranks keep, once they have agreed on it."""
+        """Index of the size that all ranks have agreed to keep."""
 
     def step_ended(self) -> None:
         now = self._clock()
@@ -58,7 +58,7 @@ class Autotuner:
 
     @property
     def measured(self) -> bool:
-        """Whether all sizes have been tried."""
+        """Whether all sizes have been measured."""
         return len(self._seconds) > len(SIZES)
 
     @property
@@ -70,18 +70,18 @@ class Autotuner:
 
     @property
     def fastest(self) -> int:
-        """The number of the size with the shortest median step; to be asked once all are `measured`."""
+        """Index of the size with the shortest median step. Requires `measured`."""
         medians = [statistics.median(seconds) for seconds in self._seconds[: len(SIZES)]]
         return medians.index(min(medians))
 
     def table(self) -> str:
-        """What was measured, as CSV."""
+        """The measurements as CSV."""
         rows = [f"{size},{statistics.median(took):.6f}" for size, took in zip(SIZES, self._seconds)]
         return "\n".join(["fusion_threshold,seconds_per_step", *rows, f"# kept: {self.size}", ""])
 
 
 def tuning_of(process_set: ProcessSet) -> Tuning | None:
-    """None where no size is to be found out, and for all optimizers but the first, which would be in its way."""
+    """None if tuning is off. Only the first optimizer tunes, because several would disturb each other."""
     claims = _state.current().claims
     if not autotunes() or "autotune" in claims:
         return None
@@ -90,9 +90,9 @@ def tuning_of(process_set: ProcessSet) -> Tuning | None:
 
 
 class Tuning:
-    """All ranks try the same sizes at the same steps, and keep what the first rank of the set found the fastest.
+    """All ranks try the same sizes at the same steps, and keep the one that was fastest on the first rank of the set.
 
-    Ranks that have joined take no part in the others' steps meanwhile: after that all agree anew.
+    A joined rank misses steps of the other ranks, so all ranks agree again after a join.
     """
 
     def __init__(self, process_set: ProcessSet) -> None:
@@ -101,7 +101,7 @@ class Tuning:
         self._joins = _state.current().client.joins
 
     def begin(self) -> int:
-        """Before the first gradient of a step: bytes of its buckets."""
+        """The bucket size in bytes; called before the first gradient of a step."""
         joins = _state.current().client.joins
         if joins != self._joins:
             self._joins = joins
@@ -109,26 +109,26 @@ class Tuning:
         return self._tuner.size
 
     def step_ended(self) -> int:
-        """After a step: bytes of the next step's buckets."""
+        """The bucket size in bytes for the next step; called after a step."""
         self._tuner.step_ended()
         if self._tuner.measured and self._tuner.kept is None:
             self._agree()
         return self._tuner.size
 
     def _agree(self) -> None:
-        """The first rank tells its choice. Where it has none, because it has joined, all measure anew."""
+        """Adopt the first rank's choice. If it has none because it had joined, all ranks measure again."""
         tuner, leads = self._tuner, self._process_set.rank() == 0
         if leads and tuner.measured:
             tuner.kept = tuner.fastest
-        told = torch.tensor([0 if tuner.kept is None or not leads else tuner.kept + 1])
+        choice = torch.tensor([0 if tuner.kept is None or not leads else tuner.kept + 1])
         name = "DistributedOptimizer.bucket_size"
-        chosen = int(allreduce_(told, name=name, op=Sum, process_set=self._process_set)) - 1
+        chosen = int(allreduce_(choice, name=name, op=Sum, process_set=self._process_set)) - 1
         if chosen < 0:
             tuner.restart()
             return
         tuner.kept = chosen
         if leads:
-            logger.info("gradients travel in buckets of %d bytes from now on", tuner.size)
+            logger.info("gradients are reduced in buckets of %d bytes from now on", tuner.size)
             _write(tuner.table())
 
 

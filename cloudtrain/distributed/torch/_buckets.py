@@ -1,12 +1,12 @@
 """Gradients in flat buffers, reduced while the backward pass still runs.
 
-As in DistributedDataParallel (Li et al. 2020, https://arxiv.org/abs/2006.15704, section 3.2): parameters are
-put into buckets in the reverse of their order, which is about the order in which their gradients come; a
-bucket is reduced as soon as it is full, and always after the buckets before it, so that all ranks run the
-same collectives in the same order without talking about it. The first bucket is small, to start early.
+As in DistributedDataParallel (Li et al. 2020, https://arxiv.org/abs/2006.15704, section 3.2), parameters are assigned
+to buckets in reverse order, which is roughly the order in which their gradients become ready. A bucket is reduced as
+soon as it is full, but never before the buckets ahead of it, so all ranks launch the same collectives in the same order
+without negotiation. The first bucket is small, to start early.
 
-A gradient lives in its bucket: ``parameter.grad`` is a view of it, and there is no second copy. While it travels
-nobody may change it, as in Horovod: ``synchronize`` comes first.
+``parameter.grad`` is a view of its bucket, so there is no second copy of the gradients. As in Horovod, a gradient must
+not be changed while it is being reduced: call ``synchronize`` first.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
 
 FIRST_BYTES = 1 << 20
-"""The most for the first bucket."""
+"""The size limit of the first bucket."""
 
 
 @dataclass(eq=False)
 class Slot:
-    """One parameter, and the way of its gradient."""
+    """One parameter and the state of its gradient."""
 
     parameter: Tensor
     name: str
     passes_left: int
-    """Backward passes before the gradient may leave."""
+    """Backward passes until the gradient is ready."""
     taken: bool = False
-    """Whether it may leave."""
+    """Whether the gradient is ready."""
     gradient: Tensor | None = None
-    """What may leave, until it is in its bucket."""
+    """The ready gradient, until it is copied to its bucket."""
     kept: bool = False
-    """Whether the parameter has a gradient afterwards."""
+    """Whether the parameter gets a gradient after the reduction."""
     sparse_dim: int = 0
     """Sparse dimensions of the last gradient; 0 if it was dense."""
     bucket: Bucket | None = field(default=None, repr=False)
     view: Tensor | None = None
-    """The gradient's place in the bucket, once that has a buffer."""
+    """The gradient's view of its bucket, once the bucket has a buffer."""
     handle: Handle | None = None
-    """The reduction of a gradient that has no bucket, because it is sparse."""
+    """The reduction of a sparse gradient, which has no bucket."""
 
     def take(self) -> None:
-        """The gradient may leave. A parameter that was frozen since the last step has none, and gets none."""
+        """Mark the gradient as ready. A parameter frozen since the last step has no gradient and gets none."""
         gradient = self.parameter.grad
         self.taken, self.gradient = True, gradient
         self.kept = gradient is not None or self.parameter.requires_grad
@@ -62,17 +62,17 @@ class Slot:
             self.sparse_dim = gradient.sparse_dim() if gradient.is_sparse else 0
 
     def give_back(self, gradient: Tensor) -> None:
-        """Let the parameter have the reduced gradient."""
+        """Assign the reduced gradient to the parameter."""
         if self.kept:
             self.parameter.grad = gradient
 
     def reset(self, passes: int) -> None:
-        """Make ready for the next gradient."""
+        """Prepare for the next gradient."""
         self.passes_left, self.taken, self.gradient, self.handle = passes, False, None, None
 
 
 class Bucket:
-    """A flat buffer for the gradients of ``slots``, which are of one type on one device."""
+    """A flat buffer for the gradients of ``slots``, which have one type and one device."""
 
     def __init__(self, slots: list[Slot]) -> None:
         self.slots = slots
@@ -80,12 +80,12 @@ class Bucket:
         self.handle: Handle | None = None
         self._flat = torch.empty(0)
         self._copies: list[tuple[int, int]] = []
-        """When gradients were moved here, for the timeline."""
+        """When gradients were copied to the buffer, for the timeline."""
         for slot in slots:
             slot.bucket = self
 
     def fill(self, slot: Slot, factor: float) -> None:
-        """Move ``factor`` times the gradient that was taken to its place; zeros where there is none."""
+        """Copy the ready gradient, times ``factor``, to its place; zeros if there is no gradient."""
         if slot.view is None:
             self._allocate()
         began = None if recorder.active is None else recorder.now()
@@ -102,7 +102,7 @@ class Bucket:
         return f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
 
     def launch(self, group: Any, compression: type[Compressor], postscale: float, step: int) -> None:
-        """Start to sum the buffer over the ranks of ``group``, then to multiply it by ``postscale``."""
+        """Start to sum the buffer over the ranks of ``group``; the sum is then multiplied by ``postscale``."""
         flat = self._flat
         operation = self._recorded(step)
         wire, context = compression.compress(flat)
@@ -134,7 +134,7 @@ class Bucket:
         return operation
 
     def finish(self) -> None:
-        """Wait for the sum, and let the parameters have their gradients; sparse ones are sparse again."""
+        """Wait for the sum and assign the gradients; sparse gradients become sparse again."""
         assert self.handle is not None
         self.handle.wait()
         for slot in self.slots:
@@ -142,11 +142,11 @@ class Bucket:
             slot.give_back(slot.view.to_sparse(slot.sparse_dim) if slot.sparse_dim else slot.view)
 
     def reset(self) -> None:
-        """Make ready for the next gradients."""
+        """Prepare for the next gradients."""
         self.missing, self.handle = len(self.slots), None
 
     def abandon(self) -> None:
-        """Leave the buffer to whatever may still write to it; the next gradients get another."""
+        """Give up the buffer, to which a reduction in flight may still write; the next gradients get a new one."""
         for slot in self.slots:
             slot.view = None
 
@@ -156,14 +156,14 @@ class Bucket:
         self._flat = torch.zeros(total, dtype=some.dtype, device=some.device)
         offset = 0
         for slot in self.slots:
-            # The strides that autograd would choose: the parameter's own, where it is dense.
+            # The strides that autograd would choose: those of the parameter if it is dense.
             strides = torch.empty_like(slot.parameter, device="meta").stride()
             slot.view = self._flat.as_strided(slot.parameter.shape, strides, offset)
             offset += slot.parameter.numel()
 
 
 def accumulate(slot: Slot) -> None:
-    """More passes are to come: meanwhile the gradient lives in the bucket."""
+    """Keep the gradient in its bucket between backward passes of one step."""
     gradient = slot.parameter.grad
     if slot.view is not None and gradient is not None and not gradient.is_sparse:
         _move(gradient, slot.view, 1.0)
@@ -173,11 +173,11 @@ def accumulate(slot: Slot) -> None:
 def share_out(
     slots: Iterable[Slot], groups: Mapping[Tensor, int], *, first_bytes: int, bucket_bytes: int
 ) -> list[list[Slot]]:
-    """Which slots, given in the order in which their gradients are expected, are to make a bucket together.
+    """Divide slots, given in the order in which their gradients are expected, among buckets.
 
-    A bucket is full with ``bucket_bytes`` or more, the first one with ``first_bytes``; with 0 every slot is a bucket
-    of its own. Parameters of one of the ``groups`` share one, whatever their size. In the order in which the buckets
-    will be full. All ranks that give parameters of the same shapes in the same order get the same buckets.
+    A bucket is full at ``bucket_bytes``, the first one at ``first_bytes``; with 0 every slot gets its own bucket.
+    Parameters of one of the ``groups`` share a bucket regardless of its size. The result is in the order in which the
+    buckets become full. Ranks that pass parameters of the same shapes in the same order get the same buckets.
     """
     shares: list[list[Slot]] = []
     place: dict[Slot, int] = {}

@@ -81,7 +81,7 @@ def test_arguments_of_init() -> None:
         hvd.init(backend="nccl")
     with pytest.raises(hvd.InvalidArgument, match="comm is for backend 'mpi'"):
         hvd.init([0, 1], backend="gloo")
-    with pytest.raises(hvd.InvalidArgument, match="process_sets: 3 is no ProcessSet"):
+    with pytest.raises(hvd.InvalidArgument, match="process_sets: 3 is not a ProcessSet"):
         hvd.init(process_sets=[3], backend="gloo")
     with pytest.raises(hvd.InvalidArgument, match="needs some of the 1 ranks"):
         hvd.init(process_sets=[hvd.ProcessSet([1])], backend="gloo")

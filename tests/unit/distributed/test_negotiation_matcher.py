@@ -272,9 +272,7 @@ def test_what_waits_too_long_is_told_once_and_then_ends() -> None:
     matcher.announce(1, CollectiveRequest(JOIN, JOIN, per_rank=[]), now=0.0)
     matcher.announce(0, asked("t", "allgather"), now=11.0)
     assert matcher.stalled(before=5.0) == [], "join may take as long as it takes"
-    assert matcher.stalled(before=11.0) == [
-        "allgather of t: ranks [0] have called it, ranks [1, 2] have not"
-    ]
+    assert matcher.stalled(before=11.0) == ["allgather of t: ranks [0] have called it, ranks [1, 2] have not"]
     assert matcher.stalled(before=11.0) == []
     assert matcher.overdue(before=9.0) == []
     [(rank, verdict)] = matcher.overdue(before=11.0)

@@ -56,9 +56,7 @@ def test_the_others_wait_for_rank_0(session: dict[str, str]) -> None:
 
 
 def test_rank_0_never_says(session: dict[str, str]) -> None:
-    with pytest.raises(
-        CollectiveError, match=r"rank 1 of 2: rank 0 did not publish its port within 0.1 s"
-    ):
+    with pytest.raises(CollectiveError, match=r"rank 1 of 2: rank 0 did not publish its port within 0.1 s"):
         find_master(OTHER, 0.1, session)
 
 

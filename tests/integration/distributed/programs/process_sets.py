@@ -60,7 +60,7 @@ def case_added_removed_and_added_again() -> None:
             assert gathered.tolist() == [0, 2]
         assert hvd.remove_process_set(added) is True
         assert added.process_set_id is None
-        with raises(ValueError, "not known to all ranks"):
+        with raises(ValueError, "is not registered"):
             hvd.allreduce(torch.ones(1), process_set=added)
         assert hvd.remove_process_set(added) is False
     assert hvd.remove_process_set(hvd.global_process_set) is False
@@ -119,9 +119,9 @@ def case_sets_that_cannot_be() -> None:
         hvd.process_set_by_id(99)
     if size > 1:
         added = hvd.add_process_set([0])
-        with raises(ValueError, "known already"):
+        with raises(ValueError, "already registered"):
             hvd.add_process_set([0])
-        with raises(ValueError, "known already"):
+        with raises(ValueError, "already registered"):
             hvd.add_process_set(added)
         hvd.remove_process_set(added)
 

@@ -58,7 +58,7 @@ def case_bad_arguments() -> None:
         hvd.DistributedOptimizer(sgd, named, backward_passes_per_step=0)
     with raises(ValueError, "backward_passes_per_step must be > 0"):
         hvd.DistributedOptimizer(sgd, named).set_backward_passes_per_step(0)
-    with raises(ValueError, "not known to all ranks"):
+    with raises(ValueError, "is not registered"):
         hvd.DistributedOptimizer(sgd, named, process_set=hvd.ProcessSet([0]))
     with raises(ValueError, "already"):
         hvd.DistributedOptimizer(hvd.DistributedOptimizer(sgd, named), named)

@@ -37,12 +37,12 @@ def case_process_sets() -> None:
     other = pair if mine is alone else alone
     with raises(ValueError, f"rank {hvd.rank()} is not in process set"):
         hvd.allreduce(np.ones(2), process_set=other)
-    with raises(ValueError, "known already"):
+    with raises(ValueError, "already registered"):
         hvd.add_process_set([2, 0])
     for process_set in (pair, alone):
         assert hvd.remove_process_set(process_set)
         assert not hvd.remove_process_set(process_set)
-    with raises(ValueError, "not known to all ranks"):
+    with raises(ValueError, "is not registered"):
         hvd.allreduce(np.ones(2), process_set=pair)
 
 
