@@ -20,8 +20,8 @@ from torch import Tensor
 
 from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch._handle import Handle, follow, reported
-from cloudtrain.distributed.torch._join import launching
+from cloudtrain.distributed.torch._handle import Handle, collective_errors, record_end
+from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import scale_
 from cloudtrain.observe.timeline import recorder
@@ -106,11 +106,11 @@ class Bucket:
         flat = self._flat
         operation = self._recorded(step)
         wire, context = compression.compress(flat)
-        complete = launching(f"{self.label} (step {step})", group, Sum, [wire])
-        with reported(self.label):
+        complete = track_launch(f"{self.label} (step {step})", group, Sum, [wire])
+        with collective_errors(self.label):
             work: Any = all_reduce(wire, Sum, group)
         if operation is not None:
-            follow(operation, work, group, wire.device)
+            record_end(operation, work, group, wire.device)
 
         def finish() -> Tensor:
             complete()

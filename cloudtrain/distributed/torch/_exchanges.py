@@ -14,7 +14,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.sharding import check_splits, even_splits
-from cloudtrain.distributed.torch._handle import Handle, Works
+from cloudtrain.distributed.torch._handle import CombinedWork, Handle
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,
@@ -46,7 +46,9 @@ def gather_tensors(
         return Handle("allgather", None, finish), rows
 
     def launch(group: Any, response: CollectiveResponse) -> Any:
-        return Works([part.launch(group, given) for part, given in zip(parts, zip(*response.per_rank))])
+        return CombinedWork(
+            [part.launch(group, given) for part, given in zip(parts, zip(*response.per_rank))]
+        )
 
     def arrived(response: CollectiveResponse) -> None:
         parts[0].arrived([given[0] for given in response.per_rank], response.payload)
@@ -94,7 +96,7 @@ class _Part:
         self.total = self.own.new_empty((sum(rows), *self.own.shape[1:]))
         longest = max(rows) * self._row_bytes
         if not longest:
-            return Works([])
+            return CombinedWork([])
         flat = as_bytes(self.own)
         even = len(set(rows)) == 1
         if not even:

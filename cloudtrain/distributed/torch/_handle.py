@@ -1,4 +1,4 @@
-"""A collective under way, and the one error it ends in when something fails."""
+"""Handles of asynchronous collectives, and the errors of failed ones."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ from cloudtrain.observe.timeline.operation import Operation
 
 _SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
 _LOSS_SECONDS = 1.0
-"""How long the news that a rank has died may take longer than the failure that its death caused."""
+"""How long the notice of a rank's death may lag behind the failure that it caused."""
 
 
 class Handle:
-    """Give it to `synchronize` or `poll`; a call waits for the result too.
+    """An asynchronous collective, for `synchronize` and `poll`. Calling it waits for the result too.
 
     Args:
         label: the operation's name in errors.
-        work: what the backend runs, or what the ranks have to agree on before; None where nothing is to be
-            waited for.
-        finish: gives the result once the work is done.
-        operation: as which it is recorded.
+        work: the backend's work, or the negotiation that precedes it; None if there is nothing to wait for.
+        finish: returns the result once the work is done.
+        operation: its record in the timeline.
     """
 
     def __init__(
         self,
         label: str,
-        work: Work | Works | Negotiation | None,
+        work: Work | CombinedWork | Negotiation | None,
         finish: Callable[[], Any],
         operation: Operation | None = None,
     ) -> None:
@@ -51,18 +50,18 @@ class Handle:
         self._output: Any = None
 
     def done(self) -> bool:
-        """Whether `wait` would return at once."""
+        """Whether `wait` would return immediately."""
         work: Any = self._work
         if isinstance(work, Negotiation):
             if not work.started:
                 return False
-            begun, work = work, work.work
+            negotiation, work = work, work.work
             if work is None or work.is_completed():
-                _state.current().client.release(begun)
+                _state.current().client.release(negotiation)
         return work is None or bool(work.is_completed())
 
     def wait(self) -> Any:
-        """The result; a second call gives it again. Raises CollectiveError."""
+        """Wait for the result. Further calls return the same result. Raises CollectiveError."""
         finish = self._finish
         if finish is not None:
             recorder.wait_for(lambda: self._complete(finish), self._label, self._operation)
@@ -81,7 +80,7 @@ class Handle:
         except CollectiveError:
             raise
         except RuntimeError as error:
-            raise explained(self._label, error) from error
+            raise collective_error(self._label, error) from error
         if self._operation is not None and self._operation.ends_when_waited:
             self._operation.end()
         beat()
@@ -89,15 +88,15 @@ class Handle:
         self._finish = self._work = self._operation = None
 
     def then(self, change: Callable[[Any], Any]) -> Handle:
-        """This handle, with ``change`` of its result as its result."""
+        """Apply ``change`` to the result; returns this handle."""
         finish = self._finish
         assert finish is not None
         self._finish = lambda: change(finish())
         return self
 
 
-class Works:
-    """Several pieces of work as one."""
+class CombinedWork:
+    """Several works as one."""
 
     def __init__(self, works: list[Any]) -> None:
         self.works = works
@@ -111,29 +110,29 @@ class Works:
 
 
 @contextlib.contextmanager
-def reported(label: str) -> Iterator[None]:
-    """A failure of the backend becomes a CollectiveError that names the operation and the ranks."""
+def collective_errors(label: str) -> Iterator[None]:
+    """Turn a failure of the backend into a CollectiveError that names the operation and the ranks."""
     try:
         yield
     except CollectiveError:
         raise
     except RuntimeError as error:
-        raise explained(label, error) from error
+        raise collective_error(label, error) from error
 
 
-def explained(label: str, error: RuntimeError) -> CollectiveError:
-    """What to raise for a failure of the backend."""
+def collective_error(label: str, error: RuntimeError) -> CollectiveError:
+    """The error to raise for a failure of the backend."""
     reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
     return CollectiveError(
         f"{label} failed on rank {_state.rank()}: {_culprits() or reason}",
-        hint="Look at the log of that rank; another one died, hangs, or called another collective.",
+        hint="Look at the log of that rank. Another rank died, hangs, or called a different collective.",
     )
 
 
 def _culprits() -> str:
-    """Which ranks have ended, or else which of them are behind or ahead."""
+    """The ranks that ended; if there are none, the ranks that are behind or ahead."""
     client = _state.current().client
-    # At once: ranks that have failed for the same reason as this one are about to leave, and they are not to blame.
+    # Ask right away: ranks that failed for the same reason as this one are about to exit, and are not the cause.
     positions = {} if client.left else client.positions()
     deadline = time.monotonic() + _LOSS_SECONDS
     while client.left.keys() <= positions.keys() and time.monotonic() < deadline:
@@ -152,15 +151,15 @@ def _culprits() -> str:
     return "; ".join(parts)
 
 
-def follow(operation: Operation, work: Any, group: Any, device: torch.device | None) -> None:
-    """Note the end of ``operation`` when ``work`` ends; work of a GPU counts as ended when it is waited for.
+def record_end(operation: Operation, work: Any, group: Any, device: torch.device | None) -> None:
+    """Record the end of ``operation`` when ``work`` ends. Work on a GPU counts as ended when it is waited for.
 
     Args:
-        work: as `Handle` takes it.
-        group: the process group by which it is done, where it is no `ThreadWork`.
+        work: as for `Handle`.
+        group: the process group that does the work, unless it is `ThreadWork`.
         device: of the tensors.
     """
-    works = work.works if isinstance(work, Works) else [work]
+    works = work.works if isinstance(work, CombinedWork) else [work]
     if work is None or not works:
         operation.end()
         return
@@ -187,6 +186,6 @@ def follow(operation: Operation, work: Any, group: Any, device: torch.device | N
 
 
 def _carrier(group: Any, device: torch.device | None) -> str:
-    """``GLOO`` of ``cpu:gloo,cuda:nccl``, say."""
+    """The backend's name, such as ``GLOO`` from ``cpu:gloo,cuda:nccl``."""
     names = dict(item.split(":") for item in dist.get_backend_config(group).split(","))
     return names.get(device.type if device else "cpu", "").upper()

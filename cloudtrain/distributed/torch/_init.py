@@ -24,7 +24,7 @@ from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle
-from cloudtrain.distributed.torch._join import stand_in
+from cloudtrain.distributed.torch._join import contribute
 from cloudtrain.distributed.torch._operation import combine
 from cloudtrain.distributed.torch._rendezvous import join, shared_store
 from cloudtrain.distributed.torch._shared_memory import open_shared_memory
@@ -88,7 +88,7 @@ def init(
             world = find_master(world, start_timeout)
             join(world, backend, start_timeout, timeout)
             world = _placed(world, start_timeout)
-    client = NegotiationClient(stand_in, timeout, cycle_seconds())
+    client = NegotiationClient(contribute, timeout, cycle_seconds())
     context = Context(world, owns_group and world.size > 1, client, timeout, device)
     if world.size > 1:
         _join_control(context, start_timeout)
@@ -153,7 +153,7 @@ def rejoin(start_timeout: float) -> None:
 
 
 def shutdown() -> None:
-    """Leave the group; ``init`` may follow. A group that the script itself made is left alone."""
+    """Leave the group; ``init`` may record_end. A group that the script itself made is left alone."""
     context = _state.set_current(None)
     if context is None or context.pid != os.getpid():
         return  # a child that was forked leaves its parent's group alone

@@ -1,4 +1,4 @@
-"""What a rank that has joined does for those that go on: it gives zeros."""
+"""``join``: a rank without data contributes zeros to the operations of the others."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import dtype_name, wire_type
 
 
-def launching(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
-    """Let the others know that this rank launches an allreduce of ``wires`` without asking.
+def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
+    """Record an allreduce of ``wires`` launched without negotiation, so that joined ranks can take part.
 
     Returns:
-        What to call once it is complete.
+        A function to call on completion.
     """
     context = _state.current()
     if group is not context.groups[GLOBAL].ordered:
-        return lambda: None  # only all ranks together can join
-    first, launches = wires[0], context.client.sequence_numbers
-    number = launches.add(
+        return lambda: None  # join is for the global process set only
+    first, sequence_numbers = wires[0], context.client.sequence_numbers
+    number = sequence_numbers.add(
         label, [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
     )
-    return lambda: launches.complete(number)
+    return lambda: sequence_numbers.complete(number)
 
 
-def take_part() -> None:
-    """Take part in what the other ranks have launched without asking since this one has joined."""
+def contribute_unnegotiated() -> None:
+    """Contribute zeros to the collectives that other ranks launched without negotiation since this rank joined."""
     context = _state.current()
     for position in context.client.positions().values():
         for spec in context.client.sequence_numbers.missing(position):
             context.client.sequence_numbers.add("join", spec)
-            _give_zeros(context.groups[GLOBAL].ordered, *spec)
+            _contribute_zeros(context.groups[GLOBAL].ordered, *spec)
 
 
-def stand_in(response: CollectiveResponse) -> None:
-    """Take part in the operation of ``response``; runs in the order of responses."""
+def contribute(response: CollectiveResponse) -> None:
+    """Take part in a negotiated operation after this rank has joined. Called in the order of responses."""
     context = _state.current()
     request = response.request
     assert request is not None
@@ -53,21 +53,18 @@ def stand_in(response: CollectiveResponse) -> None:
         context.close_groups(request.must_match["process set"])
     elif request.kind == "allreduce" and response.payload is None:
         must_match, group = request.must_match, context.groups[response.set_id].negotiated
-        one = isinstance(must_match["type"], str)
-        types, shapes = (
-            ([must_match["type"]], [must_match["shape"]])
-            if one
-            else (must_match["type"], must_match["shape"])
-        )
+        types, shapes = must_match["type"], must_match["shape"]
+        if isinstance(types, str):
+            types, shapes = [types], [shapes]
         sizes: dict[str, list[int]] = {}
         for name, shape in zip(types, shapes):
             sizes.setdefault(name, []).append(torch.Size(shape).numel())
         for name, numels in sizes.items():
-            _give_zeros(group, must_match["operation"], name, must_match["device"], numels)
+            _contribute_zeros(group, must_match["operation"], name, must_match["device"], numels)
 
 
-def _give_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
-    """Adasum looks at each tensor; the others at the whole of a type."""
+def _contribute_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
+    """Adasum needs the separate tensors; other operations reduce all tensors of a type as one."""
     op, dtype = ReduceOp[op_name], wire_type(getattr(torch, type_name))
     context = _state.current()
     device = context.device if device_type == "cuda" else torch.device(device_type)

@@ -1,4 +1,4 @@
-"""One operation on tensors, from its request to its handle."""
+"""Starts operations on tensors: negotiated by name, or in the order that the script promises."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveR
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._handle import Handle, follow
+from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._ops import backend_op, combine_payloads, dtype_name
 from cloudtrain.observe.timeline import recorder
 
 Launch = Callable[[Any, CollectiveResponse], Any]
-"""Given the process group and the response, starts the data's way."""
+"""Starts the transfer, given the process group and the response."""
+
+_same_order = contextvars.ContextVar("same_order", default=False)
 
 
 def submit(
@@ -36,14 +38,14 @@ def submit(
     arrived: Callable[[CollectiveResponse], None] | None = None,
     device: torch.device | None = None,
 ) -> Handle:
-    """Ask all ranks of ``process_set`` for an operation, and start it once they agree.
+    """Request an operation from all ranks of ``process_set``; it starts once they agree.
 
     Args:
-        equal: what has to be the same on all ranks.
-        launch: called where the result has not come with the response.
-        finish: gives the result; called by the thread that waits for it.
-        per_rank: what every rank has to know of this one.
-        payload: the data, where it is small enough to go along.
+        must_match: what must be the same on all ranks.
+        launch: called unless the response carries the result.
+        finish: returns the result; called by the thread that waits for it.
+        per_rank: data of this rank that every rank needs.
+        payload: the tensor's data, if it is small enough to be sent with the request.
         arrived: called with the result of all payloads.
         device: of the tensors.
     """
@@ -69,7 +71,7 @@ def submit(
             with ready.stream():
                 work = launch(group, response)
         if operation is not None:
-            follow(operation, work, group, device)
+            record_end(operation, work, group, device)
         return work
 
     try:
@@ -82,7 +84,7 @@ def submit(
 
 
 def alone(process_set: ProcessSet) -> bool:
-    """Whether there is nobody to talk to. Raises NotInitialized, InvalidArgument."""
+    """Whether the process set has only this rank. Raises NotInitialized, InvalidArgument."""
     context = _state.current()
     context.set_id(process_set)
     return process_set.size() == 1
@@ -98,7 +100,7 @@ def type_name(tensor: Tensor) -> str:
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """A flat view of a contiguous tensor's memory."""
-    # not by reshape: of a single element that keeps any stride
+    # as_strided, because reshape keeps any stride of a single element
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
@@ -107,23 +109,23 @@ def to_payload(tensor: Tensor) -> bytes:
 
 
 def from_payload(payload: bytes | None, dtype: torch.dtype) -> Tensor:
-    """The inverse of `to_payload`, but for the shape: a flat tensor."""
+    """The inverse of `to_payload`, as a flat tensor."""
     if not payload:
         return torch.empty(0, dtype=dtype)
     return torch.frombuffer(bytearray(payload), dtype=dtype)
 
 
-def combine(request: CollectiveRequest, own: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
-    """The result of an operation whose data came along (`cloudtrain.distributed.negotiation.matcher.Combine`)."""
+def combine(request: CollectiveRequest, per_rank: Sequence[Any], payloads: Sequence[bytes | None]) -> bytes:
+    """Compute the result of payloads (see `cloudtrain.distributed.negotiation.matcher.Combine`)."""
     if request.kind == "broadcast":
-        return b"".join(filter(None, payloads))  # only the root gives any
+        return b"".join(filter(None, payloads))  # only the root sends data
     if request.kind == "allgather":
         return b"".join(payload or b"" for payload in payloads)
     return combine_payloads(request.must_match, payloads)
 
 
 class _Ready:
-    """Lets another thread's stream begin where the caller's stream is now. Nothing to do without a GPU."""
+    """Orders another thread's CUDA stream after the caller's current stream. Does nothing without a GPU."""
 
     def __init__(self, device: torch.device | None) -> None:
         self._device = device if device is not None and device.type == "cuda" else None
@@ -150,29 +152,27 @@ def _side_stream(device: torch.device) -> Any:
 
 
 def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
-    """The group for what all ranks of the set run in the same order, without asking."""
+    """The process group for collectives that all ranks of the set launch in the same order, without negotiation."""
     context = _state.current()
     group: dist.ProcessGroup = context.groups[context.set_id(process_set)].ordered
     return group
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp, group: Any, *, async_op: bool = True) -> Any:
-    """As ``torch.distributed.all_reduce``, but through memory between ranks of one machine."""
+    """Like ``torch.distributed.all_reduce``, but through shared memory between the ranks of one machine."""
     memory = _state.current().memory.get(group)
-    if memory is not None and memory.takes(tensor):
+    if memory is not None and memory.supports(tensor):
         return memory.all_reduce(tensor, op, async_op=async_op)
     return dist.all_reduce(tensor, backend_op(op), group, async_op=async_op)
 
 
-_promised = contextvars.ContextVar("same_order", default=False)
-
-
 class same_order:
-    """In this block all ranks call the same allreduces and broadcasts, of the same tensors in the same order.
+    """A block in which all ranks call the same allreduces and broadcasts, on the same tensors in the same order.
 
-    They run without asking the other ranks first, as those of `DistributedOptimizer` do: at the speed of bare
-    ``torch.distributed``, and with its consequences where the promise is broken: wrong sums, an abort, or an
-    error after the timeout. Other collectives ask in this block too. Beyond Horovod.
+    These calls need no negotiation, like those of `DistributedOptimizer`, and are as fast as plain
+    ``torch.distributed``. If the ranks do not keep to the same order, the consequences are those of
+    ``torch.distributed`` too: wrong sums, an abort, or an error after the timeout. Other collectives are negotiated
+    in this block as well. Horovod has no counterpart.
 
         with hvd.same_order():
             for tensor in tensors:
@@ -182,12 +182,12 @@ class same_order:
     __slots__ = ("_token",)
 
     def __enter__(self) -> None:
-        self._token = _promised.set(True)
+        self._token = _same_order.set(True)
 
     def __exit__(self, *_: object) -> None:
-        _promised.reset(self._token)
+        _same_order.reset(self._token)
 
 
-def promised() -> bool:
-    """Whether this thread is in a block of `same_order`."""
-    return _promised.get()
+def in_same_order() -> bool:
+    """Whether this thread is in a `same_order` block."""
+    return _same_order.get()

@@ -15,14 +15,20 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._handle import Handle, Works, explained, follow, reported
-from cloudtrain.distributed.torch._join import launching
+from cloudtrain.distributed.torch._handle import (
+    CombinedWork,
+    Handle,
+    collective_error,
+    collective_errors,
+    record_end,
+)
+from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import (
     all_reduce,
     alone,
     from_payload,
     group_of,
-    promised,
+    in_same_order,
     submit,
     to_payload,
     type_name,
@@ -61,19 +67,19 @@ def reduce_tensors(
                 tensor.detach().copy_(wire)
         return list(tensors)
 
-    if op == Adasum and (promised() or not all(wire.is_floating_point() for wire in wires)):
+    if op == Adasum and (in_same_order() or not all(wire.is_floating_point() for wire in wires)):
         raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
     if is_alone:
         return Handle("allreduce", None, finish)
     context, members = _state.current(), process_set.members()
 
-    if promised():
+    if in_same_order():
         return _without_asking(flats.join(), op, name, process_set).then(lambda _: finish())
 
     def launch(group: Any, _: CollectiveResponse) -> Any:
         if op == Adasum:
             return context.run_in_thread(lambda: adasum_(wires, group, members))
-        return Works([all_reduce(flat, op, group) for flat in flats.join()])
+        return CombinedWork([all_reduce(flat, op, group) for flat in flats.join()])
 
     def arrived(response: CollectiveResponse) -> None:
         [flat] = flats.join()
@@ -99,13 +105,13 @@ def reduce_tensors(
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: ProcessSet) -> Tensor:
     """What `reduce_tensors` does in place with one plain tensor where nobody is asked, and no more."""
     label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
-    complete = launching(label, group, op, (tensor,))
+    complete = track_launch(label, group, op, (tensor,))
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
     try:
         all_reduce(tensor, op, group, async_op=False)
     except RuntimeError as error:
-        raise explained(label, error) from error
+        raise collective_error(label, error) from error
     complete()
     if timeline is not None and operation is not None:
         operation.end()
@@ -128,14 +134,14 @@ def plain(tensor: Tensor, op: ReduceOp) -> bool:
 
 def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process_set: ProcessSet) -> Handle:
     label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
-    complete = [launching(label, group, op, [flat]) for flat in flats]
+    complete = [track_launch(label, group, op, [flat]) for flat in flats]
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
-    with reported(label):
+    with collective_errors(label):
         works = [all_reduce(flat, op, group) for flat in flats]
-    work = works[0] if len(works) == 1 else Works(works)
+    work = works[0] if len(works) == 1 else CombinedWork(works)
     if operation is not None:
-        follow(operation, work, group, flats[0].device if flats else None)
+        record_end(operation, work, group, flats[0].device if flats else None)
     return Handle(label, work, lambda: [done() for done in complete], operation)
 
 
@@ -173,7 +179,7 @@ def scatter_tensors(
 
     def launch(group: Any, _: CollectiveResponse) -> Any:
         # Gloo has no reduce-scatter of uneven shares, and a ring of its own is not worth it.
-        return Works([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
+        return CombinedWork([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
     must_match = _equal(tensors, op, prescale, postscale)
     return submit("reducescatter", name, process_set, must_match, launch, finish, device=wires[0].device)

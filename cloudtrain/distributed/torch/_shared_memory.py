@@ -1,8 +1,8 @@
-"""Allreduce between ranks of one machine, through memory that all of them see.
+"""Allreduce between the ranks of one machine, through shared memory.
 
-Gloo sends what the ranks of a machine tell each other through its sockets, which costs several copies by the
-kernel. Here each rank copies its part of a tensor into its slot, the ranks meet, and each sums what lies in the
-slots. The memory has no name: a rank that is killed leaves nothing behind.
+Gloo sends data between the ranks of a machine over sockets, which makes the kernel copy it several times. Here each
+rank copies its chunk of a tensor into its slot, the ranks synchronize, and each rank reduces the slots. The memory has
+no name, so that a killed rank leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import mmap
 import os
 import socket
 import sys
-import threading
-from collections import deque
-from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import Any, Callable
 
@@ -24,17 +21,16 @@ from torch import Tensor
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._ops import IN_PLACE
-from cloudtrain.distributed.torch._thread_work import ThreadWork
-from cloudtrain.observe.timeline import recorder
+from cloudtrain.distributed.torch._thread_work import ThreadWork, WorkQueue
 
 SLOT_BYTES = 2 << 20
-"""The most bytes that a rank puts there at once; a larger tensor goes in parts."""
-TURN_BYTES = 32 << 20
-"""The most that the slots of all ranks have, which are smaller where there are many."""
+"""The largest slot. Larger tensors are reduced in chunks."""
+MAX_BYTES = 32 << 20
+"""The limit for the slots of all ranks together; with many ranks, slots are smaller."""
 CARRIER = "SHARED_MEMORY"
-"""What the timeline calls it."""
-TURNS = 2
-"""Slots of a rank: one is filled while others may still read the other."""
+"""The timeline's name for it."""
+SLOTS_PER_RANK = 2
+"""While one slot is filled, other ranks may still read the other."""
 _TYPES = frozenset(
     getattr(torch, name)
     for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8")
@@ -43,43 +39,45 @@ _Opened = tuple[mmap.mmap, list[socket.socket]]
 
 
 def open_shared_memory(store: Any, rank: int, size: int, timeout: float) -> SharedMemory | None:
-    """What all ranks open together; None on all of them where one of them cannot.
+    """Open the memory together on all ranks; None on all of them if one rank cannot.
 
     Args:
-        store: of ``torch.distributed``, shared by all ranks, and fresh.
-        timeout: seconds that ranks may wait for each other, now and in every operation.
+        store: of ``torch.distributed``, shared by all ranks, and not used before.
+        timeout: seconds that ranks wait for one another, now and in every operation.
     """
     with ExitStack() as opened:
-        found = (_lead if rank == 0 else _follow)(store, rank, size, timeout, opened)
+        found = (_create if rank == 0 else _attach)(store, rank, size, timeout, opened)
         return SharedMemory(*found, rank, size) if found else None
 
 
 class SharedMemory:
-    """The slots of all ranks, and the connections by which they meet: those of rank 0 lead to all others."""
+    """The slots of all ranks, and the connections that synchronize them: between rank 0 and every other rank."""
 
     def __init__(self, memory: mmap.mmap, peers: list[socket.socket], rank: int, size: int) -> None:
-        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(TURNS, size, slot_bytes(size))
+        self._slots = torch.frombuffer(memory, dtype=torch.uint8).view(SLOTS_PER_RANK, size, slot_bytes(size))
         self._peers = peers
         self._rank = rank
         self._size = size
-        self._turn = 0
-        self._queue = _Queue()
+        self._slot = 0
+        self._queue = WorkQueue(CARRIER)
 
-    def takes(self, tensor: Tensor) -> bool:
+    def supports(self, tensor: Tensor) -> bool:
         """Whether `all_reduce` can reduce it."""
         return tensor.device.type == "cpu" and tensor.dtype in _TYPES and tensor.is_contiguous()
 
     def all_reduce(self, tensor: Tensor, op: ReduceOp, *, async_op: bool) -> ThreadWork | None:
-        """As ``torch.distributed``'s: in place, on all ranks in the same order."""
+        """Like ``torch.distributed.all_reduce``: in place, in the same order on all ranks."""
 
         def run() -> None:
             try:
-                with torch.inference_mode():  # which tensors may be of, and the queue's thread is not in
+                with torch.inference_mode():  # this thread's mode, and the tensor may be an inference tensor
                     self._all_reduce(tensor.detach().view(-1), IN_PLACE[op])
             except OSError as error:
-                self._disconnect()  # so that all others know at once
+                self._disconnect()  # the other ranks fail immediately
                 raise RuntimeError(f"shared memory: {error}") from error
-            except BaseException:  # Ctrl-C, say: what follows would meet what the others are at
+            except (
+                BaseException
+            ):  # such as Ctrl-C: later operations would no longer match those of the other ranks
                 self._disconnect()
                 raise
 
@@ -89,118 +87,57 @@ class SharedMemory:
         return None
 
     def close(self) -> None:
-        """What is under way fails, here and on the other ranks."""
+        """Operations in flight fail, here and on the other ranks."""
         self._disconnect()
         self._queue.close()
 
     def _disconnect(self) -> None:
         for peer in self._peers:
             with contextlib.suppress(OSError):
-                peer.shutdown(socket.SHUT_RDWR)  # wakes who waits there, as close does not
+                peer.shutdown(socket.SHUT_RDWR)  # unlike close, this wakes a thread that waits for the peer
 
     def _all_reduce(self, flat: Tensor, reduce: Callable[[Tensor, Tensor], Any]) -> None:
         step = self._slots.shape[-1] // flat.element_size()
         for begin in range(0, flat.numel(), step):
             part = flat[begin : begin + step]
-            slots = self._slots[self._turn, :, : part.numel() * flat.element_size()].view(flat.dtype)
-            self._turn ^= 1
+            slots = self._slots[self._slot, :, : part.numel() * flat.element_size()].view(flat.dtype)
+            self._slot ^= 1
             slots[self._rank].copy_(part)
-            self._meet()
-            if self._size == 2:  # either order of two gives the same, so each adds the other's to its own
+            self._barrier()
+            if (
+                self._size == 2
+            ):  # the order does not matter for two, so each rank adds the other's slot to its tensor
                 reduce(part, slots[1 - self._rank])
             else:
-                self._share_work(slots, part, reduce)
+                self._reduce_shares(slots, part, reduce)
 
-    def _share_work(self, slots: Tensor, part: Tensor, reduce: Callable[[Tensor, Tensor], Any]) -> None:
-        """Every rank reduces its share of the numbers, in the order of ranks, for all."""
+    def _reduce_shares(self, slots: Tensor, part: Tensor, reduce: Callable[[Tensor, Tensor], Any]) -> None:
+        """Every rank reduces one share of the elements for all ranks, in the order of ranks."""
         shares = [share.unbind() for share in slots.tensor_split(self._size, dim=1)]
         total, *others = shares[self._rank]
         for other in others:
             reduce(total, other)
-        self._meet()
+        self._barrier()
         for target, (total, *_) in zip(part.tensor_split(self._size), shares):
             target.copy_(total)
 
-    def _meet(self) -> None:
-        """Until all ranks are here."""
+    def _barrier(self) -> None:
         if self._rank == 0:
             for peer in self._peers:
-                _expect(peer)
+                _receive(peer)
         for peer in self._peers:
             peer.sendall(b".")
         if self._rank != 0:
-            _expect(self._peers[0])
-
-
-class _Queue:
-    """One thing after the other: in the caller's thread where nothing else is under way, else in one beside it."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._waiting: deque[tuple[Callable[[], None], Future[None], ThreadWork]] = deque()
-        self._busy = False
-        self._thread: threading.Thread | None = None
-        self._open = True
-
-    def put(self, run: Callable[[], None]) -> ThreadWork:
-        future: Future[None] = Future()
-        turn = ThreadWork(future, CARRIER)
-        with self._changed:
-            self._waiting.append((run, future, turn))
-            if self._thread is None:
-                # a daemon: a script that fails must not wait for other ranks before it can end
-                self._thread = threading.Thread(target=self._serve, name="cloudtrain-memory", daemon=True)
-                self._thread.start()
-            self._changed.notify_all()
-        return turn
-
-    def run(self, run: Callable[[], None]) -> None:
-        with self._changed:
-            free = not self._busy and not self._waiting
-            self._busy = self._busy or free
-        if not free:
-            self.put(run).wait()
-            return
-        try:
-            run()
-        finally:
-            self._rest()
-
-    def close(self) -> None:
-        with self._changed:
-            self._open = False
-            self._changed.notify_all()
-
-    def _serve(self) -> None:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: not self._busy and (self._waiting or not self._open))
-                if not self._waiting:
-                    self._thread = None
-                    return
-                (run, future, turn), self._busy = self._waiting.popleft(), True
-            turn.began = recorder.now()
-            try:
-                run()
-            except BaseException as error:
-                future.set_exception(error)
-            else:
-                future.set_result(None)
-            self._rest()
-
-    def _rest(self) -> None:
-        with self._changed:
-            self._busy = False
-            self._changed.notify_all()
+            _receive(self._peers[0])
 
 
 def slot_bytes(size: int) -> int:
-    """Of one rank among ``size``; a multiple of any element's size."""
-    return min(SLOT_BYTES, TURN_BYTES // size // 64 * 64)
+    """The size of one rank's slot among ``size`` ranks; a multiple of any element's size."""
+    return min(SLOT_BYTES, MAX_BYTES // size // 64 * 64)
 
 
-def _lead(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -> _Opened | None:
-    """Rank 0 makes the memory, and gives it to all, if all can connect to it."""
+def _create(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -> _Opened | None:
+    """Rank 0 creates the memory and passes it to the other ranks, if all of them can connect."""
     name = os.urandom(16).hex()
     try:
         memory, descriptor = _make_memory(size)
@@ -209,7 +146,7 @@ def _lead(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -
         listener.bind(_address(name))
         listener.listen(size)
         listener.settimeout(timeout)
-    except (OSError, AttributeError):  # no room for it, or no Linux
+    except (OSError, AttributeError):  # not enough memory, or not Linux
         name = ""
     store.set("memory", name)
     able = bool(name) and all(store.get(f"memory/{other}") == b"yes" for other in range(1, size))
@@ -219,7 +156,7 @@ def _lead(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -
     peers: list[socket.socket] = []
     while len(peers) < size - 1:
         peer, _ = listener.accept()
-        if _user_of(peer) != os.getuid():  # the address is no secret on this machine
+        if _user_of(peer) != os.getuid():  # other users of this machine can see the address
             peer.close()
             continue
         peer.settimeout(timeout)
@@ -228,7 +165,8 @@ def _lead(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -
     return memory, peers
 
 
-def _follow(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -> _Opened | None:
+def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack) -> _Opened | None:
+    """The other ranks connect to rank 0 and receive the memory."""
     name = store.get("memory").decode()
     peer = None
     try:
@@ -236,7 +174,7 @@ def _follow(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
             peer = socket.socket(socket.AF_UNIX)
             peer.settimeout(timeout)
             peer.connect(_address(name))
-    except (OSError, AttributeError):  # another machine, or another network namespace
+    except (OSError, AttributeError):  # on another machine, or in another network namespace
         peer = None
     store.set(f"memory/{rank}", "yes" if peer else "no")
     if store.get("memory/all") != b"yes" or peer is None:
@@ -248,14 +186,14 @@ def _follow(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     except (OSError, ValueError) as error:
         raise CollectiveError(
             f"rank {rank} could not share memory with rank 0: {error}",
-            hint="Did rank 0 end, or is this process's memory limited (ulimit -v)?",
+            hint="Check whether rank 0 ended, and whether memory is limited (ulimit -v).",
         ) from error
 
 
 def _make_memory(size: int) -> tuple[mmap.mmap, int]:
     descriptor = os.memfd_create("cloudtrain")
     try:
-        os.posix_fallocate(descriptor, 0, _length(size))  # now, and not as a SIGBUS later
+        os.posix_fallocate(descriptor, 0, _length(size))  # fail now, not with a SIGBUS later
         return mmap.mmap(descriptor, _length(size)), descriptor
     except BaseException:
         os.close(descriptor)
@@ -263,7 +201,7 @@ def _make_memory(size: int) -> tuple[mmap.mmap, int]:
 
 
 def _length(size: int) -> int:
-    return TURNS * size * slot_bytes(size)
+    return SLOTS_PER_RANK * size * slot_bytes(size)
 
 
 def _user_of(peer: socket.socket) -> int:
@@ -273,10 +211,10 @@ def _user_of(peer: socket.socket) -> int:
 
 
 def _address(name: str) -> str:
-    """One that has no file, and ends with its sockets (unix(7), "abstract")."""
+    """An abstract address (unix(7)): it has no file and disappears with its sockets."""
     return f"\0cloudtrain-{name}"
 
 
-def _expect(peer: socket.socket) -> None:
+def _receive(peer: socket.socket) -> None:
     if not peer.recv(1):
         raise ConnectionError("connection closed by peer")

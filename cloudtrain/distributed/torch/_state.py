@@ -1,4 +1,4 @@
-"""From ``init`` to ``shutdown``: the world, its process sets, and what joins their ranks."""
+"""The context between ``init`` and ``shutdown``: the world, its process sets and their process groups."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ global_process_set = ProcessSet(None)
 
 @dataclass(frozen=True)
 class Groups:
-    """One process set's groups of ``torch.distributed``; both have the same ranks."""
+    """The ``torch.distributed`` groups of one process set; both have the same ranks."""
 
     ordered: Any
-    """For what all ranks run in the same order by themselves."""
+    """For collectives that all ranks launch in the same order by themselves."""
     negotiated: Any
-    """For what they run in the order of responses."""
+    """For collectives launched in the order of the coordinator's responses."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What ``init`` sets up. A world of one rank has no process group."""
+    """The initialized state. A world of one rank has no process group."""
 
     world: World
     owns_group: bool
@@ -43,29 +43,29 @@ class Context:
     timeout: float
     """Seconds that one collective may take."""
     device: torch.device
-    """Where collectives run that no tensor has a say in; torch's current device is another in each thread."""
+    """For collectives without a tensor that determines it; torch's current device may differ between threads."""
     groups: dict[int, Groups] = field(default_factory=dict)
     """By process set."""
     sets: list[ProcessSet] = field(default_factory=list)
     memory: dict[Any, SharedMemory] = field(default_factory=dict)
-    """By group, where its ranks are on one machine."""
+    """By group, if all of its ranks are on this machine."""
     claims: set[str] = field(default_factory=set)
-    """What only the first optimizer does."""
+    """What only the first optimizer does, once an optimizer does it."""
     pid: int = field(default_factory=os.getpid)
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-turns"))
+    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-adasum"))
 
     @property
     def alone(self) -> bool:
         return self.world.size == 1
 
     def control_device(self) -> torch.device:
-        """Where the group can send small things (shapes, pickles): the CPU if it has a backend for it."""
+        """The device for small control data (shapes, pickles): the CPU if the group has a backend for it."""
         if self.alone or "cpu" in dist.get_backend_config():
             return torch.device("cpu")
         return self.device
 
     def set_id(self, process_set: ProcessSet) -> int:
-        """Raises InvalidArgument where this rank is not in the set, or nobody knows the set."""
+        """The ID of the set. Raises InvalidArgument if it is not registered or this rank is not a member."""
         if not isinstance(process_set, ProcessSet):
             raise InvalidArgument(f"process_set={process_set!r} is not a ProcessSet")
         process_set.rank()
@@ -73,24 +73,24 @@ class Context:
         return process_set.process_set_id
 
     def open_groups(self, ranks: list[int]) -> Groups:
-        """To be called by all ranks of the world, in the same order."""
+        """Create a process set's groups. All ranks of the world call it, in the same order."""
         limit = timedelta(seconds=self.timeout)
         return Groups(dist.new_group(ranks, timeout=limit), dist.new_group(ranks, timeout=limit))
 
     def close_groups(self, set_id: int) -> None:
-        """Forget a process set's groups."""
+        """Destroy a process set's groups."""
         groups = self.groups.pop(set_id)
         for group in (groups.ordered, groups.negotiated):
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
 
     def run_in_thread(self, work: Callable[[], None]) -> ThreadWork:
-        """Start what waits for other ranks itself, after all that was started so before."""
+        """Run work that itself waits for other ranks in a thread, after all earlier such work."""
 
         def run() -> None:
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)
-            with torch.inference_mode():  # which the tensors may be of, and this thread is not in
+            with torch.inference_mode():  # this thread's mode, and the tensors may be inference tensors
                 work()
 
         return ThreadWork(self._thread.submit(run), "ADASUM")
@@ -103,14 +103,14 @@ _context: Context | None = None
 
 
 def current() -> Context:
-    """Raises NotInitialized before ``init`` and after ``shutdown``."""
+    """The current context. Raises NotInitialized before ``init`` and after ``shutdown``."""
     if _context is None:
         raise NotInitialized
     return _context
 
 
 def set_current(context: Context | None) -> Context | None:
-    """Make ``context`` the current one; returns the one before."""
+    """Replace the current context; returns the previous one."""
     global _context
     before, _context = _context, context
     return before

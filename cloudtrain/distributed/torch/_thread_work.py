@@ -1,20 +1,24 @@
-"""Work that a thread of ours does, for those who wait for work of the backend."""
+"""Work done by a thread, with the interface of the work of a ``torch.distributed`` backend."""
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from concurrent.futures import Future
 from typing import Callable
 
+from cloudtrain.observe.timeline import recorder
+
 
 class ThreadWork:
-    """Work of a thread beside, with the methods of ``torch.distributed.Work`` that are needed.
+    """Work of a background thread, with the methods of ``torch.distributed.Work`` that are used here.
 
     Args:
-        carrier: what it is done by, as the timeline calls it.
+        carrier: the timeline's name for what does the work.
     """
 
     began: int | None = None
-    """When the thread came to it, in ns of the steady clock, where that is known."""
+    """When the thread started it, in ns of the monotonic clock, if that is known."""
 
     def __init__(self, future: Future[None], carrier: str) -> None:
         self._future = future
@@ -27,5 +31,70 @@ class ThreadWork:
         self._future.result()
 
     def when_done(self, call: Callable[[], None]) -> None:
-        """Have it called at the end, by whichever thread."""
+        """Call ``call`` on completion, in any thread."""
         self._future.add_done_callback(lambda _: call())
+
+
+class WorkQueue:
+    """Runs one piece of work after another: in the caller's thread if the queue is idle, otherwise in a thread."""
+
+    def __init__(self, carrier: str) -> None:
+        self._carrier = carrier
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Callable[[], None], Future[None], ThreadWork]] = deque()
+        self._busy = False
+        self._thread: threading.Thread | None = None
+        self._open = True
+
+    def put(self, run: Callable[[], None]) -> ThreadWork:
+        """Run it in the background."""
+        future: Future[None] = Future()
+        work = ThreadWork(future, self._carrier)
+        with self._changed:
+            self._waiting.append((run, future, work))
+            if self._thread is None:
+                # A daemon: a script that fails must be able to exit without waiting for other ranks.
+                self._thread = threading.Thread(target=self._serve, name="cloudtrain-memory", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return work
+
+    def run(self, run: Callable[[], None]) -> None:
+        """Run it and wait for it."""
+        with self._changed:
+            free = not self._busy and not self._waiting
+            self._busy = self._busy or free
+        if not free:
+            self.put(run).wait()
+            return
+        try:
+            run()
+        finally:
+            self._release()
+
+    def close(self) -> None:
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: not self._busy and (self._waiting or not self._open))
+                if not self._waiting:
+                    self._thread = None
+                    return
+                (run, future, work), self._busy = self._waiting.popleft(), True
+            work.began = recorder.now()
+            try:
+                run()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(None)
+            self._release()
+
+    def _release(self) -> None:
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()

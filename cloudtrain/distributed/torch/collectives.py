@@ -22,15 +22,15 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
-from cloudtrain.distributed.torch._handle import Handle, follow, reported
-from cloudtrain.distributed.torch._join import take_part
+from cloudtrain.distributed.torch._handle import Handle, collective_errors, record_end
+from cloudtrain.distributed.torch._join import contribute_unnegotiated
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,
     eager,
     from_payload,
     group_of,
-    promised,
+    in_same_order,
     submit,
     to_payload,
     type_name,
@@ -72,8 +72,8 @@ def join(device: int = -1) -> int:
     context = _state.current()
     if context.alone:
         return 0
-    with reported("join"):
-        return context.client.join(take_part)
+    with collective_errors("join"):
+        return context.client.join(contribute_unnegotiated)
 
 
 def allreduce_async(
@@ -125,7 +125,7 @@ def allreduce_(
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
     """Reduce ``tensor`` over the ranks in place. Arguments as in `allreduce_async`."""
-    if promised() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
+    if in_same_order() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
         op = chosen_op(op, average)
         if plain(tensor, op):
             return reduce_now_(tensor, op, name, process_set)
@@ -236,14 +236,14 @@ def broadcast_async_(
     def launch(group: Any, _: CollectiveResponse | None = None) -> Any:
         return dist.broadcast(as_bytes(wire), root_rank, group, async_op=True) if wire.numel() else None
 
-    if promised():
+    if in_same_order():
         label, group = f"broadcast of {name or 'a tensor'}", group_of(process_set)
         timeline = recorder.active
         operation = None if timeline is None else timeline.operation("broadcast", name or "", {})
-        with reported(label):
+        with collective_errors(label):
             work = launch(group)
         if operation is not None:
-            follow(operation, work, group, wire.device)
+            record_end(operation, work, group, wire.device)
         return Handle(label, work, finish, operation)
 
     def arrived(response: CollectiveResponse) -> None:

@@ -20,8 +20,8 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._gradient_reducer import GradientReducer, Reduction
-from cloudtrain.distributed.torch._handle import reported
-from cloudtrain.distributed.torch._join import launching
+from cloudtrain.distributed.torch._handle import collective_errors
+from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import (
     check_equal_on_all_ranks,
@@ -285,10 +285,10 @@ class AdasumOptimizer(torch.optim.Optimizer):
         compressed = [self._compression.compress(delta) for delta in deltas]
         wires = [wire for wire, _ in compressed]
         label, group = "Adasum of the optimizer's step", group_of(self._process_set)
-        complete = launching(label, group, Adasum, wires)
+        complete = track_launch(label, group, Adasum, wires)
         timeline = recorder.active
         operation = None if timeline is None else timeline.operation("allreduce", label, {})
-        with reported(label):
+        with collective_errors(label):
             adasum_(wires, group, self._process_set.members())
         complete()
         if timeline is not None and operation is not None:
