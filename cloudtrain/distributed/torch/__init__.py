@@ -7,7 +7,7 @@
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     hvd.broadcast_optimizer_state(optimizer, root_rank=0)
 
-A plain ``python train.py`` runs as one rank.
+A plain ``python train.py`` runs as a single rank.
 """
 
 from cloudtrain.distributed._compression import Compressor
@@ -29,6 +29,7 @@ from cloudtrain.distributed.torch._init import (
     remove_process_set,
     shutdown,
 )
+from cloudtrain.distributed.torch._join import join
 from cloudtrain.distributed.torch._operation import same_order
 from cloudtrain.distributed.torch._state import (
     ccl_built,
@@ -66,7 +67,6 @@ from cloudtrain.distributed.torch.collectives import (
     grouped_allreduce_async,
     grouped_allreduce_async_,
     grouped_reducescatter_async,
-    join,
     poll,
     reducescatter_async,
     sparse_allreduce_async,

@@ -1,4 +1,4 @@
-"""Tensors of differing first dimension, gathered on every rank."""
+"""Allgather and alltoall: rows exchanged between ranks."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from cloudtrain.distributed.torch._operation import (
 def gather_tensors(
     tensors: Sequence[Tensor], name: str | None, process_set: ProcessSet
 ) -> tuple[Handle, list[list[int]]]:
-    """Start to join tensors along the first dimension; the result is their list.
+    """Start to concatenate tensors along the first dimension as one operation; the result is their list.
 
-    Also the rows that each rank gives, by tensor: known once the result is.
+    Also returns, for each tensor, the number of rows of every rank, which is known once the result is.
     """
     parts = [_Part(tensor.detach().contiguous().reshape(tensor.shape or (1,))) for tensor in tensors]
     rows = [part.rows for part in parts]
@@ -77,7 +77,7 @@ def gather_tensors(
 
 
 class _Part:
-    """One tensor on its way. Every type travels as bytes, so that all that torch can hold can be gathered."""
+    """One tensor. It is sent as bytes, so that every type of torch can be gathered."""
 
     def __init__(self, own: Tensor) -> None:
         self.own = own
@@ -115,16 +115,16 @@ class _Part:
             arrived = zip(self._chunks, self.rows)
             torch.cat([chunk[: n * self._row_bytes] for chunk, n in arrived], out=as_bytes(self.total))
         if self.total.is_cuda:
-            # made on another stream
+            # allocated on another stream
             self.total.record_stream(torch.cuda.current_stream(self.total.device))
         return self.total
 
 
 def exchange(tensor: Tensor, splits: Tensor | None, name: str | None, process_set: ProcessSet) -> Handle:
-    """Start it; the result is the rows received, and how many from each rank as an int32 tensor."""
+    """Start an alltoall. The result is the received rows, and the number from each rank as an int32 tensor."""
     is_alone = alone(process_set)
     if tensor.dim() == 0:
-        raise InvalidArgument("alltoall needs a tensor with a first dimension, which it divides")
+        raise InvalidArgument("alltoall needs a tensor with a first dimension to divide")
     size = process_set.size()
     given = _splits(tensor, splits, size)
     own = tensor.detach().contiguous()
@@ -166,7 +166,7 @@ def _splits(tensor: Tensor, splits: Tensor | None, size: int) -> list[int]:
     if splits is None:
         return even_splits(rows, size)
     if splits.is_floating_point() or splits.is_complex() or splits.dim() != 1:
-        raise InvalidArgument("alltoall: splits have to be integers, one for each rank")
+        raise InvalidArgument("alltoall: splits must be integers, one for each rank")
     given: list[int] = splits.tolist()
     check_splits(given, rows, size, "tensor")
     return given

@@ -1,4 +1,4 @@
-"""The gradients of one optimizer, summed over ranks during the backward pass."""
+"""Sums the gradients of one optimizer over ranks during the backward pass."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from cloudtrain.distributed.torch.collectives import allreduce_, sparse_allreduc
 
 @dataclass(frozen=True)
 class Reduction:
-    """How gradients become one."""
+    """How gradients are reduced."""
 
     op: ReduceOp
     """Average or Sum."""
     predivide: float
-    """Splits the division of Average: by this before the sum, by the rest after it."""
+    """Splits the division of Average: this factor divides before the sum, the rest after it."""
     compression: type[Compressor]
     sparse_as_dense: bool
     process_set: ProcessSet
 
     def factors(self) -> tuple[float, float]:
-        """To be multiplied before the sum, and after it."""
+        """The factors before and after the sum."""
         if self.op != Average:
             return 1.0, 1.0
         if self.predivide == 1.0:
-            # One factor costs nothing while gradients are copied to their bucket; a second one does.
+            # A factor is free while gradients are copied to their bucket; a factor after the sum is not.
             return 1.0 / self.process_set.size(), 1.0
         return 1.0 / self.predivide, self.predivide / self.process_set.size()
 
@@ -56,36 +56,36 @@ _alive: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
 
 
 class GradientReducer:
-    """Hooks parameters, fills buckets, launches them in a fixed order, waits for them.
+    """Hooks parameters, fills buckets, launches them in a fixed order, and waits for them.
 
-    Buckets are made at the end of the first step, when the ranks can tell each other whose gradients are sparse.
-    Those travel one by one, negotiated by name.
+    Buckets are created at the end of the first step, when the ranks can agree on which gradients are sparse. Sparse
+    gradients are reduced one by one, negotiated by name.
 
     Args:
-        names: of parameters, for errors; their order is taken as the order of the forward pass.
-        groups: numbers of parameters that are to travel together.
-        passes: backward passes that are summed up before a gradient travels.
+        names: of parameters, for errors. Their order is taken as the order of the forward pass.
+        groups: the group number of parameters that are reduced together.
+        passes: backward passes whose gradients are accumulated before the reduction.
     """
 
     def __init__(
         self, names: Mapping[Tensor, str], groups: Mapping[Tensor, int], passes: int, reduction: Reduction
     ) -> None:
         self._spoiled = ""
-        """The parameter whose gradient was changed on its way."""
+        """The parameter whose gradient was changed during its reduction."""
         self.pending = False
-        """Whether a gradient came since the last `synchronize`."""
+        """Whether a gradient was computed since the last `synchronize`."""
         self._names = dict(names)
         self._groups = groups
         self._passes = passes
         self._reduction = reduction
         self._slots: dict[Tensor, Slot] = {}
-        _alive.add(self)
         """In the order in which gradients are expected."""
+        _alive.add(self)
         self._launched = 0
         self._begin()
 
     def _begin(self) -> None:
-        """Know of no places; later, the same again."""
+        """Start without buckets; also after the ranks have initialized again."""
         self._context = weakref.ref(_state.current())
         self._bucket_bytes = fusion_threshold()
         self._tuning = tuning_of(self._reduction.process_set)
@@ -93,20 +93,20 @@ class GradientReducer:
         self._step = 0
         self._buckets: list[Bucket] = []
         self._sparse: dict[Slot, int] = {}
-        """Slots that get no bucket, and the sparse dimensions of their gradients."""
+        """Slots without a bucket, and the sparse dimensions of their gradients."""
         self._unplaced = list(self._slots.values())
         for slot in self._unplaced:
             slot.bucket = slot.view = None
 
-    def _begin_anew(self) -> None:
-        """Where ranks have met again after a failure, they may have failed at different positions: agree again."""
+    def _begin_step(self) -> None:
+        """After a new ``init``, agree on buckets again: the ranks may have failed at different positions."""
         if self._context() is not _state.current():
             self._begin()
         elif self._tuning is not None:
             self._resize(self._tuning.begin())
 
     def track(self, parameters: Iterable[Tensor]) -> None:
-        """Take in those ``parameters`` that are new, or were frozen before.
+        """Add those of the ``parameters`` that are new, or were frozen before.
 
         Raises:
             InvalidArgument: they differ between ranks.
@@ -126,13 +126,13 @@ class GradientReducer:
         for parameter in reversed(new):
             slot = self._slots[parameter] = Slot(parameter, self._names[parameter], self._passes)
             self._unplaced.append(slot)
-            # A parameter may outlive its optimizer, and must not keep it.
+            # A parameter may outlive its optimizer, and must not keep it alive.
             hook = functools.partial(_arrived, weakref.ref(self), slot)
             register: Any = parameter.register_post_accumulate_grad_hook
             weakref.finalize(self, register(hook).remove)
 
     def arrived(self, slot: Slot) -> None:
-        """A backward pass added to the gradient of ``slot``."""
+        """Called after a backward pass has added to the gradient of ``slot``."""
         if slot.passes_left <= 0:
             self._spoiled = slot.name
             raise GradientOrderError(
@@ -140,7 +140,7 @@ class GradientReducer:
                 "Increase backward_passes_per_step to accumulate gradients locally."
             )
         if not self.pending:
-            self._begin_anew()
+            self._begin_step()
         self.pending = True
         slot.passes_left -= 1
         if slot.passes_left == 0:
@@ -149,9 +149,9 @@ class GradientReducer:
             accumulate(slot)
 
     def synchronize(self) -> None:
-        """Send off what has not left yet, gradients that did not come being zero, and wait for all."""
+        """Reduce the remaining gradients, as zeros where there is none, and wait for all of them."""
         if not self.pending:
-            self._begin_anew()
+            self._begin_step()
         for slot in self._slots.values():
             if not slot.taken:
                 self._send_off(slot)
@@ -168,20 +168,20 @@ class GradientReducer:
             self._resize(self._tuning.step_ended())
         if spoiled:
             raise GradientOrderError(
-                f"the gradients of this step are spoiled: a backward pass too many changed that of {spoiled} "
-                "while it travelled",
-                hint="Skip this step: zero_grad(), and go on with the next batch.",
+                f"the gradients of this step are invalid: an extra backward pass changed the gradient of {spoiled} "
+                "during its reduction",
+                hint="Skip this step: call zero_grad(), and continue with the next batch.",
             )
 
     def forget(self) -> None:
-        """Drop the gradients that came since the last `synchronize`."""
+        """Drop the gradients computed since the last `synchronize`."""
         for bucket in self._buckets:
             if bucket.handle is not None:
                 bucket.abandon()
         self._reset()
 
     def set_passes(self, passes: int) -> None:
-        """Change how many backward passes are summed up; only while nothing is `pending`."""
+        """Change the number of accumulated backward passes; only while nothing is `pending`."""
         self._passes = passes
         self._reset()
 
@@ -204,7 +204,7 @@ class GradientReducer:
                 self._launch_full()
 
     def _place(self) -> None:
-        """Find places for the slots that have none, and send off their gradients."""
+        """Assign slots without a bucket to one, and reduce their gradients."""
         if not self._unplaced:
             return
         self._agree_on_sparse()
@@ -228,7 +228,7 @@ class GradientReducer:
         ]
 
     def _resize(self, bucket_bytes: int) -> None:
-        """Put the gradients of the next steps into buckets of this size, on all ranks at the same step."""
+        """Use buckets of this size from the next step on; called at the same step on all ranks."""
         if bucket_bytes == self._bucket_bytes:
             return
         self._bucket_bytes = bucket_bytes
@@ -239,7 +239,7 @@ class GradientReducer:
         self._buckets = self._made(placed)
 
     def _agree_on_sparse(self) -> None:
-        """A gradient that is sparse on one rank is so on all; a rank without a gradient cannot know."""
+        """A gradient that is sparse on one rank counts as sparse on all, also where there is no gradient."""
         if self._reduction.sparse_as_dense:
             return
         dims = torch.tensor([slot.sparse_dim for slot in self._unplaced])
@@ -250,16 +250,16 @@ class GradientReducer:
                 self._sparse[slot] = sparse_dim
 
     def _alone(self) -> bool:
-        """Whether no other optimizer sends gradients among the same ranks.
+        """Whether no other optimizer reduces gradients among the same ranks.
 
-        Otherwise only the order of steps is sure to be the same on all ranks: which of two models gets its
-        gradients first may depend on the data.
+        With several optimizers only the order of steps is the same on all ranks: which model gets its gradients first
+        may depend on the data.
         """
         own = self._reduction.process_set
         return all(other is self or other._reduction.process_set != own for other in _alive)
 
     def _launch_full(self) -> None:
-        """Send off the buckets that are full, in their order."""
+        """Launch the full buckets, in order."""
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
             bucket = self._buckets[self._launched]
             group = group_of(self._reduction.process_set)

@@ -1,4 +1,4 @@
-"""``init`` and ``shutdown``, and process sets that come and go in between."""
+"""``init`` and ``shutdown``, and process sets added and removed in between."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
 from cloudtrain.distributed.torch._operation import combine
-from cloudtrain.distributed.torch._rendezvous import join, shared_store
+from cloudtrain.distributed.torch._rendezvous import init_process_group, shared_store
 from cloudtrain.distributed.torch._shared_memory import open_shared_memory
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
 
 _init_arguments: dict[str, Any] = {}
-"""Of the last `init`; for `rejoin`."""
+"""The arguments of the last `init`, for `reinit`."""
 
 
 def init(
@@ -43,23 +43,23 @@ def init(
     start_timeout: float | None = None,
     timeout: float | None = None,
 ) -> None:
-    """Join the ranks of the job; a second call does nothing.
+    """Initialize, and wait for the other ranks of the job. Further calls do nothing.
 
-    The world is read from the environment (`World.from_environ`); without one this process is the only
-    rank, and no process group is made. A process group that the script itself made is used as it is.
+    The world is read from the environment (`World.from_environ`). Without a launcher, this process is the only rank,
+    and no process group is created. A process group that the script created is used as it is.
 
     Args:
-        comm: Horovod's; None, or a list of all ranks. For some of the ranks make process sets.
-        process_sets: made known to all ranks at once; the same on all ranks. Others may be added later
-            (in Horovod only with ``process_sets="dynamic"``, which is taken as an empty list here).
-        backend: of ``torch.distributed``; else Gloo for CPU tensors and, where there is CUDA, NCCL for GPU
-            tensors. Then the current CUDA device becomes number ``local_rank``, if there is one.
-        start_timeout: seconds to wait for the other ranks; else ``CLOUDTRAIN_START_TIMEOUT``, else 300.
-        timeout: seconds that one collective may take; else ``CLOUDTRAIN_COLLECTIVE_TIMEOUT``, else 1800.
+        comm: None, or a list of all ranks, as in Horovod. Use process sets for a subset of the ranks.
+        process_sets: registered on all ranks; the same on all ranks. More can be added later (in Horovod only with
+            ``process_sets="dynamic"``, which counts as an empty list here).
+        backend: of ``torch.distributed``. By default Gloo for CPU tensors and, with CUDA, NCCL for GPU tensors; then
+            the current CUDA device becomes number ``local_rank``, if it exists.
+        start_timeout: seconds to wait for the other ranks; by default ``CLOUDTRAIN_START_TIMEOUT`` or 300.
+        timeout: seconds that one collective may take; by default ``CLOUDTRAIN_COLLECTIVE_TIMEOUT`` or 1800.
 
     Raises:
-        InvalidArgument: the environment or an argument contradicts itself.
-        CollectiveError: the ranks did not meet; says where, and which are missing.
+        InvalidArgument: the environment or the arguments contradict themselves.
+        CollectiveError: the rendezvous failed. Names the missing ranks.
     """
     global _init_arguments
     if _state.is_initialized():
@@ -71,8 +71,8 @@ def init(
     sets = process_sets_of(process_sets)
     if comm is not None and (not isinstance(comm, list) or sorted(comm) != list(range(world.size))):
         raise InvalidArgument(
-            f"comm={comm!r}: a job of {world.size} ranks is joined by all of them",
-            hint="Use init(process_sets=[ProcessSet([...])]) for some of the ranks.",
+            f"comm={comm!r}: init takes all {world.size} ranks of the job",
+            hint="Use init(process_sets=[ProcessSet([...])]) for a subset of the ranks.",
         )
     start_timeout = options.start_timeout() if start_timeout is None else start_timeout
     timeout = options.collective_timeout() if timeout is None else timeout
@@ -81,13 +81,13 @@ def init(
         torch.cuda.set_device(world.local_rank)
         device = torch.device("cuda", world.local_rank)
     if world.size > 1:
-        # Optimizers import it sooner or later, and its functions' default arguments keep the group there is at
-        # that moment: shutdown() could not end the group's threads then, and Python would abort at exit.
+        # Optimizers import it eventually, and the default arguments of its functions keep the process group of that
+        # moment: shutdown() could then not end the group's threads, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
         if owns_group:
             world = find_master(world, start_timeout)
-            join(world, backend, start_timeout, timeout)
-            world = _placed(world, start_timeout)
+            init_process_group(world, backend, start_timeout, timeout)
+            world = _with_cross_rank(world, start_timeout)
     client = NegotiationClient(contribute, timeout, cycle_seconds())
     context = Context(world, owns_group and world.size > 1, client, timeout, device)
     if world.size > 1:
@@ -104,14 +104,14 @@ def init(
         raise
 
 
-def _placed(world: World, start_timeout: float) -> World:
-    """``world`` with this rank's host among the hosts, where the launcher does not tell it (mpirun)."""
+def _with_cross_rank(world: World, start_timeout: float) -> World:
+    """``world`` with cross rank and cross size if the launcher (mpirun) does not set them."""
     if LauncherEnv.detect(os.environ).cross_rank in os.environ or world.local_size == world.size:
         return world
     store = shared_store(world, start_timeout)
     store.set(f"host/{world.rank}", f"{socket.gethostname()} {world.local_rank}")
     told = [store.get(f"host/{rank}").decode().split(" ") for rank in range(world.size)]
-    # as in Horovod: among the ranks that are at the same place of their hosts
+    # As in Horovod: among the ranks with the same local rank.
     hosts = [host for host, local_rank in told if int(local_rank) == world.local_rank]
     return replace(world, cross_rank=hosts.index(socket.gethostname()), cross_size=len(hosts))
 
@@ -146,17 +146,17 @@ def _join_control(context: Context, start_timeout: float) -> None:
         raise
 
 
-def rejoin(start_timeout: float) -> None:
-    """`shutdown`, and `init` with the arguments of the last one: after a failure of the other ranks."""
+def reinit(start_timeout: float) -> None:
+    """`shutdown`, then `init` with the arguments of the last call. For use after a failure of other ranks."""
     shutdown()
     init(start_timeout=start_timeout, **_init_arguments)
 
 
 def shutdown() -> None:
-    """Leave the group; ``init`` may record_end. A group that the script itself made is left alone."""
+    """Leave the process group; ``init`` may follow. A process group that the script created is kept."""
     context = _state.set_current(None)
     if context is None or context.pid != os.getpid():
-        return  # a child that was forked leaves its parent's group alone
+        return  # a forked child must not touch its parent's process group
     _timeline.detach()
     for process_set in [global_process_set, *context.sets]:
         process_set.detach()
@@ -173,7 +173,7 @@ atexit.register(shutdown)
 
 
 def _world_of_group() -> World:
-    """The group knows its ranks but not the hosts; where it met is told by the environment, if at all."""
+    """The world of the script's process group. Hosts and the master address are known only from the environment."""
     known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
     return World.from_environ(
         {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": "0", **os.environ, **known}
@@ -181,10 +181,10 @@ def _world_of_group() -> World:
 
 
 def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
-    """Make a set known to all ranks, which all call this with the same ranks; waits for them.
+    """Register a process set. All ranks call this with the same ranks, and wait for one another.
 
     Raises:
-        InvalidArgument: ranks that do not exist, or a set that is known already. Also a ValueError.
+        InvalidArgument: a rank does not exist, or the set is already registered. Also a ValueError.
         CollectiveError: the ranks disagree.
     """
     context = _state.current()
@@ -197,7 +197,7 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
-    """Forget a set on all ranks, which all call this; False for the global set or one that is not known."""
+    """Remove a process set; all ranks call this. Returns False for the global set or one that is not registered."""
     context = _state.current()
     set_id = process_set.process_set_id
     if process_set not in context.sets or set_id is None:
@@ -215,7 +215,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def process_set_by_id(set_id: int) -> ProcessSet:
-    """Raises InvalidArgument where there is none."""
+    """The process set with this ID. Raises InvalidArgument if there is none."""
     return with_id(set_id, [global_process_set, *_state.current().sets])
 
 

@@ -13,8 +13,27 @@ from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
+from cloudtrain.distributed.torch._handle import collective_errors
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import dtype_name, wire_type
+
+
+def join(device: int = -1) -> int:
+    """Signal that this rank has no more data, and wait until all ranks have joined.
+
+    Until then this rank contributes zeros to the allreduces of the others. Other operations fail on all ranks.
+
+    Args:
+        device: ignored.
+
+    Returns:
+        The rank that joined last.
+    """
+    context = _state.current()
+    if context.alone:
+        return 0
+    with collective_errors("join"):
+        return context.client.join(contribute_unnegotiated)
 
 
 def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:

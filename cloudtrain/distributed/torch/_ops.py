@@ -1,4 +1,4 @@
-"""How ranks' tensors become one: the operations, and scaling for every type of number."""
+"""Reduction of tensors: backend operations, types on the wire, and scaling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
 _BACKEND_OPS = {
-    # Gloo has no average, and NCCL's rounds integers its own way: sum, then divide.
+    # Gloo has no average, and NCCL rounds integers differently: sum, then divide.
     Average: dist.ReduceOp.SUM,
     Sum: dist.ReduceOp.SUM,
     Min: dist.ReduceOp.MIN,
@@ -21,7 +21,7 @@ _BACKEND_OPS = {
     Product: dist.ReduceOp.PRODUCT,
 }
 _WIRE_TYPES = {torch.int16: torch.int32, torch.uint16: torch.int32, torch.uint32: torch.int64}
-"""Types that no backend reduces, and what they travel as."""
+"""Types that no backend reduces, and the types that they are sent as."""
 
 
 @functools.cache
@@ -31,12 +31,12 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def wire_type(dtype: torch.dtype) -> torch.dtype:
-    """What a tensor travels as."""
+    """The type that a tensor is sent as."""
     return _WIRE_TYPES.get(dtype, dtype)
 
 
 def combine_payloads(must_match: dict[str, Any], payloads: Sequence[bytes | None]) -> bytes:
-    """Small tensors of all ranks, reduced in order of rank; a rank that gives none counts as zeros."""
+    """Reduce the small tensors of all ranks in order of rank; a rank without one counts as zeros."""
     if not any(payloads):
         return b""
     first = must_match["type"] if isinstance(must_match["type"], str) else must_match["type"][0]
@@ -58,7 +58,7 @@ IN_PLACE = {
     Max: lambda total, other: torch.maximum(total, other, out=total),
     Product: Tensor.mul_,
 }
-"""What puts the result of two tensors into the first."""
+"""Reduces two tensors into the first."""
 
 
 def backend_op(op: ReduceOp) -> dist.ReduceOp.RedOpType:
@@ -66,10 +66,10 @@ def backend_op(op: ReduceOp) -> dist.ReduceOp.RedOpType:
 
 
 def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
-    """``tensor``, without its graph, as a contiguous tensor of a type that backends reduce.
+    """``tensor`` detached and contiguous, in a type that backends reduce.
 
     Args:
-        keep: never share memory with ``tensor``.
+        keep: do not share memory with ``tensor``.
     """
     wire = tensor.detach()
     if tensor.dtype in _WIRE_TYPES:
@@ -79,12 +79,12 @@ def to_wire(tensor: Tensor, *, keep: bool) -> Tensor:
 
 
 def scale_(tensor: Tensor, factor: float, divisor: int = 1) -> None:
-    """Multiply in place by ``factor / divisor``; integers are rounded towards zero, once."""
+    """Multiply by ``factor / divisor`` in place. Integers are rounded once, towards zero."""
     if tensor.is_floating_point() or tensor.is_complex():
         if factor != 1.0:
             tensor.mul_(factor / divisor)
         elif divisor != 1:
-            tensor.div_(divisor)  # exact, where a factor of 1 / 3 is not
+            tensor.div_(divisor)  # exact; multiplying by 1 / 3 would not be
     elif factor != 1.0:
         tensor.copy_(tensor.double() * factor / divisor)
     elif divisor != 1:

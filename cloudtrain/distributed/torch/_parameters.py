@@ -1,4 +1,4 @@
-"""What DistributedOptimizer has to know of an optimizer's parameters: names, groups, and that ranks agree."""
+"""An optimizer's parameters: their names and groups, and whether they are the same on all ranks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
 def names_of(
     optimizer: torch.optim.Optimizer, named_parameters: Iterable[tuple[str, Tensor]] | None
 ) -> dict[Tensor, str]:
-    """Raises InvalidArgument where names are not unique, or do not cover the optimizer's parameters."""
+    """Raises InvalidArgument if names are not unique or do not cover the optimizer's parameters."""
     if named_parameters is None:
         return {p: f"allreduce.noname.{number}" for number, p in enumerate(parameters_of(optimizer))}
     pairs = list(named_parameters)
@@ -51,14 +51,13 @@ def names_of(
 def group_numbers(
     groups: int | Sequence[Sequence[Tensor]] | None, parameters: Iterable[Tensor]
 ) -> dict[Tensor, int]:
-    """The number of each parameter's group, for those that have one.
+    """The group number of each parameter that is in a group.
 
     Args:
-        groups: lists of parameters; or into how many groups of about as many ``parameters`` each to divide
-            those that need a gradient.
+        groups: lists of parameters; or the number of groups into which the trained ``parameters`` are divided evenly.
 
     Raises:
-        InvalidArgument: a negative number, lists of something else, or a parameter twice.
+        InvalidArgument: a negative number, something other than parameters, or a parameter twice.
     """
     if groups is None:
         return {}
@@ -86,14 +85,15 @@ def describe(name: str, parameter: Tensor, group: int | None = None) -> str:
 
 
 def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet, settings: str = "") -> None:
-    """Every rank of ``process_set`` calls this with what `describe` says of its own parameters.
+    """Check that the parameters are the same on all ranks of ``process_set``, which all call this.
 
     Args:
-        settings: what else has to be the same, in words.
+        own: the `describe` of each parameter of this rank.
+        settings: text that must be the same on all ranks too.
 
     Raises:
-        InvalidArgument: parameters differ in number, order, name, shape or type, or settings differ; on all ranks,
-            and names the first that does.
+        InvalidArgument: parameters differ in number, order, name, shape or type, or settings differ. Raised on all
+            ranks; names the first difference.
     """
     what = "DistributedOptimizer.parameters"
     digest = hashlib.sha256("\n".join([*own, settings]).encode()).hexdigest()
@@ -105,12 +105,12 @@ def check_equal_on_all_ranks(own: Sequence[str], process_set: ProcessSet, settin
         if len(set(column)) > 1:
             raise InvalidArgument(
                 f"the ranks' optimizers differ from parameter {number} on: {_by_rank(column, process_set)}",
-                hint="Build the same model on all ranks, and give its parameters in the same order.",
+                hint="Build the same model on all ranks, and pass its parameters in the same order.",
             )
     settings_of_all = [others for _, others in everybody]
     raise InvalidArgument(
         f"the ranks' optimizers have different settings: {_by_rank(settings_of_all, process_set)}",
-        hint="Set these variables alike on all ranks.",
+        hint="Set these variables to the same values on all ranks.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Allreduce and reducescatter of one tensor, or of several at once."""
+"""Allreduce and reducescatter of one or several tensors."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def reduce_tensors(
     *,
     in_place: bool,
 ) -> Handle:
-    """Start to reduce ``tensors`` over the ranks of the set as one operation; its result is their list."""
+    """Start to reduce ``tensors`` over the ranks of the set as one operation; the result is their list."""
     is_alone = alone(process_set)
     _check(tensors, op)
     prescale, postscale, divisor = float(prescale), float(postscale), 1
@@ -68,7 +68,7 @@ def reduce_tensors(
         return list(tensors)
 
     if op == Adasum and (in_same_order() or not all(wire.is_floating_point() for wire in wires)):
-        raise InvalidArgument("Adasum is for floating-point tensors, and outside of same_order()")
+        raise InvalidArgument("Adasum needs floating-point tensors, and is not available in same_order()")
     if is_alone:
         return Handle("allreduce", None, finish)
     context, members = _state.current(), process_set.members()
@@ -83,11 +83,11 @@ def reduce_tensors(
 
     def arrived(response: CollectiveResponse) -> None:
         [flat] = flats.join()
-        with torch.inference_mode():  # which the tensors may be of, and this thread is not in
+        with torch.inference_mode():  # this thread's mode, and the tensors may be inference tensors
             flat.copy_(from_payload(response.payload, flat.dtype))
 
-    # What travels with the request is read before this returns, as the caller may change it after that only
-    # where it is not in place.
+    # The payload is read before this function returns: after that the caller may change the tensor, unless the
+    # operation is in place.
     small = op != Adasum and flats.eager()
     return submit(
         "allreduce",
@@ -103,7 +103,7 @@ def reduce_tensors(
 
 
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: ProcessSet) -> Tensor:
-    """What `reduce_tensors` does in place with one plain tensor where nobody is asked, and no more."""
+    """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
     label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
     complete = track_launch(label, group, op, (tensor,))
     timeline = recorder.active
@@ -122,7 +122,7 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
 
 
 def plain(tensor: Tensor, op: ReduceOp) -> bool:
-    """Whether a tensor travels as it is."""
+    """Whether a tensor can be sent without conversion."""
     return (
         tensor.layout == torch.strided
         and tensor.is_contiguous()
@@ -153,11 +153,11 @@ def scatter_tensors(
     postscale: float,
     process_set: ProcessSet,
 ) -> Handle:
-    """Start to reduce ``tensors``, of which every rank gets its share of rows; the result is their list."""
+    """Start to reduce ``tensors`` and give every rank its share of rows; the result is the list of shares."""
     if op not in (Average, ReduceOp.Sum):
         raise CollectiveError(f"reducescatter takes Average or Sum, not {op.name}")
     if any(tensor.dim() == 0 for tensor in tensors):
-        raise InvalidArgument("reducescatter needs tensors with a first dimension, which it divides")
+        raise InvalidArgument("reducescatter needs tensors with a first dimension to divide")
     _check(tensors, op)
     prescale, postscale = float(prescale), float(postscale)
     rank, size = process_set.rank(), process_set.size()
@@ -178,7 +178,7 @@ def scatter_tensors(
         return Handle("reducescatter", None, finish)
 
     def launch(group: Any, _: CollectiveResponse) -> Any:
-        # Gloo has no reduce-scatter of uneven shares, and a ring of its own is not worth it.
+        # Gloo has no reduce-scatter with uneven shares, and it is not worth implementing one.
         return CombinedWork([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
     must_match = _equal(tensors, op, prescale, postscale)
@@ -186,13 +186,13 @@ def scatter_tensors(
 
 
 def _check(tensors: Sequence[Any], op: ReduceOp) -> None:
-    """Raises InvalidArgument for what cannot be reduced."""
+    """Raises InvalidArgument for tensors that cannot be reduced."""
     for tensor in tensors:
         if not isinstance(tensor, Tensor):
-            raise InvalidArgument(f"a {type(tensor).__name__} is no tensor", hint="Use torch.as_tensor.")
+            raise InvalidArgument(f"a {type(tensor).__name__} is not a tensor", hint="Use torch.as_tensor.")
         if tensor.layout != torch.strided:
             raise InvalidArgument(
-                f"a tensor of layout {tensor.layout} cannot be reduced as it is",
+                f"a tensor of layout {tensor.layout} cannot be reduced",
                 hint="Use sparse_allreduce_async, or to_dense().",
             )
         if tensor.dtype == torch.bool and op == Average:
@@ -204,7 +204,7 @@ def _check(tensors: Sequence[Any], op: ReduceOp) -> None:
 def _wires(tensors: Sequence[Tensor], prescale: float, *, keep: bool) -> list[Tensor]:
     wires = [to_wire(tensor, keep=keep) for tensor in tensors]
     if len({wire.device for wire in wires}) > 1:
-        raise InvalidArgument("the tensors of one operation have to be on one device")
+        raise InvalidArgument("the tensors of one operation must be on one device")
     for wire in wires:
         scale_(wire, prescale)
     return wires
@@ -225,7 +225,7 @@ def _equal(tensors: Sequence[Tensor], op: ReduceOp, prescale: float, postscale: 
 
 
 class _Flats:
-    """Tensors as one flat buffer for each type; a single tensor as itself."""
+    """Tensors as one flat buffer per type; a single tensor of a type is its own buffer."""
 
     def __init__(self, wires: list[Tensor]) -> None:
         self._wires = wires
@@ -238,7 +238,7 @@ class _Flats:
         return one_type and wires[0].device.type == "cpu" and total <= EAGER_BYTES
 
     def join(self) -> list[Tensor]:
-        """The buffers; empty ones are left out."""
+        """The buffers, without empty ones."""
         if not self._flats:
             by_type: dict[torch.dtype, list[Tensor]] = {}
             for wire in self._wires:
@@ -251,14 +251,14 @@ class _Flats:
         return list(self._flats.values())
 
     def split(self) -> None:
-        """Put what is in the buffers back into the tensors."""
+        """Copy the buffers back to the tensors."""
         offsets = dict.fromkeys(self._flats, 0)
         if len(self._flats) == len(self._wires):
             return
         for wire in self._wires:
             flat, offset = self._flats.get(wire.dtype), offsets.get(wire.dtype, 0)
             if flat is not None:
-                if flat.is_cuda:  # made on another stream
+                if flat.is_cuda:  # allocated on another stream
                     flat.record_stream(torch.cuda.current_stream(flat.device))
                 wire.view(-1).copy_(flat[offset : offset + wire.numel()])
                 offsets[wire.dtype] = offset + wire.numel()

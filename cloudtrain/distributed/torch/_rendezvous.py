@@ -1,4 +1,4 @@
-"""How the ranks meet: everyone signs in at rank 0's store, then the backend connects them."""
+"""Rendezvous: all ranks sign in at rank 0's store, and then the backend connects them."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.options import START_TIMEOUT
 from cloudtrain.distributed.world import World
 
-LOOK_SECONDS = 0.02
-"""How often a rank looks into the store while it waits for the others."""
+POLL_SECONDS = 0.02
+"""How often a rank checks the store while it waits for the others."""
 TORCH_SLACK = 5.0
-"""Seconds that torch may be late on a busy machine. A thread of its own that is still at it when Python ends aborts."""
+"""Seconds that torch may be late on a busy machine. A torch thread that still runs when Python exits aborts it."""
 
 _meetings = itertools.count()
 
 
-def join(world: World, backend: str | None, start_timeout: float, timeout: float) -> None:
-    """Make the default process group of ``torch.distributed``.
+def init_process_group(world: World, backend: str | None, start_timeout: float, timeout: float) -> None:
+    """Create the default process group of ``torch.distributed``.
 
     Args:
-        backend: None takes Gloo for CPU tensors and, where there is CUDA, NCCL for GPU tensors.
+        backend: None selects Gloo for CPU tensors and, with CUDA, NCCL for GPU tensors.
         start_timeout: seconds to wait for the other ranks.
         timeout: seconds that one collective may take.
 
     Raises:
-        CollectiveError: the ranks did not meet.
+        CollectiveError: the rendezvous failed.
     """
     where = f"rank {world.rank} of {world.size} at {world.master_addr}:{world.master_port}"
     if backend is None:
@@ -44,10 +44,10 @@ def join(world: World, backend: str | None, start_timeout: float, timeout: float
     try:
         server = _server(world, start_timeout)
     except (RuntimeError, ValueError, OSError) as error:
-        hint = "Does rank 0 run, and does MASTER_ADDR name its host?"
+        hint = "Check that rank 0 runs, and that MASTER_ADDR names its host."
         raise CollectiveError(
             f"{where} could not reach the others: {first_line(str(error))}",
-            hint="Give a free port as MASTER_PORT." if world.rank == 0 else hint,
+            hint="Set MASTER_PORT to a free port." if world.rank == 0 else hint,
         ) from error
     store = _fresh_store(server, world, start_timeout, where)
     limit = timedelta(seconds=timeout)
@@ -58,18 +58,18 @@ def join(world: World, backend: str | None, start_timeout: float, timeout: float
 
 
 def shared_store(world: World, start_timeout: float) -> Any:
-    """A store of all ranks of the default process group, fresh at every call."""
+    """A store shared by all ranks of the default process group; a new, empty one at every call."""
     where = f"rank {world.rank} of {world.size}"
     return _fresh_store(dist.distributed_c10d._get_default_store(), world, start_timeout, where)
 
 
 def _fresh_store(store: Any, world: World, timeout: float, where: str) -> Any:
-    """Part of a store that nobody has used, the same on all ranks that call this now, as often as this one has.
+    """A part of ``store`` that is not in use yet, the same for all ranks that make this call for the n-th time.
 
-    So ranks that were started anew do not meet ranks that go on: those are at another place of the script.
+    Restarted ranks therefore do not rendezvous with ranks that continued: those are at another position of the script.
 
     Raises:
-        CollectiveError: the ranks did not meet.
+        CollectiveError: the rendezvous failed.
     """
     store = dist.PrefixStore(f"cloudtrain/{next(_meetings)}", store)  # type: ignore[attr-defined]
     return dist.PrefixStore(_sign_in(world, store, timeout, where), store)  # type: ignore[attr-defined]
@@ -80,7 +80,7 @@ _servers: dict[World, Any] = {}
 
 
 def _server(world: World, timeout: float) -> Any:
-    """Under torchrun the agent serves the port, and rank 0 is a client too."""
+    """The store of all ranks. Under torchrun the agent serves it, and rank 0 is a client too."""
     if world in _servers:
         return _servers[world]
     agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -103,13 +103,13 @@ def _server(world: World, timeout: float) -> Any:
         else:
             opened.append(store)
 
-    # In a thread, because torch's own timeout does not hold when a stranger on the port never answers.
+    # In a thread, because torch's timeout does not apply if another program on the port never answers.
     thread = threading.Thread(target=open_store, daemon=True)
     thread.start()
     longest = 1.5 * timeout + TORCH_SLACK
     thread.join(longest)
     if not opened:
-        raise CollectiveError(f"no answer within {longest:g} s; is the port another program's?")
+        raise CollectiveError(f"no answer within {longest:g} s; another program may be using the port")
     if isinstance(opened[0], Exception):
         raise opened[0]
     _servers[world] = opened[0]
@@ -117,9 +117,9 @@ def _server(world: World, timeout: float) -> Any:
 
 
 def _resolve(host: str, timeout: float) -> None:
-    """Wait for a name that may not be known yet, as that of a pod is. Raises OSError.
+    """Wait until a host name can be resolved; the name of a pod may appear late. Raises OSError.
 
-    torch would wait too, but longer than its timeout, and then abort a Python that is about to exit.
+    torch would wait too, but longer than its timeout, and would then abort a Python that is about to exit.
     """
     end = time.monotonic() + timeout
     while True:
@@ -129,22 +129,22 @@ def _resolve(host: str, timeout: float) -> None:
         except OSError:
             if time.monotonic() > end:
                 raise
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-# Before the interpreter takes its modules apart: torch joins the store's threads here.
+# Before the interpreter unloads its modules: torch joins the store's threads here.
 atexit.register(_servers.clear)
 
 
 def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
-    """Wait until every rank is here, so that a missing one can be named before the backend starts.
+    """Wait until every rank is here, so that a missing rank can be named before the backend starts.
 
-    The store of an elastic agent outlives the ranks, and is full of what ranks of earlier starts have written. So
-    rank 0 puts up a new word, and every other rank answers the word that it sees with a word of its own: only ranks
-    of this start can have seen the new one. A rank that answered an old word gets no reply, and looks again.
+    The store of an elastic agent outlives the ranks and holds the keys of earlier starts. Rank 0 therefore publishes a
+    new token, and every other rank replies to the token that it sees with its own token. Only ranks of this start can
+    have seen the new token. A rank that replied to an old token gets no confirmation, and looks again.
 
     Returns:
-        rank 0's word, on all ranks.
+        Rank 0's token, on all ranks.
     """
     end = time.monotonic() + timeout
     own = os.urandom(8).hex()
@@ -156,9 +156,9 @@ def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
                 if time.monotonic() > end:
                     raise CollectiveError(
                         f"{where} waited {timeout:g} s; missing: ranks {missing}",
-                        hint=f"Look at their logs, or raise {START_TIMEOUT}.",
+                        hint=f"Check the logs of those ranks, or raise {START_TIMEOUT}.",
                     )
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
             for answer in answers:
                 store.set(store.get(answer).decode(), own)
             return own
@@ -170,9 +170,9 @@ def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
             if time.monotonic() > end:
                 raise CollectiveError(
                     f"{where} waited {timeout:g} s for rank 0 and the others",
-                    hint=f"Look at their logs, or raise {START_TIMEOUT}.",
+                    hint=f"Check the logs of the other ranks, or raise {START_TIMEOUT}.",
                 )
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         return str(store.get(own).decode())
     except dist.DistError as error:
         raise CollectiveError(f"{where} lost rank 0: {first_line(str(error))}") from error

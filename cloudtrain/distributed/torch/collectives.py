@@ -1,10 +1,9 @@
-"""Horovod's collectives on torch tensors: asynchronous, in place, and without a gradient.
+"""Horovod's collectives on torch tensors: asynchronous or in place, and not differentiable.
 
-Ranks may call them in different orders: they are matched by kind and ``name``, those without a name by their
-order. Results are the same on all ranks, bit for bit. All raise NotInitialized before ``init``, InvalidArgument
-(a ValueError too) for arguments that are wrong in themselves and for a name that is under way already, and, when
-waited for, CollectiveError: the ranks disagree in shape, type, operation or a factor; one of them has died; or
-one has not come in time.
+Ranks may call them in different orders: calls are matched by kind and ``name``, or by their order if they have no name.
+Results are the same on all ranks, bit for bit. All functions raise NotInitialized before ``init``, and InvalidArgument
+(also a ValueError) for invalid arguments or a name that is in flight. Waiting for a result raises CollectiveError if
+the ranks disagree on shape, type, operation or a factor, if a rank died, or if a rank did not call in time.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
 from cloudtrain.distributed.torch._handle import Handle, collective_errors, record_end
-from cloudtrain.distributed.torch._join import contribute_unnegotiated
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,
@@ -41,39 +39,21 @@ from cloudtrain.observe.timeline import recorder
 
 
 def synchronize(handle: Handle) -> Any:
-    """Wait for an asynchronous collective; its result."""
+    """Wait for an asynchronous collective and return its result."""
     if not isinstance(handle, Handle):
         raise InvalidArgument(f"synchronize takes the handle of an asynchronous collective, not {handle!r}")
     return handle.wait()
 
 
 def poll(handle: Handle) -> bool:
-    """Whether `synchronize` would return at once."""
+    """Whether `synchronize` would return immediately."""
     return handle.done()
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
-    """Wait until every rank of the set is here."""
+    """Wait until every rank of the set has called it."""
     if not alone(process_set):
         submit("barrier", None, process_set, {}, lambda group, response: None, lambda: None).wait()
-
-
-def join(device: int = -1) -> int:
-    """Tell the other ranks that this one has no more data, and wait until all have done so.
-
-    Until then it counts as giving zeros to their allreduces. Other operations of all ranks fail meanwhile.
-
-    Args:
-        device: has no meaning here.
-
-    Returns:
-        The rank that joined last.
-    """
-    context = _state.current()
-    if context.alone:
-        return 0
-    with collective_errors("join"):
-        return context.client.join(contribute_unnegotiated)
 
 
 def allreduce_async(
@@ -85,15 +65,14 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to reduce ``tensor`` over the ranks; ``tensor`` is not changed.
+    """Start to reduce ``tensor`` over the ranks, without changing it.
 
     Args:
         tensor: of the same shape and type on all ranks.
         average: deprecated; True is ``op=Average``, False is ``op=Sum``.
-        op: Average (the default), Sum, Adasum, Min, Max or Product. An average of integers is rounded
-            towards zero.
-        prescale_factor: multiplied before the reduction.
-        postscale_factor: multiplied after it.
+        op: Average (the default), Sum, Adasum, Min, Max or Product. An average of integers is rounded towards zero.
+        prescale_factor: factor before the reduction.
+        postscale_factor: factor after the reduction.
     """
     op = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
@@ -109,7 +88,7 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """`allreduce_async` in place; ``tensor`` may not be touched before `synchronize`."""
+    """`allreduce_async` in place; do not use ``tensor`` before `synchronize`."""
     op = chosen_op(op, average)
     factors = prescale_factor, postscale_factor
     return first(reduce_tensors([tensor], op, name, *factors, process_set, in_place=True))
@@ -124,7 +103,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """Reduce ``tensor`` over the ranks in place. Arguments as in `allreduce_async`."""
+    """Reduce ``tensor`` over the ranks in place. Arguments as for `allreduce_async`."""
     if in_same_order() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
         op = chosen_op(op, average)
         if plain(tensor, op):
@@ -182,10 +161,9 @@ def grouped_allreduce_(
 def allgather_async(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Handle:
-    """Start to join all ranks' tensors along the first dimension, in order of rank.
+    """Start to concatenate all ranks' tensors along the first dimension, in order of rank.
 
-    The first dimension may differ between ranks, the others may not; a tensor without dimensions counts as
-    one of one row.
+    Only the first dimension may differ between ranks. A tensor without dimensions counts as one row.
     """
     return first(gather_tensors([tensor], name, process_set)[0])
 
@@ -203,10 +181,10 @@ def broadcast_async(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to send the root's ``tensor`` to all ranks; the others' are of its shape, and not changed.
+    """Start to send the root's ``tensor`` to all ranks. The others pass a tensor of its shape, which is not changed.
 
     Args:
-        root_rank: a global rank, also where a process set is given.
+        root_rank: a global rank, also with a process set.
     """
     copy = tensor.detach().clone(memory_format=torch.contiguous_format)
     return broadcast_async_(copy, root_rank, name, process_set)
@@ -218,7 +196,7 @@ def broadcast_async_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """`broadcast_async` in place; ``tensor`` may not be touched before `synchronize`."""
+    """`broadcast_async` in place; do not use ``tensor`` before `synchronize`."""
     members = process_set.members() if _state.current() else []
     root_rank = int(root_rank)
     if root_rank not in members:
@@ -249,7 +227,7 @@ def broadcast_async_(
     def arrived(response: CollectiveResponse) -> None:
         if _state.rank() == root_rank or not wire.numel():
             return
-        with torch.inference_mode():  # which the tensor may be of, and this thread is not in
+        with torch.inference_mode():  # this thread's mode, and the tensor may be an inference tensor
             wire.copy_(from_payload(response.payload, wire.dtype).reshape(wire.shape))
 
     must_match = {
@@ -279,7 +257,7 @@ def broadcast_(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """Overwrite ``tensor`` with the root's. Arguments as in `broadcast_async`."""
+    """Overwrite ``tensor`` with the root's. Arguments as for `broadcast_async`."""
     result: Tensor = broadcast_async_(tensor, root_rank, name, process_set).wait()
     return result
 
@@ -293,12 +271,12 @@ def alltoall_async(
     """Start to send the first ``splits[0]`` rows of ``tensor`` to rank 0, the next ``splits[1]`` to rank 1, ...
 
     Args:
-        tensor: of the same type on all ranks, and of the same shape but for the first dimension.
+        tensor: of the same type and shape on all ranks, except for the first dimension.
         splits: integers, one for each rank of the set; None divides the rows evenly.
 
     Returns:
-        A handle whose result is what came from all ranks, in their order; where ``splits`` were given, a
-        pair of that and the number of rows that came from each rank.
+        A handle. Its result is the rows from all ranks, in order; with ``splits`` a pair of these rows and the number
+        of rows from each rank.
     """
     if splits is not None and not isinstance(splits, Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
@@ -314,9 +292,9 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Handle:
-    """Start to reduce ``tensor`` over the ranks, each of which gets its share of the rows.
+    """Start to reduce ``tensor`` over the ranks and give each rank its share of the rows.
 
-    Rows are shared as evenly as can be: the first ranks get one more.
+    Rows are divided as evenly as possible; the first ranks get one more.
 
     Args:
         op: Average or Sum.
@@ -339,14 +317,14 @@ def grouped_reducescatter_async(
 
 
 def listed(tensors: Any) -> list[Tensor]:
-    """Raises InvalidArgument for what is no list of tensors."""
+    """``tensors`` as a list. Raises InvalidArgument if it is not a list of tensors."""
     if isinstance(tensors, Tensor) or not tensors:
         raise InvalidArgument("a grouped operation takes a list of at least one tensor")
     return list(tensors)
 
 
 def first(handle: Handle) -> Handle:
-    """``handle``, whose result is the only one of its list."""
+    """``handle`` with the only element of its list as the result."""
     return handle.then(lambda results: results[0])
 
 
@@ -356,14 +334,14 @@ def sparse_allreduce_async(
     op: ReduceOp = Average,
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
-    """Start to reduce a sparse COO tensor over the ranks: their indices and values are gathered, and added up.
+    """Start to reduce a sparse COO tensor over the ranks: indices and values are gathered and added.
 
     Args:
-        tensor: of the same shape and type on all ranks, each with as many values as it has.
+        tensor: of the same shape and type on all ranks; the number of values may differ.
         op: Average or Sum.
 
     Raises:
-        InvalidArgument: a tensor that is not sparse, or another ``op``.
+        InvalidArgument: the tensor is not sparse, or ``op`` is another one.
     """
     if not tensor.is_sparse:
         raise InvalidArgument("sparse_allreduce_async needs a sparse COO tensor", hint="Use allreduce.")

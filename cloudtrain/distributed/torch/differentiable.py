@@ -1,6 +1,6 @@
-"""The collectives that wait for their result, and through which gradients flow as in Horovod 0.28.
+"""The synchronous collectives, differentiable as in Horovod 0.28.
 
-A gradient is reduced as its value was, so the backward pass runs the same collectives on all ranks.
+A gradient is reduced like its value: the backward pass runs the same collectives on all ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """``tensor`` reduced over the ranks. Arguments as in `allreduce_async`.
+    """``tensor`` reduced over the ranks. Arguments as for `allreduce_async`.
 
     Differentiable for Average and Sum: the gradient is reduced in the same way.
     """
@@ -62,9 +62,9 @@ def grouped_allreduce(
 def allgather(
     tensor: Tensor, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Tensor:
-    """All ranks' tensors joined along the first dimension. Arguments as in `allgather_async`.
+    """All ranks' tensors concatenated along the first dimension. Arguments as for `allgather_async`.
 
-    Differentiable: the gradient is averaged over ranks, and this rank's rows are taken.
+    Differentiable: the gradient is averaged over ranks, and each rank takes its rows.
     """
     return grouped_allgather([tensor], name, process_set)[0]
 
@@ -82,9 +82,9 @@ def broadcast(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Tensor:
-    """The root's ``tensor``; ``tensor``, of the same shape on all ranks, is not changed.
+    """The root's ``tensor``. The others pass a tensor of its shape, which is not changed.
 
-    Differentiable: the gradient is averaged over ranks on the root, and zero elsewhere.
+    Differentiable: on the root the gradient is averaged over ranks, on the other ranks it is zero.
     """
     sent: Tensor = _apply(_Broadcast, tensor, root_rank, name, process_set)
     return sent
@@ -96,9 +96,9 @@ def alltoall(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The rows that all ranks send to this one. Arguments and result as in `alltoall_async`.
+    """The rows that all ranks send to this one. Arguments and result as for `alltoall_async`.
 
-    Differentiable: gradients go back to where the rows came from.
+    Differentiable: gradients are sent back to where the rows came from.
     """
     if splits is not None and not isinstance(splits, Tensor):
         splits = torch.tensor(splits, dtype=torch.int32)
@@ -115,7 +115,7 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> Tensor:
-    """This rank's share of the rows of ``tensor``, reduced. Arguments as in `reducescatter_async`.
+    """This rank's share of the rows of the reduced ``tensor``. Arguments as for `reducescatter_async`.
 
     Differentiable: the gradients of all shares are gathered.
     """
@@ -264,7 +264,7 @@ class _Reducescatter(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Gradients:
-        # As Horovod has it: the gradient of an average is gathered as it is, that of a sum times the ranks.
+        # As in Horovod: the gradient of an average is gathered unscaled, that of a sum times the number of ranks.
         factor = ctx.factor * (ctx.process_set.size() if ctx.op == Sum else 1)
         scaled = [gradient * factor if factor != 1 else gradient for gradient in gradients]
         return None, None, None, None, *gather_tensors(scaled, None, ctx.process_set)[0].wait()

@@ -1,4 +1,4 @@
-"""The same start on every rank: parameters, optimizer state and any object, from one rank to all."""
+"""Functions on objects, models and metrics: broadcast and gather objects, parameters and optimizer state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broadcast_object(
     name: str | None = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """The root's ``obj``, pickled; what other ranks give as ``obj`` does not matter."""
+    """The root's ``obj``, pickled. The other ranks' ``obj`` is ignored."""
     members = process_set.members() if _state.current() else []
     root_rank = int(root_rank)
     if root_rank not in members:
@@ -58,14 +58,14 @@ def broadcast_object(
 def broadcast_object_fn(
     root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> Callable[[Any], Any]:
-    """`broadcast_object` with its arguments given before the object."""
+    """`broadcast_object` with all arguments but the object bound."""
     return lambda obj: broadcast_object(obj, root_rank, name, process_set)
 
 
 def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """The ``obj`` of every rank, pickled, by rank."""
+    """Every rank's ``obj``, pickled, in order of rank."""
     blob = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
     device = _state.current().control_device()
     handle, rows = gather_tensors([blob.to(device)], name, process_set)
@@ -85,7 +85,7 @@ def broadcast_parameters(
             names, shapes and order on all ranks.
 
     Raises:
-        InvalidArgument: ``params`` holds something else than tensors.
+        InvalidArgument: ``params`` contains something other than tensors.
     """
     named = sorted(params.items()) if isinstance(params, Mapping) else list(_pairs(params))
     for name, tensor in named:
@@ -106,21 +106,21 @@ def broadcast_optimizer_state(
 ) -> None:
     """Load the root's ``optimizer.state_dict()`` on every rank.
 
-    Tensors travel as tensors, everything else (learning rates, step counts) pickled. The state may be empty
-    on some ranks, as after a restart where rank 0 alone has read the checkpoint, or on all.
+    Tensors are broadcast as tensors, everything else (learning rates, step counts) is pickled. The state may be empty
+    on some ranks, as after a restart in which only rank 0 has read the checkpoint, or on all.
 
     Args:
-        model: has no meaning here; Horovod needs it for some optimizers.
+        model: ignored; Horovod needs it for some optimizers.
 
     Raises:
-        InvalidArgument: an LBFGS optimizer, whose state is different on every rank.
+        InvalidArgument: the optimizer is LBFGS, whose state differs between ranks.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InvalidArgument(
-            "cannot broadcast torch.optim.LBFGS state", hint="Each rank has a history of its own."
+            "cannot broadcast torch.optim.LBFGS state", hint="Each rank has its own history."
         )
     if not optimizer.state:
-        # Horovod leaves a fresh optimizer's parameters with gradients, and scripts look at them.
+        # As in Horovod, the parameters of a new optimizer get gradients: scripts rely on it.
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
@@ -141,7 +141,7 @@ def broadcast_optimizer_state(
 
 
 class _Blob:
-    """Bytes of a length that only one rank knows at first."""
+    """Bytes whose length only one rank knows at first."""
 
     def __init__(self, sent: bytes) -> None:
         self.sent = sent
@@ -150,7 +150,7 @@ class _Blob:
         self._received = b""
 
     def tensor(self) -> Tensor:
-        """What the backend sends or fills."""
+        """The tensor that the backend sends or fills."""
         flat = torch.frombuffer(bytearray(self.sent or bytes(self.size)), dtype=torch.uint8)
         self._tensor = flat.to(_state.current().control_device())
         return self._tensor
@@ -168,7 +168,7 @@ def _pairs(params: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _dump(obj: Any, tensors: list[Tensor]) -> bytes:
-    """Pickle ``obj`` with its tensors left out; they are appended to ``tensors``."""
+    """Pickle ``obj`` without its tensors, which are appended to ``tensors``."""
 
     class Pickler(pickle.Pickler):
         def persistent_id(self, item: Any) -> int | None:
@@ -197,26 +197,24 @@ def average_metrics(
     weight: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> dict[str, float]:
-    """The mean of each metric over the ranks, in one collective: the same on all of them, bit for bit.
+    """The weighted mean of each metric over the ranks, in one collective; the same bits on all ranks.
 
-    So what follows from it, such as a step of ``ReduceLROnPlateau`` or an early stop, is the same on all ranks too::
+    Decisions based on it, such as a step of ``ReduceLROnPlateau`` or early stopping, are the same on all ranks too::
 
         means = hvd.average_metrics({"loss": loss, "accuracy": right / seen}, weight=seen)
         scheduler.step(means["loss"])
 
-    Reading a metric waits for the GPU that computes it, so call it once an epoch rather than at every step.
+    Reading a metric waits for the GPU that computes it, so call this once per epoch rather than at every step.
 
     Args:
-        metrics: numbers, or tensors of one element, by name; the same names on all ranks.
-        weight: how much this rank's numbers count: the number of samples that they were taken from. With 0 it does
-            not matter what they are.
+        metrics: numbers or one-element tensors by name; the same names on all ranks.
+        weight: the number of samples behind this rank's metrics. With 0 their values are ignored.
 
     Returns:
-        The sum of weight * metric over the sum of the weights, in the order of ``metrics``; nan where no rank has
-        a weight.
+        The sum of weight * metric over the sum of the weights, in the order of ``metrics``; nan if all weights are 0.
 
     Raises:
-        InvalidArgument: the weight is negative or no number. Also a ValueError.
+        InvalidArgument: the weight is negative or nan. Also a ValueError.
     """
     if not weight >= 0:
         raise InvalidArgument(f"average_metrics: weight is {weight}", hint="It is a number of samples.")

@@ -1,4 +1,4 @@
-"""Any torch optimizer, stepping with the gradients of all ranks."""
+"""Optimizers that step with the gradients of all ranks."""
 
 from __future__ import annotations
 
@@ -48,45 +48,44 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """``optimizer`` with its class, state and parameters, whose ``step`` averages gradients over ranks first.
+    """``optimizer`` with the same class, state and parameters, but ``step`` first averages gradients over ranks.
 
-    Gradients travel while the backward pass still runs; ``step`` waits for them. Until then
-    nobody may change them. With several optimizers gradients travel at ``step`` only, and all ranks call the
-    steps in the same order. A parameter that got no gradient counts as zero, on the ranks where that is so. To
-    work on the averaged gradients::
+    Gradients are reduced while the backward pass still runs; ``step`` waits for them. Do not change them until then.
+    With several optimizers, gradients are reduced in ``step`` only, and all ranks must call the steps in the same
+    order. A parameter without a gradient on some ranks counts as zero there. To work on the averaged gradients::
 
         optimizer.synchronize()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         with optimizer.skip_synchronize():
             optimizer.step()
 
-    and in the same way with ``GradScaler``: ``synchronize``, ``unscale_``, then ``scaler.step`` inside
-    ``skip_synchronize``. Without ``unscale_``, ``scaler.step(optimizer)`` alone will do. A closure given to
-    ``step`` returns the loss averaged over ranks, so that a line search decides alike on all.
+    With ``GradScaler``, likewise: ``synchronize``, ``unscale_``, then ``scaler.step`` inside ``skip_synchronize``. If
+    ``unscale_`` is not used, ``scaler.step(optimizer)`` is enough. A closure passed to ``step`` returns the loss
+    averaged over ranks, so that a line search makes the same decisions on all ranks.
 
-    Every rank makes its optimizer with the same parameters in the same order.
+    Every rank creates its optimizer with the same parameters in the same order.
 
     Args:
-        named_parameters: ``model.named_parameters()``; names for errors, and in the order of the forward
-            pass, which lets gradients travel early where the optimizer has several groups.
+        named_parameters: ``model.named_parameters()``. The names are used in errors; the order, that of the forward
+            pass, allows an early reduction if the optimizer has several parameter groups.
         compression: of gradients on the wire.
-        backward_passes_per_step: backward passes whose gradients are summed up on the rank before they
-            travel.
-        op: Average or Sum; or Adasum, with which every rank makes its own step, and the ranks combine what
-            their steps have changed in each parameter (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
-        gradient_predivide_factor: splits the division of Average: gradients are divided by it before the
-            sum, and multiplied by it and divided by the number of ranks after the sum.
-        num_groups: deprecated; ``groups``.
-        groups: lists of parameters whose gradients are to travel together; or into how many such groups to
-            divide the parameters. Otherwise gradients travel in buckets of 25 MB.
-        sparse_as_dense: sparse gradients travel as dense ones, among the others. Otherwise their indices and
+        backward_passes_per_step: backward passes whose gradients are accumulated on the rank before the reduction.
+        op: Average or Sum; or Adasum: every rank makes its own step, and the ranks then combine the changes of each
+            parameter (Maleki et al. 2020, https://arxiv.org/abs/2006.02924).
+        gradient_predivide_factor: splits the division of Average: gradients are divided by it before the sum, and
+            multiplied by it and divided by the number of ranks after the sum.
+        num_groups: deprecated; use ``groups``.
+        groups: lists of parameters whose gradients are reduced together; or the number of such groups. By default
+            gradients are reduced in buckets of 25 MB.
+        sparse_as_dense: reduce sparse gradients as dense ones, together with the others. By default their indices and
             values are gathered. Parameters get sparse gradients in both cases.
-        process_set: the ranks among which gradients travel; on other ranks ``step`` is the optimizer's own.
+        process_set: the ranks that reduce gradients; on other ranks ``step`` is the wrapped optimizer's.
 
     Raises:
-        InvalidArgument: names are not unique, do not cover the optimizer's parameters, an argument does not fit
-            the others, or the ranks' parameters differ. Also a ValueError.
+        InvalidArgument: names are not unique or do not cover the optimizer's parameters, arguments contradict one
+            another, or the ranks' parameters differ. Also a ValueError.
     """
+    _state.current()  # raises NotInitialized
     _state.current()  # or else it is not initialized
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidArgument("the optimizer is a DistributedOptimizer already")
@@ -112,21 +111,21 @@ def DistributedOptimizer(
         reduction = Reduction(op, gradient_predivide_factor, compression, sparse_as_dense, process_set)
         reducer = GradientReducer(names, numbers, backward_passes_per_step, reduction)
         reducer.track(parameters_of(optimizer))
-    # scripts read the names under Horovod's name for them
+    # Horovod's name for the attribute: scripts read it.
     named = {"_parameter_names": names}
     return _with_class(optimizer, _Distributed, _reducer=reducer, _process_set=process_set, **named)
 
 
 class _Distributed(torch.optim.Optimizer):
-    """Stands before the optimizer's own class in the order of resolution."""
+    """Precedes the optimizer's class in the method resolution order."""
 
     _reducer: GradientReducer | None
-    """None where there is nobody to talk to."""
+    """None with a single rank."""
     _process_set: ProcessSet
     _synchronized = False
     _should_synchronize = True
     _scaled = False
-    """Whether it is a ``GradScaler`` that called `synchronize`."""
+    """Whether ``GradScaler`` called `synchronize`."""
 
     def synchronize(self) -> None:
         """Wait until gradients are averaged over all ranks."""
@@ -137,7 +136,7 @@ class _Distributed(torch.optim.Optimizer):
 
     @contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """``step`` in this block does not synchronize; `synchronize` was called before it."""
+        """In this block ``step`` does not synchronize, because `synchronize` was called before."""
         self._should_synchronize = False
         try:
             yield
@@ -162,7 +161,7 @@ class _Distributed(torch.optim.Optimizer):
         recorder.step_ended()
         return result
 
-    # The base class's step is hooked and profiled; torch is told not to do that once more.
+    # The base class's step is hooked and profiled already; this keeps torch from doing it again.
     step.hooked = True  # type: ignore[attr-defined]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -179,12 +178,12 @@ class _Distributed(torch.optim.Optimizer):
         self._synchronized = False
         groups = self.param_groups
         super().load_state_dict(state_dict)
-        # A schedule that was made from the wrapped optimizer holds this list.
+        # A scheduler created with the wrapped optimizer holds this list.
         groups[:] = self.param_groups
         self.param_groups = groups
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes are summed up before gradients travel.
+        """Change the number of backward passes whose gradients are accumulated before the reduction.
 
         Raises:
             GradientOrderError: between a backward pass and its step.
@@ -199,7 +198,7 @@ class _Distributed(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """The first thing that ``GradScaler.step`` asks for, and then it looks at gradients: wait for them."""
+        """``GradScaler.step`` reads this first and the gradients next, so wait for them here."""
         if self._should_synchronize and self._pending:
             self.synchronize()
             self._scaled = True
@@ -227,28 +226,28 @@ class _Distributed(torch.optim.Optimizer):
 
 
 def _with_class(optimizer: torch.optim.Optimizer, mixin: type[Any], **attributes: Any) -> Any:
-    """A copy of ``optimizer`` that shares its state, of a class of the same name with ``mixin`` before it."""
+    """A copy of ``optimizer`` that shares its state, of a class with the same name that inherits ``mixin`` first."""
     base = type(optimizer)
     cls: Any = type(base.__name__, (mixin, base), {"__module__": base.__module__})
     distributed = cls.__new__(cls)
-    # Not the instance's ``step``: a scheduler that wrapped it would lead around ours.
+    # Without the instance's own ``step``: a scheduler may have wrapped it, and it would bypass the mixin's.
     distributed.__dict__.update({key: value for key, value in vars(optimizer).items() if key != "step"})
     distributed.__dict__.update(attributes)
     return distributed
 
 
 class AdasumOptimizer(torch.optim.Optimizer):
-    """Stands before the optimizer's own class in the order of resolution.
+    """Precedes the optimizer's class in the method resolution order.
 
-    Every rank makes a step with its own gradients; then the ranks combine by Adasum what it has changed in each
-    parameter. So each rank has its own optimizer state. The ranks exchange nothing in the backward pass.
+    Every rank makes a step with its own gradients; the ranks then combine the changes of each parameter with Adasum.
+    Each rank has its own optimizer state. Nothing is exchanged during the backward pass.
     """
 
     _process_set: ProcessSet
     _compression: type[Compressor]
 
     def synchronize(self) -> None:
-        """Does nothing: gradients stay this rank's own."""
+        """Does nothing: each rank keeps its own gradients."""
 
     def skip_synchronize(self) -> AbstractContextManager[None]:
         raise GradientOrderError("Skipping synchronization is not supported when using Adasum optimizer.")
@@ -267,7 +266,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
         recorder.step_ended()
         return loss
 
-    # The base class's step is hooked and profiled; torch is told not to do that once more.
+    # The base class's step is hooked and profiled already; this keeps torch from doing it again.
     step.hooked = True  # type: ignore[attr-defined]
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -275,7 +274,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
-        """The first thing that ``GradScaler.step`` asks for."""
+        """``GradScaler.step`` reads this first."""
         raise InvalidArgument(
             "GradScaler does not work with op=Adasum: it would skip a step on some ranks only",
             hint="Train in bfloat16, which needs no GradScaler, or with op=Average.",
@@ -300,7 +299,7 @@ class AdasumOptimizer(torch.optim.Optimizer):
 
 
 def _batches(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
-    """Neighbours of one type on one device, of about the size of a bucket."""
+    """Consecutive tensors of one type on one device, up to about the size of a bucket."""
     limit = fusion_threshold()
     batch: list[Tensor] = []
     size = 0

@@ -16,23 +16,22 @@ from cloudtrain.distributed.torch.collectives import allreduce_
 
 
 class SyncBatchNorm(_BatchNorm):
-    """``torch.nn.BatchNorm1d`` to ``3d``, with the statistics of the joined batch of all ranks.
+    """``torch.nn.BatchNorm1d`` to ``3d`` with the statistics of all ranks' batches together.
 
-    Ranks may have batches of different sizes, also empty ones. In evaluation it is the plain layer, except
-    that without tracked statistics it takes those of the joined batch, as in training. All ranks call
-    their layers in the same order. Gradients of weight and bias are this rank's share, for an optimizer that sums
-    or averages them.
+    The ranks' batches may differ in size and may be empty. In evaluation this is the plain layer, except that without
+    tracked statistics it uses those of all ranks' batches, as in training. All ranks call their layers in the same
+    order. Gradients of weight and bias are this rank's contribution, for an optimizer that sums or averages them.
 
     Args:
         num_features: channels, the second dimension of the input.
         eps: added to the variance.
-        momentum: weight of the new batch in the running statistics; None weighs all batches alike.
-        affine: whether there are a weight and a bias to learn.
-        track_running_stats: whether there are running statistics.
+        momentum: weight of the new batch in the running statistics; None weighs all batches equally.
+        affine: whether to learn a weight and a bias.
+        track_running_stats: whether to keep running statistics.
 
     Raises:
-        InvalidArgument: from a call, where the input is not floating-point of shape ``(rows, num_features,
-            ...)``, or where the joined batch has fewer than two values a channel. Also a ValueError.
+        InvalidArgument: the input of a call is not floating-point of shape ``(rows, num_features, ...)``, or all ranks
+            together have fewer than two values per channel. Also a ValueError.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -67,9 +66,9 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _Normalize(torch.autograd.Function):
-    """The output; then mean and biased variance of each channel and its number of values, over all ranks.
+    """Returns the output, and over all ranks the mean, biased variance and number of values of each channel.
 
-    The three are float64, in which sums and sums of squares over ranks lose nothing that matters.
+    The statistics are float64, so that sums and sums of squares over ranks lose no relevant precision.
     """
 
     @staticmethod
@@ -116,7 +115,7 @@ class _Normalize(torch.autograd.Function):
 
 
 def _wide(tensor: Tensor) -> Tensor:
-    """At least in single precision."""
+    """``tensor`` in at least single precision."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
@@ -125,5 +124,5 @@ def _channel_sum(tensor: Tensor) -> Tensor:
 
 
 def _spread(channels: Tensor, like: Tensor) -> Tensor:
-    """One number a channel, of the type of ``like``, and of a shape that broadcasts over it."""
+    """One number per channel, in the type of ``like`` and in a shape that broadcasts over it."""
     return channels.to(like.dtype).reshape(-1, *[1] * (like.dim() - 2))

@@ -77,7 +77,7 @@ def test_ranks_that_live_go_on_in_their_processes(tmp_path: Path, undisturbed: l
     attempts = history(tmp_path)
     assert firsts(attempts) == [0, 3]
     check(attempts, undisturbed)
-    assert "going back to commit 1: " in (tmp_path / "output-0").read_text()
+    assert "restoring commit 1: " in (tmp_path / "output-0").read_text()
 
 
 def test_the_newest_commit_of_any_host_counts(tmp_path: Path, undisturbed: list[float]) -> None:

@@ -101,5 +101,5 @@ def test_single_samples_are_recorded_by_the_next_commit() -> None:
 
 
 def test_state_of_another_dataset() -> None:
-    with pytest.raises(InvalidArgument, match="of 4 samples, and the dataset has 5"):
+    with pytest.raises(InvalidArgument, match="of 4 samples, but the dataset has 5"):
         ElasticSampler(range(5)).load_state_dict(ElasticSampler(range(4)).state_dict())

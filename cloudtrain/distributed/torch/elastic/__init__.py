@@ -1,4 +1,4 @@
-"""Training that goes on after ranks were lost: the API of Elastic Horovod on torchrun's elastic agent.
+"""Training that survives lost ranks: the API of Elastic Horovod on torchrun's elastic agent.
 
     import cloudtrain.distributed.torch as hvd
 
@@ -10,8 +10,7 @@
 
     train(hvd.elastic.TorchState(model, optimizer, batch=0))
 
-Started by ``torchrun --max-restarts``, all ranks are started anew when one dies, and `run` brings them to the
-last commit.
+With ``torchrun --max-restarts``, all ranks are restarted when one dies, and `run` restores the last commit.
 """
 
 from cloudtrain.distributed.errors import HostsUpdatedInterrupt

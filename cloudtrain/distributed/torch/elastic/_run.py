@@ -1,4 +1,4 @@
-"""Training as a function that is called again after a failure."""
+"""``run``: calls the training function again after a failure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Callable, TypeVar
 
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._init import rejoin
+from cloudtrain.distributed.torch._init import reinit
 from cloudtrain.distributed.torch.elastic._state import CommitFile, ObjectState, State, commit_file
 from cloudtrain.distributed.torch.functions import allgather_object
 
 T = TypeVar("T")
 
-MEET_SECONDS = 10.0
-"""How long ranks look for each other again after a failure. All have seen it: who lives comes soon. For the others
-the agent has to start all ranks anew, which it does when this rank gives up."""
+REINIT_SECONDS = 10.0
+"""How long ranks wait for one another after a failure. All of them have noticed it, so living ranks appear soon. If one
+does not, this rank gives up, and the agent restarts all ranks."""
 
-MOST_FAILURES = 3
-"""Failures in a row, without a commit in between, after which the cause is taken to last."""
+MAX_FAILURES = 3
+"""After this number of failures in a row without a commit in between, the cause is considered permanent."""
 
 _runs = itertools.count()
 _log = logging.getLogger(__name__)
@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 def run(func: Callable[..., T]) -> Callable[..., T]:
     """Decorate a training function, whose first argument is a `State`, so that it survives lost ranks.
 
-    Before the function begins, its state is that of the newest commit that any host has, and equal on all ranks.
-    When a collective fails and all ranks live, they meet again and the function is called again with the state of
-    the last commit. Where a rank has died, the error passes on, so that torchrun's agent starts all ranks anew.
+    Before the function starts, its state is that of the newest commit on any host, and the same on all ranks. When a
+    collective fails and all ranks are alive, they initialize again, and the function is called again with the state of
+    the last commit. When a rank has died, the error propagates, so that torchrun's agent restarts all ranks.
 
     Raises:
-        CollectiveError: the ranks do not meet again, or fail again and again without a commit in between.
+        CollectiveError: the ranks could not initialize again, or failed repeatedly without a commit in between.
     """
 
     @functools.wraps(func)
@@ -44,7 +44,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
         failures, commits = 0, state._commits
         while True:
             try:
-                # Not every host has a commit, and one rank of each knows; but the callbacks are for all.
+                # Only one rank of a host knows whether the host has a commit; but the callbacks run on all ranks.
                 if any(allgather_object(reset, "reset")):
                     state.on_reset()
                 if must_sync:
@@ -53,21 +53,21 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
             except CollectiveError as error:
                 failures = failures + 1 if state._commits == commits else 1
                 commits = state._commits
-                if failures >= MOST_FAILURES:
+                if failures >= MAX_FAILURES:
                     raise
-                _log.warning("going back to commit %d: %s", commits, error)
+                _log.warning("restoring commit %d: %s", commits, error)
                 state.restore()
                 must_sync = True
             except HostsUpdatedInterrupt as interrupt:
                 must_sync = not interrupt.skip_sync
-            rejoin(MEET_SECONDS)
+            reinit(REINIT_SECONDS)
             reset = True
 
     return wrapper
 
 
 def _resume(state: State, file: CommitFile | None) -> bool:
-    """Go back to the last commit of this host, if it has any, and keep those to come.
+    """Restore the last commit of this host, if there is one, and write further commits to ``file``.
 
     One rank of each host does so, so that losing a host loses no commit.
     """

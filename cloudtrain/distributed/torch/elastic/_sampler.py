@@ -1,4 +1,4 @@
-"""The samples of an epoch that nobody has seen yet, shared out among the ranks."""
+"""Divides the remaining samples of an epoch among the ranks."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from cloudtrain.distributed.torch.functions import allgather_object
 
 
 class ElasticSampler(Sampler[int]):
-    """Like ``DistributedSampler``, but it knows which samples of the epoch were processed.
+    """Like ``DistributedSampler``, but keeps track of the processed samples of the epoch.
 
-    Put it into the `TorchState`, call `record_batch` after every batch, and `set_epoch` at the end of an epoch.
-    When training starts anew from a commit, on however many ranks, what was processed up to that commit is left
-    out. Every rank gets equally many samples: some are given twice where they cannot be divided.
+    Put it into the `TorchState`, call `record_batch` after every batch, and `set_epoch` at the end of an epoch. When
+    training resumes from a commit, on any number of ranks, the samples processed up to that commit are left out. Every
+    rank gets the same number of samples; some samples are repeated if they cannot be divided evenly.
 
     Args:
         dataset: only its length is used, which must not change.
-        shuffle: in an order of its own every epoch, the same on all ranks.
+        shuffle: in a different order every epoch, the same on all ranks.
         seed: the same on all ranks.
     """
 
     _remaining: Tensor
-    """What is left of the epoch's order, as of the last `reset`."""
+    """The remaining samples in the epoch's order, as of the last `reset`."""
     _cursor: int
-    """How much of it was processed since."""
+    """How many of them have been processed since."""
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
         self.dataset = dataset
@@ -43,36 +43,36 @@ class ElasticSampler(Sampler[int]):
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin an epoch, in which no sample was processed yet."""
+        """Start an epoch, in which no sample has been processed."""
         self.epoch = epoch
         self._processed.zero_()
         self._recorded.clear()
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Every rank has processed its next ``batch_size`` samples; all ranks call it alike.
+        """Record that every rank has processed its next ``batch_size`` samples. All ranks call it.
 
-        ``batch_idx`` does not matter: loops that go on after a reset count in different ways.
+        ``batch_idx`` is ignored: after a reset, loops count batches in different ways.
         """
         end = self._cursor + batch_size * self.num_replicas
         self._processed[self._remaining[self._cursor : end]] = True
         self._cursor = end
 
     def record_indices(self, indices: Iterable[int]) -> None:
-        """This rank has processed these samples, for loops that do not take the sampler's own order.
+        """Record that this rank has processed these samples, for loops that do not follow the sampler's order.
 
-        What the ranks have recorded is put together by ``TorchState.commit``.
+        ``TorchState.commit`` merges the records of all ranks.
         """
         self._recorded.extend(indices)
 
     def merge(self) -> None:
-        """Count as processed what any rank has given to `record_indices`; all ranks call it."""
+        """Mark the samples passed to `record_indices` on any rank as processed; all ranks call it."""
         for indices in allgather_object(self._recorded, "processed samples"):
             self._processed[indices] = True
         self._recorded.clear()
 
     def reset(self) -> None:
-        """Share out the samples that were not processed among the ranks of today."""
+        """Divide the remaining samples among the current ranks."""
         self.rank, self.num_replicas = _state.rank(), _state.size()
         order = torch.arange(len(self._processed))
         if self.shuffle:
@@ -85,12 +85,12 @@ class ElasticSampler(Sampler[int]):
         return {"epoch": self.epoch, "processed": self._processed.clone()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Raises InvalidArgument when the state is that of a dataset of another length."""
+        """Raises InvalidArgument if the state is that of a dataset of another length."""
         processed: Tensor = state_dict["processed"]
         if len(processed) != len(self._processed):
             raise InvalidArgument(
-                f"the sampler's state is of {len(processed)} samples, and the dataset has {len(self._processed)}",
-                hint="Go on with the dataset that the training began with.",
+                f"the sampler's state is of {len(processed)} samples, but the dataset has {len(self._processed)}",
+                hint="Resume with the dataset that the training started with.",
             )
         self.epoch = state_dict["epoch"]
         self._processed = processed.clone()
@@ -105,5 +105,5 @@ class ElasticSampler(Sampler[int]):
         return iter(self._remaining[positions].tolist())
 
     def __len__(self) -> int:
-        """How many samples this rank gets, from the last `reset` to the end of the epoch."""
+        """The number of samples of this rank from the last `reset` to the end of the epoch."""
         return math.ceil(len(self._remaining) / self.num_replicas)

@@ -1,4 +1,4 @@
-"""What a training remembers: in memory, and in a file of the host where an elastic agent restarts ranks."""
+"""Elastic states: committed in memory, and with an elastic agent also to a file on the host."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from cloudtrain.storage.atomic import TEMPORARY, temporary_sibling
 
 
 class State:
-    """Base of all states; a subclass gives `save`, `restore` and `sync`.
+    """Base class of states; a subclass implements `save`, `restore` and `sync`.
 
-    A direct subclass lives in memory only. For the values of an `ObjectState`, `run` keeps the last commit in a
-    file too.
+    A direct subclass lives in memory only. For an `ObjectState`, `run` also keeps the last commit in a file.
     """
 
     def __init__(self) -> None:
@@ -36,28 +35,28 @@ class State:
         self._commits = 0
 
     def commit(self) -> None:
-        """Remember everything as it is now: after a failure, training goes on from here. For all ranks alike.
+        """Save the current state: after a failure, training resumes from here. All ranks call it.
 
-        It costs time: every rank copies the state to host memory, and the first rank of a host may write it to a
-        file. Commit every some batches rather than after each.
+        A commit takes time: every rank copies the state to host memory, and the first rank of a host may write it to a
+        file. Commit every few batches rather than after each.
 
         Raises:
             StorageError: the file cannot be written.
         """
         self.save()
         self._commits += 1
-        self._keep()
+        self._persist()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Does nothing: when hosts come or go, torchrun's agent itself restarts the ranks."""
+        """Does nothing: when hosts are added or removed, torchrun's agent restarts the ranks."""
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], None]]) -> None:
-        """Functions to call after every reset, with the new world in place; say, to scale learning rates."""
+        """Functions to call after every reset, in the new world; for example, to scale learning rates."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """What `run` calls when the ranks have met again, before `sync`."""
+        """Called by `run` after the ranks have initialized again, before `sync`."""
         self.reset()
         for callback in self._reset_callbacks:
             callback()
@@ -67,22 +66,22 @@ class State:
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Go back to the last copy."""
+        """Restore the last saved copy."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Make the state equal on all ranks."""
+        """Make the state the same on all ranks."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """For a subclass that has to adapt to another world."""
+        """For subclasses that adapt to a changed world."""
 
-    def _keep(self) -> None:
-        """Write what was saved to where it survives this process."""
+    def _persist(self) -> None:
+        """Write the saved state to storage that survives this process."""
 
 
 class ObjectState(State):
-    """Attributes given by name. What has a ``state_dict`` is kept by that, anything else is copied."""
+    """Named attributes. Objects with a ``state_dict`` are saved through it, other values are copied."""
 
     def __init__(self, **values: Any) -> None:
         super().__init__()
@@ -106,7 +105,7 @@ class ObjectState(State):
         self._load(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
-        """Take the state of the rank that has committed most, the lowest such rank; also what it did since."""
+        """Take the current state of the rank with the most commits, and of those the lowest rank."""
         commits = allgather_object(self._commits, "number of commits")
         self._commits = max(commits)
         self._broadcast(commits.index(self._commits))
@@ -130,12 +129,12 @@ class ObjectState(State):
             else:
                 setattr(self, name, value)
 
-    def _keep(self) -> None:
+    def _persist(self) -> None:
         if self._file is not None:
             self._file.write(Commit(self._commits, self._saved))
 
     def resume(self, file: CommitFile) -> bool:
-        """Take the commit in ``file``, if there is one, and keep those to come there; `sync` is to follow."""
+        """Restore the commit in ``file``, if there is one, and write further commits there; call `sync` next."""
         self._file = file
         file.sweep()
         commit = file.read()
@@ -147,12 +146,12 @@ class ObjectState(State):
 
 
 class TorchState(ObjectState):
-    """The state of a training with PyTorch.
+    """The state of a PyTorch training.
 
         state = TorchState(model, optimizer, sampler=sampler, scheduler=scheduler, epoch=0, batch=0)
 
-    Models, optimizers, samplers, and whatever else has a ``state_dict`` and ``load_state_dict`` are brought back
-    in place; other values become new attributes.
+    Models, optimizers, samplers and other objects with ``state_dict`` and ``load_state_dict`` are restored in place;
+    other values become new attributes.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class TorchState(ObjectState):
         super().commit()
 
     def _broadcast(self, root: int) -> None:
-        """Large tensors travel as tensors."""
+        """Broadcast large tensors as tensors."""
         objects = []
         for name in self._names:
             value = getattr(self, name)
@@ -189,7 +188,7 @@ def _host_copy(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
-        copied = copy.copy(value)  # a module's state has attributes of its own
+        copied = copy.copy(value)  # the state of a module has its own attributes
         copied.update((key, _host_copy(item)) for key, item in value.items())
         return copied
     if type(value) in (list, tuple):
@@ -200,20 +199,20 @@ def _host_copy(value: Any) -> Any:
 @dataclass(frozen=True)
 class Commit:
     number: int
-    """Commits of a run are counted from 1."""
+    """Commits of a run are numbered from 1."""
     saved: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class CommitFile:
-    """Holds one commit: the one before, until the next is whole."""
+    """A file with one commit. It keeps the previous commit until the next one is complete."""
 
     path: Path
 
     def write(self, commit: Commit) -> None:
         """Raises StorageError.
 
-        Nothing waits for the disk: it is processes that die, and a host that dies takes its file along.
+        There is no fsync: the file protects against dying processes, not against a dying host.
         """
         try:
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -221,37 +220,37 @@ class CommitFile:
                 with temporary.open("wb") as file:
                     torch.save(vars(commit), file)
                 os.replace(temporary, self.path)
-        except (OSError, RuntimeError) as error:  # a full disk is the latter to torch
+        except (OSError, RuntimeError) as error:  # torch raises RuntimeError for a full disk
             raise StorageError(
                 f"the commit cannot be written to {self.path}: {error}",
-                hint="There must be room for twice the state. torchrun's --log-dir names another place.",
+                hint="Free space for two copies of the state, or choose another folder with torchrun's --log-dir.",
             ) from error
 
     def read(self) -> Commit | None:
-        """None where there is no commit yet.
+        """The commit; None if there is none.
 
-        A pickle, because a script may keep anything in its state; the folder is its user's alone.
+        It is a pickle, because a script may keep any object in its state. Only this user can write to the folder.
         """
         if not self.path.exists():
             return None
         return Commit(**torch.load(self.path, weights_only=False))
 
     def sweep(self) -> None:
-        """Remove what a killed `write` has left."""
+        """Remove the leftovers of a killed `write`."""
         for path in self.path.parent.glob(f"{TEMPORARY}*"):
             path.unlink()
 
 
 def commit_file(run: int, environ: Mapping[str, str] = os.environ) -> CommitFile | None:
-    """Where this host keeps the commits of a script's ``run``-th call of `elastic.run`.
+    """The file in which this host keeps the commits of a script's ``run``-th call of `elastic.run`.
 
-    That is in the job's run folder, else in the log folder of torchrun's agent: the agent makes it anew for each
-    launch, for its user alone, and keeps it over restarts. It is known from ``TORCHELASTIC_ERROR_FILE``, which is
+    It is in the job's run folder, or else in the log folder of torchrun's agent, which the agent creates for each
+    launch, accessible to its user only, and keeps over restarts. ``TORCHELASTIC_ERROR_FILE`` reveals it:
     ``<folder>/attempt_<restart>/<local rank>/error.json`` (``DefaultLogsSpecs`` in
     https://docs.pytorch.org/docs/stable/elastic/multiprocessing.html).
 
     Returns:
-        None where no elastic agent has started this rank, or one without a log folder.
+        None if the rank was not started by an elastic agent with a log folder.
     """
     if "TORCHELASTIC_RUN_ID" not in environ:
         return None

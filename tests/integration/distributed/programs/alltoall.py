@@ -103,8 +103,8 @@ def case_wrong_splits() -> None:
         (torch.ones(size), [1] * (size + 1), f"{size + 1} splits for {size} ranks"),
         (torch.ones(size), [2] * size, "do not add up"),
         (torch.ones(size), [*[1] * (size - 1), -1], "do not add up"),
-        (torch.ones(size), torch.ones(size), "have to be integers"),
-        (torch.ones(size), torch.ones(size, 1, dtype=torch.int32), "have to be integers"),
+        (torch.ones(size), torch.ones(size), "must be integers"),
+        (torch.ones(size), torch.ones(size, 1, dtype=torch.int32), "must be integers"),
     ):
         with raises(ValueError, words):
             hvd.alltoall(tensor, splits)

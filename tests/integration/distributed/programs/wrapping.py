@@ -75,7 +75,7 @@ def case_wrong_order_of_calls() -> None:
             optimizer.zero_grad()
         with raises(AssertionError, "more than backward_passes_per_step times"):
             loss_of(model, *next(batches(1))).backward()
-        with raises(AssertionError, "the gradients of this step are spoiled"):
+        with raises(AssertionError, "the gradients of this step are invalid"):
             optimizer.synchronize()
         model.load_state_dict(make_model().state_dict())
         one_step(model, optimizer)
