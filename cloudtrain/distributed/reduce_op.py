@@ -1,4 +1,4 @@
-"""The operations by which ranks' numbers become one."""
+"""Reduction operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloudtrain.distributed.errors import InvalidArgument
 
 
 class ReduceOp(IntEnum):
-    """Horovod's operations, with its numbers."""
+    """Horovod's operations, with its values."""
 
     Average = 0
     Sum = 1
@@ -23,12 +23,12 @@ Average, Sum, Adasum, Min, Max, Product = ReduceOp
 
 
 def known_op(op: ReduceOp | int) -> ReduceOp:
-    """Raises InvalidArgument for what is no operation."""
+    """``op`` as a ReduceOp. Raises InvalidArgument if it is unknown."""
     try:
         return ReduceOp(op)
     except ValueError:
         known = ", ".join(known.name for known in ReduceOp)
-        raise InvalidArgument(f"op={op!r} is no operation of allreduce", hint=f"Known: {known}.") from None
+        raise InvalidArgument(f"op={op!r} is not a reduction", hint=f"Known: {known}.") from None
 
 
 def chosen_op(op: ReduceOp | int | None, average: bool | None, stacklevel: int = 4) -> ReduceOp:
