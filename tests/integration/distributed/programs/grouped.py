@@ -126,7 +126,7 @@ def case_shapes_and_numbers_that_differ_between_ranks() -> None:
     for name, tensors, words in (
         ("shape", [torch.ones(2), torch.ones(2 + hvd.rank())], "disagree on shape: rank 0: [[2], [2]]"),
         ("number", [torch.ones(2)] * (2 + hvd.rank()), "disagree on shape"),
-        ("type", of_types([torch.float32, [torch.int64, torch.float64][hvd.rank() > 0]], 1), "in type"),
+        ("type", of_types([torch.float32, [torch.int64, torch.float64][hvd.rank() > 0]], 1), "on type"),
     ):
         with raises(RuntimeError, f"allreduce of {name}", words, "rank 1: "):
             hvd.grouped_allreduce(tensors, name=name)

@@ -47,14 +47,14 @@ def case_shapes_of_as_many_elements() -> None:
         "[2, 6]",
     )
     shape = (12,) if other() else (12, 1)
-    check_refused(lambda: hvd.broadcast(torch.ones(shape), 0, name="t"), "broadcast of t: ", "in shape")
+    check_refused(lambda: hvd.broadcast(torch.ones(shape), 0, name="t"), "broadcast of t: ", "on shape")
 
 
 def case_a_small_and_a_large_tensor() -> None:
     """One sends its data with the request, the other does not."""
     length = LENGTHS[other()]
-    check_refused(lambda: hvd.allreduce(torch.ones(length), name="t"), "allreduce of t: ", "in shape")
-    check_refused(lambda: hvd.broadcast(torch.ones(length), 0, name="t"), "broadcast of t: ", "in shape")
+    check_refused(lambda: hvd.allreduce(torch.ones(length), name="t"), "allreduce of t: ", "on shape")
+    check_refused(lambda: hvd.broadcast(torch.ones(length), 0, name="t"), "broadcast of t: ", "on shape")
 
 
 def case_type() -> None:
@@ -94,7 +94,7 @@ def case_operation_of_the_reduction() -> None:
             "disagree on operation: rank 0: Sum, rank 1: Max",
         )
     op = hvd.Adasum if other() else hvd.Average
-    check_refused(lambda: hvd.allreduce(torch.ones(4), name="t", op=op), "allreduce of t: ", "in operation")
+    check_refused(lambda: hvd.allreduce(torch.ones(4), name="t", op=op), "allreduce of t: ", "on operation")
 
 
 def case_factors() -> None:
@@ -118,7 +118,7 @@ def case_root() -> None:
             "broadcast of t: ",
             "disagree on root_rank: rank 0: 0, rank 1: 1",
         )
-    check_refused(lambda: hvd.broadcast_object(1, int(other()), name="t"), "broadcast of t: ", "in root_rank")
+    check_refused(lambda: hvd.broadcast_object(1, int(other()), name="t"), "broadcast of t: ", "on root_rank")
 
 
 def case_device() -> None:
@@ -144,8 +144,8 @@ def case_in_several_things_at_once() -> None:
     check_refused(
         lambda: hvd.allreduce(tensor, name="t"),
         "allreduce of t: ",
-        "in shape: rank 0: [2]",
-        "in type: rank 0: float32",
+        "on shape: rank 0: [2]",
+        "on type: rank 0: float32",
     )
 
 
