@@ -1,4 +1,4 @@
-"""AWS as moto plays it, in a process of its own, for clients whose calls are counted."""
+"""AWS simulated by moto in a separate process, for clients whose calls are counted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TELEMETRY_OFF = "SchemaVersion: '1.0'\nSageMaker:\n  PythonSDK:\n    Modules:\n 
 
 
 def without_telemetry(folder: Path) -> dict[str, str]:
-    """The setting by which SageMaker's SDKs leave out their telemetry, which calls a server of its own."""
+    """The setting that turns off the telemetry of SageMaker's SDKs, which calls another server."""
     config = folder / "sagemaker.yaml"
     config.write_text(TELEMETRY_OFF)
     return {"SAGEMAKER_USER_CONFIG_OVERRIDE": str(config)}
@@ -48,7 +48,7 @@ class Aws:
 
     @property
     def env(self) -> dict[str, str]:
-        """What leads a client there."""
+        """The environment of a client of this server."""
         return {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_ACCESS_KEY_ID": "testing",
@@ -58,7 +58,7 @@ class Aws:
         }
 
     def calls(self) -> list[str]:
-        """The calls since this was last asked: each the service, and the operation or HTTP method."""
+        """The calls since the last call of this: each with the service, and the operation or HTTP method."""
         with urllib.request.urlopen(self.endpoint + _COUNT_PATH, timeout=60) as answer:
             calls: list[str] = json.load(answer)
         return calls
@@ -110,7 +110,7 @@ def _serve() -> None:
 
 
 class _Counted:
-    """moto, and the one operation that SDK v3 wants and moto has not: everybody may do everything."""
+    """moto, plus the one operation that SDK v3 needs and moto lacks. It allows everything."""
 
     def __init__(self, moto: Callable[..., Iterable[bytes]]) -> None:
         self._moto = moto

@@ -1,6 +1,6 @@
-"""What all benchmarks share: timings, ratios, rows of a Markdown table, environments of the peers.
+"""Shared by all benchmarks: timings, ratios, rows of a Markdown table, environments of the peers.
 
-Only ratios of things measured in the same run say something: machines and their load differ.
+Only ratios of measurements from the same run are meaningful: machines and their load differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PEERS = Path.home() / ".cache" / "cloudtrain-bench"
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of several runs of one thing."""
+    """Seconds of several runs of one contestant."""
 
     median: float
     min: float
@@ -50,9 +50,9 @@ def measure(function: Callable[[], object], runs: int) -> Timing:
 
 
 def cpu_seconds(command: Sequence[str], runs: int, env: Mapping[str, str] | None = None) -> Timing:
-    """CPU time, user and system, of a child process and of the descendants it waited for.
+    """CPU time, user and system, of a child process and of the descendants that it waited for.
 
-    Its output is thrown away. Raises CalledProcessError where it does not end with 0.
+    Discards its output. Raises CalledProcessError if it fails.
     """
     seconds = []
     for _ in range(runs):
@@ -66,9 +66,9 @@ def cpu_seconds(command: Sequence[str], runs: int, env: Mapping[str, str] | None
 
 
 def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict[Name, Timing]:
-    """Seconds of each contestant, as it gives them itself, over ``runs`` rounds in which each has one turn.
+    """Seconds of each contestant, which it returns itself, over ``runs`` rounds in which each has one turn.
 
-    What else the machine does then meets all alike. The round before the first fills caches: it is not counted.
+    Other load on the machine thus affects all of them. An additional first round fills caches and is not counted.
     """
     seconds: dict[Name, list[float]] = {name: [] for name in contestants}
     for turn in range(runs + 1):
@@ -80,16 +80,16 @@ def in_turns(contestants: Mapping[Name, Callable[[], float]], runs: int) -> dict
 
 
 def resident(what: str) -> int:
-    """Bytes of this process by proc(5): ``VmRSS``, or ``VmHWM`` since 5 was last written to ``clear_refs``."""
+    """Bytes of memory of this process: ``VmRSS``, or ``VmHWM`` since 5 was last written to ``clear_refs`` (proc(5))."""
     lines = Path("/proc/self/status").read_text().splitlines()
     [kilobytes] = [line.split()[1] for line in lines if line.startswith(f"{what}:")]
     return int(kilobytes) << 10
 
 
 def peer_python(name: str, requirements: Sequence[str]) -> Path:
-    """The interpreter of a virtual environment with ``requirements``, made once and kept in `PEERS`.
+    """The interpreter of a virtual environment with ``requirements``, created once and cached in `PEERS`.
 
-    It is made again when the requirements change, or when the last attempt was broken off.
+    It is created again if the requirements change or the last attempt was interrupted.
     """
     folder = PEERS / name
     python = folder / "bin" / "python"
@@ -108,11 +108,11 @@ def peer_python(name: str, requirements: Sequence[str]) -> Path:
 def header() -> str:
     """The first two lines of the table that `row` continues."""
     return (
-        "| what | ours, median (min to max) | peer, median (min to max) | peer / ours |\n"
+        "| what | cloudtrain, median (min to max) | peer, median (min to max) | peer / cloudtrain |\n"
         "| --- | --- | --- | --- |"
     )
 
 
 def row(what: str, ours: Timing, peer_name: str, peer: Timing) -> str:
-    """One row of the table; the last column says how many times more the peer needs, by medians."""
+    """One row of the table. The last column is the ratio of the medians: how many times more the peer needs."""
     return f"| {what} | {ours} | {peer_name}: {peer} | {peer.median / ours.median:.2f} |"

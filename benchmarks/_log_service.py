@@ -1,4 +1,4 @@
-"""A job of many hosts that print, as CloudWatch tells of it.
+"""A simulated CloudWatch with the logs of a job on many hosts.
 
 ``_log_service.py HOSTS LINES SECONDS`` prints the endpoint of the service, which is that of the tests.
 """
@@ -18,7 +18,7 @@ ROUNDS_A_SECOND = 10
 
 
 def main(hosts: int, lines: int, seconds: float) -> None:
-    """Print at once if ``seconds`` is 0, else evenly over them, from the first question about the job on."""
+    """Print everything immediately if ``seconds`` is 0, else evenly over them, from the first request on."""
     resources = {"InstanceType": "ml.m5.large", "InstanceCount": hosts, "VolumeSizeInGB": 30}
     with sagemaker_service() as service:
         service.answer("CreateTrainingJob", training_request("job", ResourceConfig=resources))
@@ -48,7 +48,7 @@ def _print_evenly(job: ScriptedJob, hosts: int, lines: int, seconds: float) -> N
 def _print(job: ScriptedJob, hosts: int, numbers: range) -> None:
     for number in numbers:
         for host in range(1, hosts + 1):
-            now = int(1000 * time.time()) / 1000  # in milliseconds, as the service counts
+            now = int(1000 * time.time()) / 1000  # in milliseconds, like the service
             job.log(f"algo-{host}", f"line {number} printed at {now:.3f}", at=now)
 
 

@@ -1,6 +1,6 @@
-"""The contestants of the start-up benchmarks: one version each, in an environment of its own.
+"""The peers of the benchmarks, each with a pinned version in a separate environment.
 
-What one peer pins must not slow or break the next.
+Requirements of one peer must not slow down or break another.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ def submitit() -> Path:
 
 
 def torchx() -> Path:
-    """The interpreter that has torchx, and torch, which its ``dist.ddp`` starts by ``torchrun``."""
+    """The interpreter that has torchx, and torch, which its ``dist.ddp`` starts with ``torchrun``."""
     return peer_python("torchx", [TORCHX, TORCH])
 
 
 def checkpoints() -> Path:
-    """The interpreter that has what brings a state to S3: Amazon's writer for DCP, safetensors and boto3."""
+    """The interpreter with packages that write a state to S3: Amazon's writer for DCP, safetensors and boto3."""
     extra = S3TORCHCONNECTOR.replace("==", "[dcp]==")
     return peer_python("checkpoint", [TORCH, extra, "boto3==1.44.5", "safetensors==0.8.0", "numpy==2.4.6"])
 
 
 @cache
 def cloudtrain() -> Path:
-    """The interpreter that has this working tree's cloudtrain, installed as by a user, and torch.
+    """The interpreter that has this working tree's cloudtrain, installed like a user's, and torch.
 
     Not the developer's editable install: its import hook costs 10 ms in each of a job's processes.
     """
@@ -66,7 +66,7 @@ def cloudtrain() -> Path:
     setup.read(REPOSITORY / "setup.cfg")
     python = peer_python("cloudtrain", [*setup["options"]["install_requires"].strip().splitlines(), TORCH])
     with tempfile.TemporaryDirectory() as scratch:
-        # a copy, so that building leaves nothing in the working tree
+        # a copy, to keep build files out of the working tree
         for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):
             shutil.copy(REPOSITORY / name, scratch)
         shutil.copytree(REPOSITORY / "cloudtrain", Path(scratch, "cloudtrain"))

@@ -1,4 +1,4 @@
-"""A job on linked hosts by SageMaker's training toolkit, in what its documentation asks of an image: sshd and a key."""
+"""A job on linked hosts with SageMaker's training toolkit, and the sshd and key that its documentation requires."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VALUES = {
     "sagemaker_mpi_custom_mpi_options": "",
 }
 
-# What the image would hold. Every host has mounts of its own; in /tmp the toolkit leaves a mark for the next run.
+# The content of an image. Every host has its own mounts: in /tmp, the toolkit leaves a file that affects the next run.
 PREPARE = """
 mount -t tmpfs none /tmp
 mount --bind {folder}/ssh /etc/ssh
@@ -34,7 +34,7 @@ exec {python} -m sagemaker_training.cli.train
 
 
 def prepare(folder: Path) -> None:
-    """Make the key that all hosts share, and what ssh and sshd read."""
+    """Create the key that all hosts share, and the configuration of ssh and sshd."""
     (folder / "ssh").mkdir()
     (folder / "home" / ".ssh").mkdir(parents=True)
     key = folder / "home" / ".ssh" / "id_rsa"

@@ -1,4 +1,4 @@
-"""The local modes of both SageMaker SDKs: a script of two containers each, and what they need to run here."""
+"""The local modes of both SageMaker SDKs: a script with two containers for each, and their requirements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-# no AWS is asked: the code is on this machine, and so is the output
+# without AWS: code and output are on this machine
 ENVIRONMENT: Mapping[str, str] = {
     "AWS_ACCESS_KEY_ID": "none",
     "AWS_SECRET_ACCESS_KEY": "none",
@@ -52,12 +52,12 @@ ModelTrainer(
 
 
 def has_compose() -> bool:
-    """Whether there is ``docker-compose``, version 2, which both need."""
+    """Whether ``docker-compose``, version 2, is installed, which both need."""
     return shutil.which("docker-compose") is not None
 
 
 def write_scripts(folder: Path) -> None:
-    """``version_2.py`` and ``version_3.py``, beside which is the ``train.py`` that they run."""
+    """Write ``version_2.py`` and ``version_3.py`` next to the ``train.py`` that they run."""
     (folder / "out").mkdir()
     (folder / "version_2.py").write_text(VERSION_2)
     (folder / "version_3.py").write_text(VERSION_3)

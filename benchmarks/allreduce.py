@@ -24,7 +24,7 @@ import cloudtrain.distributed.torch as hvd
 SIZES = {"4 KB": 4 << 10, "1 MB": 1 << 20, "25 MB": 25 << 20, "100 MB": 100 << 20}
 BYTES_A_TURN = 400 << 20
 MOST_CALLS_A_TURN = 200
-BY_NAME, IN_ORDER = "ours, by name", "ours, same_order"
+BY_NAME, IN_ORDER = "cloudtrain, by name", "cloudtrain, same_order"
 
 
 def main() -> None:

@@ -1,13 +1,13 @@
-"""How long two containers take to reach the first line of the user's script, against docker and both SageMaker SDKs.
+"""Time to the first line of the user's script in two containers, against docker and both SageMaker SDKs.
 
     python benchmarks/container_start.py [--runs 5]
 
-Wall-clock seconds from just before the command is started to the first statement of the script in the later of two
-containers; each command is waited for. The script imports nothing. By hand means a network and two ``docker run`` at
-the same time, in a line of shell. The local modes of the SDKs need ``docker-compose``, version 2; what runs in their
-containers is SageMaker's training toolkit (version 2), and the SDK's own drivers (version 3). The engine is a real
-dockerd on a played host of this machine (root is needed), with one image for all: as in the tests, it mounts this
-machine's programs. The commands take turns. Prints rows of a Markdown table.
+Measures wall-clock seconds from just before the start of the command to the first statement of the script in the
+later of two containers. Each command runs to its end. The script imports nothing. "By hand" is a network and two
+concurrent ``docker run``, in a shell script. The local modes of the SDKs need ``docker-compose``, version 2; their
+containers run SageMaker's training toolkit (version 2) or the SDK's drivers (version 3). The engine is a real dockerd
+on a simulated host of this machine (which requires root), with one image for all contestants. As in the tests, the
+image mounts this machine's programs. The commands take turns. Prints rows of a Markdown table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from _ranks import REPOSITORY
 sys.path += [str(REPOSITORY / "tests" / "integration" / name) for name in ("hosts", "container")]
 import engine_daemon
 
-# the SDKs end all containers with the first that ends: the others have to come so far before
+# the SDKs stop all containers when the first one ends: the sleep lets the others reach their first line
 SCRIPT = 'import time; print(f"first line at {time.time()!r}.", flush=True); time.sleep(5)\n'
 SAID = re.compile(r"first line at ([0-9.]+)\.")
 CONTAINERS = 2
@@ -43,7 +43,7 @@ CONTAINERS = 2
 SUBMIT = "cloudtrain submit train.py --platform container --instance-count 2"
 BY_HAND = "docker network create, two docker run"
 
-# like a job's containers: they are on a network of their own, and see the source
+# like the containers of a job: on their own network, with the source mounted
 _BY_HAND = """
 docker network create hand >/dev/null
 for host in algo-1 algo-2; do
@@ -91,7 +91,7 @@ def main() -> None:
 def contestants(
     image: str, folder: Path, first: Callable[[list[str]], float]
 ) -> dict[str, Callable[[], float]]:
-    """By what they are called in the table."""
+    """The contestants by their names in the table."""
     submit = [*shlex.split(SUBMIT), "--set", f"image_uri={image}"]
 
     def edit_and_submit() -> float:
@@ -111,15 +111,15 @@ def contestants(
         ):
             turns[f"{name}, local mode"] = partial(first, [str(python), script, image])
     else:
-        print("there is no docker-compose: without the SDKs", file=sys.stderr)
+        print("docker-compose is not installed: skipping the SDKs", file=sys.stderr)
     return turns
 
 
 def first_line(command: list[str], folder: Path, environ: dict[str, str]) -> float:
-    """Seconds until the last container is at its first line; returns when the command has ended.
+    """Run the command to its end; returns the seconds until the last container reached its first line.
 
     Raises:
-        RuntimeError: not every container came that far; with what was printed.
+        RuntimeError: a container did not reach its script; with the output.
     """
     start = time.time()
     done = subprocess.run(
@@ -132,7 +132,7 @@ def first_line(command: list[str], folder: Path, environ: dict[str, str]) -> flo
 
 
 def _with_toolkit(url: str, toolkit: Path) -> str:
-    """The image of all contestants: this Python comes first on its PATH, SageMaker's ``train`` last."""
+    """Create the image of all contestants: this Python is first on its PATH, SageMaker's ``train`` last."""
     with closing(docker.DockerClient(base_url=url)) as client:
         bare = client.containers.create(engine_daemon.IMAGE, "true")
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin:{toolkit.parent}"

@@ -1,10 +1,10 @@
-"""How long a job takes to reach the first line of the user's script, against torchx, submitit and torchrun.
+"""Time to the first line of the user's script, against torchx, submitit and torchrun.
 
     python benchmarks/first_line.py [--runs 11]
 
-Wall-clock seconds from just before the command is started to the first statement of the script, which notes
-the time; of two ranks, the later one counts. The script imports no framework, so that only the launcher is
-measured. The commands take turns, and each is waited for. Prints rows of a Markdown table.
+Measures wall-clock seconds from just before the start of the command to the first statement of the script, which
+records the time; with two ranks, the later one counts. The script imports no framework, so only the launcher is
+measured. The commands take turns and run to their end. Prints rows of a Markdown table.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ executor.submit(train).results()
 """
 
 Commands = dict[str, Path]
-"""A command line as one types it, and the interpreter of the environment whose commands it means."""
+"""Command lines as a user types them, and the interpreter of the environment that they belong to."""
 
 
 def one_rank() -> tuple[Commands, Commands]:
-    """Ours, and what they are compared with."""
+    """The commands of cloudtrain, and those to compare them with."""
     ours = _peers.cloudtrain()
     return {"cloudtrain submit train.py": ours}, {
         "torchx run -s local_cwd utils.python --script train.py": _peers.torchx(),
@@ -69,10 +69,10 @@ def two_ranks() -> tuple[Commands, Commands]:
 
 
 def first_line(command: str, python: Path, folder: Path, ranks: int) -> float:
-    """Seconds until the last of ``ranks`` ranks is at its first line; returns when the command has ended.
+    """Run the command to its end; returns the seconds until the last of ``ranks`` ranks reached its first line.
 
     Raises:
-        RuntimeError: it failed, or not every rank came that far; with what it printed.
+        RuntimeError: the command failed, or a rank did not reach its script; with the output.
     """
     with tempfile.TemporaryDirectory(dir=folder) as marks:
         environ = {
@@ -90,7 +90,7 @@ def first_line(command: str, python: Path, folder: Path, ranks: int) -> float:
 
 
 def compare(ours: Commands, peers: Commands, ranks: int, runs: int) -> None:
-    """Print a row for each pair."""
+    """Print a row for each pair of commands."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         (folder / "train.py").write_text(SCRIPT)

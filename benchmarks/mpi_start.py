@@ -1,12 +1,12 @@
-"""A trivial job of mpirun on two linked hosts with two ranks each, against SageMaker's training toolkit.
+"""A trivial mpirun job on two linked hosts with two ranks each, against SageMaker's training toolkit.
 
     python benchmarks/mpi_start.py [--runs 3]
 
-Wall-clock seconds until both hosts have ended well. The script says its rank and sleeps for two seconds: the toolkit
-looks once a second for the daemon of mpirun, and would wait for 20 minutes if it never saw it. The hosts are network
-namespaces of this machine (root is needed), each with a process namespace of its own; the job's runtime, or the
-toolkit, is process 1 of both, with the same Open MPI 4. Ours is timed once more as users of the local platform meet
-it: the whole command, whose two hosts share the machine. The contestants take turns. Prints rows of a Markdown table.
+Measures wall-clock seconds until both hosts have succeeded. The script prints its rank and sleeps for two seconds: the
+toolkit polls once a second for the daemon of mpirun, and would wait for 20 minutes if it never saw it. The hosts are
+network namespaces of this machine (which require root), each with its own process namespace. The runtime or the toolkit
+is process 1 of both, with the same Open MPI 4. cloudtrain is also timed on the local platform: the whole command, whose
+two hosts share the machine. The contestants take turns. Prints rows of a Markdown table.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def main() -> None:
     try:
         seconds = in_turns(turns, runs)
     except NetworkError as error:
-        sys.exit(f"no linked hosts: {error}")
+        sys.exit(f"cannot create linked hosts: {error}")
     print(header())
     for what in ours:
         print(row(what, seconds[what], _peers.SAGEMAKER_TRAINING, seconds[_peers.SAGEMAKER_TRAINING]))
 
 
 def in_scratch(contestant: Callable[[Path], tuple[float, str]]) -> float:
-    """Seconds of a run in a folder of its own. Raises RuntimeError unless every rank has said its line."""
-    with tempfile.TemporaryDirectory(dir=PEERS) as scratch:  # /tmp is another one on the toolkit's hosts
+    """Seconds of a run in a new folder. Raises RuntimeError if a rank did not print its line."""
+    with tempfile.TemporaryDirectory(dir=PEERS) as scratch:  # the toolkit's hosts have their own /tmp
         took, output = contestant(Path(scratch))
     missing = [rank for rank in range(RANKS) if f"rank {rank}\n" not in output]
     if missing:
@@ -100,7 +100,7 @@ def submit(folder: Path) -> tuple[float, str]:
 
 
 def ended(took: float, codes: list[int], output: str) -> tuple[float, str]:
-    """Raises RuntimeError where a program has failed."""
+    """Raises RuntimeError if a program failed."""
     if any(codes):
         raise RuntimeError(f"exit codes {codes}\n{output}")
     return took, output

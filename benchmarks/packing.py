@@ -1,10 +1,10 @@
-"""Packing 2,000 files of 50 MB in all: cloudtrain, the first and the second time, against the SageMaker SDK.
+"""Packing 2,000 files with a total of 50 MB, the first and the second time, against the SageMaker SDK.
 
     python benchmarks/packing.py [--runs 5]
 
-Prints rows of a Markdown table. The SDK's own environment is made on the first call. Only its packing is
-timed (`sagemaker.utils.create_tar_file` on the files that `tar_and_upload_dir` gives it), not its import, and
-no upload on either side. The runs of both take turns, so that other load on the machine meets both.
+Prints rows of a Markdown table. The first run creates the SDK's environment. Only the SDK's packing is timed
+(`sagemaker.utils.create_tar_file` on the files that `tar_and_upload_dir` passes to it), without its import. Neither
+side uploads. The contestants take turns, so other load on the machine affects both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ print(time.perf_counter() - start, os.path.getsize(target))
 
 
 def make_tree(root: Path, seed: int = 0) -> None:
-    """Half of the bytes are source-like text in 1,900 files, half are random bytes in 100 files."""
+    """Create the files: half of the bytes are source-like text in 1,900 files, half are random bytes in 100 files."""
     rng = random.Random(seed)
     words = ["".join(rng.choices("abcdefghijklmnopqrstuvwxyz_", k=rng.randint(2, 12))) for _ in range(3_000)]
     for number in range(FILES):
@@ -62,7 +62,7 @@ def _text(rng: random.Random, words: list[str], size: int) -> str:
 
 
 def settle(root: Path) -> None:
-    """Make the tree one that was last changed a while ago, as most are."""
+    """Wait until the last change of the tree is some time ago, as with most source trees."""
     newest = max(
         os.stat(os.path.join(folder, name)).st_ctime for folder, _, names in os.walk(root) for name in names
     )

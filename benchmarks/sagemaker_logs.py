@@ -1,15 +1,16 @@
-"""Following the logs of a job on 200 hosts of SageMaker, 1,000 lines each: complete, in order, and how late.
+"""Following the logs of a SageMaker job on 200 hosts, 1,000 lines each: completeness, order, and lag.
 
     python benchmarks/sagemaker_logs.py [--hosts 200] [--lines 1000] [--seconds 60] [--patience 60]
 
-CloudWatch is the scripted service of the tests, in a process of its own, with pages of AWS's sizes. Two cases:
+CloudWatch is the scripted service of the tests, in a separate process, with pages of the same size as those of AWS.
+There are two cases:
 
-- Lines that are all there already, read at once.
-- Lines that come while the job runs, over ``--seconds``, and are followed. The lag of a line is the time from its
-  print to its arrival at the reader. CloudWatch answers 25 GetLogEvents a second for an account and region, and
-  cloudtrain asks no more often: a round of 200 streams takes 8 seconds or more, whoever asks.
+- All lines exist already and are read.
+- The job prints its lines over ``--seconds`` while they are followed. The lag of a line is the time from its print to
+  its arrival at the reader. CloudWatch answers 25 GetLogEvents a second per account and region, and cloudtrain does not
+  send more: for any client, a round of 200 streams takes at least 8 seconds.
 
-The SageMaker SDK, version 2, follows the same job; it is stopped after ``--patience`` seconds.
+The SageMaker SDK, version 2, follows the same job. It is stopped after ``--patience`` seconds.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def main() -> None:
 
 @contextmanager
 def service(hosts: int, lines: int, seconds: float) -> Iterator[str]:
-    """The endpoint of a CloudWatch where the job prints its lines in so many seconds, from the first question on."""
+    """The endpoint of a CloudWatch. The job prints its lines over ``seconds``, from the first request on."""
     command = [sys.executable, str(SERVICE), str(hosts), str(lines), str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -86,11 +87,11 @@ def service(hosts: int, lines: int, seconds: float) -> Iterator[str]:
 
 
 Line = tuple[float, str, int, float]
-"""When it was read, its host, its number, when it was printed."""
+"""The time it was read, its host, its number, and the time it was printed."""
 
 
 def _read(endpoint: str, how: str) -> tuple[list[Line], float]:
-    """The lines that cloudtrain gives, and the seconds of the whole process."""
+    """The lines that cloudtrain prints, and the seconds of the whole process."""
     start = time.perf_counter()
     command = [str(_peers.cloudtrain()), "-c", READ, how]
     done = subprocess.run(command, env=_environment(endpoint), stdout=subprocess.PIPE, text=True, check=True)
@@ -100,7 +101,7 @@ def _read(endpoint: str, how: str) -> tuple[list[Line], float]:
 
 
 def _read_by_sdk_2(endpoint: str, patience: float) -> tuple[int, str]:
-    """How many lines the SDK prints, and how it ended; "" if it had to be stopped."""
+    """The number of lines that the SDK prints, and how it ended; "" if it had to be stopped."""
     command = [str(_peers.sagemaker_2()), "-c", READ_BY_SDK_2]
     with tempfile.TemporaryDirectory() as scratch:
         env = {**_environment(endpoint), **without_telemetry(Path(scratch))}
@@ -133,7 +134,7 @@ def _environment(endpoint: str) -> dict[str, str]:
 
 
 def _whole(lines: list[Line], wanted: int) -> str:
-    """How many different lines there are, and how many of them stand after one that was printed later."""
+    """The number of different lines, and of lines that follow one that was printed later."""
     different = len({(host, number) for _, host, number, _ in lines})
     printed = [line[3] for line in lines]
     late = sum(later < earlier for earlier, later in pairwise(printed))

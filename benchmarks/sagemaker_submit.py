@@ -2,11 +2,12 @@
 
     python benchmarks/sagemaker_submit.py [--runs 5] [--large-runs 3]
 
-Each submit is a Python process of its own, from its start to its end, without waiting for the job. The contestants
-take turns. CPU is what the process used, user and system: on a busy machine it says more than the clock.
+Each submit is a separate Python process, measured from its start to its end, without waiting for the job. The
+contestants take turns. CPU is the user and system time of the process: on a busy machine, it is more reliable than
+wall-clock time.
 
-AWS is moto in another process, on loopback: what a call costs on the way to AWS is not in these times. Both SDKs have
-their telemetry turned off, and are told where STS is, because they do not honour AWS_ENDPOINT_URL there.
+AWS is moto in another process, on loopback: the times do not include the network to AWS. The SDKs' telemetry is turned
+off, and the address of STS is passed to them, because they ignore AWS_ENDPOINT_URL for it.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ data = InputData(channel_name="train", data_source="s3://my-data/train")
 trainer.train(input_data_config=[data], wait=False, logs=False)
 """
 
-TELL_MEMORY = """
+PRINT_MEMORY = """
 print([line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")][0])
 """
 
 
 @dataclass
 class Submits:
-    """What the runs of one contestant cost."""
+    """The costs of one contestant's runs."""
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
@@ -96,12 +97,12 @@ class Submitter:
     script: str
 
     def submit(self, folder: Path, aws: Aws, into: Submits) -> None:
-        """One process that submits ``folder/source``. Raises CalledProcessError where it fails."""
+        """Submit ``folder/source`` in one process. Raises SystemExit if it fails."""
         aws.calls()
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         start = time.perf_counter()
         done = subprocess.run(
-            [str(self.python), "-c", self.script + TELL_MEMORY],
+            [str(self.python), "-c", self.script + PRINT_MEMORY],
             cwd=folder,
             env=_environment(folder, aws.env),
             capture_output=True,
@@ -136,7 +137,7 @@ def in_turns(
     runs: int,
     before: Callable[[int], None],
 ) -> dict[str, Submits]:
-    """``runs`` rounds in which each has one turn, after ``before``, and one before them that is not counted."""
+    """``runs`` rounds in which each has one turn, after ``before``; an additional first round is not counted."""
     submits = {name: Submits() for name in submitters}
     for turn in range(runs + 1):
         for name, submitter in submitters.items():
@@ -146,13 +147,13 @@ def in_turns(
 
 
 def show(what: str, submits: Mapping[str, Submits]) -> None:
-    """Rows for the time by the clock and of the CPU, the calls and the memory, ours against each of the others."""
+    """Print rows for wall-clock time, CPU time, AWS calls and memory: cloudtrain against each of the others."""
     ours, *others = submits
     for name in others:
         print(row(what, Timing.of(submits[ours].seconds), name, Timing.of(submits[name].seconds)))
     for name in others:
-        mine, theirs = (Timing.of(submits[who].cpu_seconds) for who in (ours, name))
-        print(row(f"{what}: CPU", mine, name, theirs))
+        own, other = (Timing.of(submits[who].cpu_seconds) for who in (ours, name))
+        print(row(f"{what}: CPU", own, name, other))
     for name in others:
         _row(f"{what}: AWS calls", submits[ours].most_calls, name, submits[name].most_calls, "")
     for name in others:

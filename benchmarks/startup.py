@@ -1,10 +1,10 @@
-"""What it costs to import cloudtrain and to ask for its help, against torchx, submitit and the SageMaker SDKs.
+"""The cost of importing cloudtrain and of ``--help``, against torchx, submitit and the SageMaker SDKs.
 
     python benchmarks/startup.py [--runs 11]
 
-CPU seconds, user and system, of one process each: they depend far less on what else the machine does than
-wall-clock time. The commands take turns. "Above bare Python" is the difference of the medians to
-``python -c pass`` in the same environment.
+Measures CPU seconds, user and system, of one process per command: they depend far less on other load on the machine
+than wall-clock time. The commands take turns. "Above bare Python" is the difference from the median of ``python -c
+pass`` in the same environment.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import _peers
 from _common import cpu_seconds, in_turns
 
 ISOLATED = ("-I", "-c")
-"""Not from the current folder: that is the working tree, which is not what is installed."""
+"""Isolated: otherwise, Python would import the working tree from the current folder."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A command in the environment of ``python``, and the one of ours that gives a user the same."""
+    """A command in the environment of ``python``, and the equivalent command of cloudtrain."""
 
     who: str
     shown: str
@@ -48,7 +48,7 @@ def contestants() -> list[Contestant]:
         importing("cloudtrain", ours, bare, bare),
         importing(_peers.TORCHX, torchx, "import torchx", bare),
         importing(_peers.SAGEMAKER_2, sdk2, "import sagemaker", bare),
-        # a namespace package: nothing is loaded yet
+        # a namespace package, which loads nothing
         importing(_peers.SAGEMAKER_3, sdk3, "import sagemaker", bare),
         importing("cloudtrain", ours, use, use),
         importing(_peers.TORCHX, torchx, "from torchx.specs import AppDef", use),
@@ -62,7 +62,7 @@ def contestants() -> list[Contestant]:
 
 
 def nothing(python: Path) -> tuple[str, ...]:
-    """The command whose cost every other one in this environment includes."""
+    """The baseline: its cost is included in every other command of this environment."""
     return str(python), *ISOLATED, "pass"
 
 
@@ -76,7 +76,7 @@ def main() -> None:
     commands = {*(each.command for each in table), *(nothing(each.python) for each in table)}
     seconds = in_turns({command: partial(_cpu_seconds, command) for command in commands}, runs)
     ours = {each.shown: seconds[each.command].median for each in table if each.ours == each.shown}
-    print("| who | command | CPU, median (min to max) | above bare Python | its CPU / ours |")
+    print("| who | command | CPU, median (min to max) | above bare Python | its CPU / cloudtrain's |")
     print("| --- | --- | --- | --- | --- |")
     for each in table:
         timing = seconds[each.command]

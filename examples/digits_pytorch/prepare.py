@@ -1,4 +1,4 @@
-"""Put the handwritten digits where a job can read them.
+"""Upload the handwritten digits to a URI that jobs can read.
 
 python prepare.py s3://bucket/digits
 """
@@ -21,7 +21,7 @@ Split = tuple[np.ndarray, np.ndarray]
 def load_splits() -> dict[str, Split]:
     """Images (N, 1, 8, 8) in [0, 1] as float32 and labels (N,) as int64, of ``train`` and ``test``.
 
-    Four fifths and one fifth of scikit-learn's 1,797 digits; the same split every time.
+    Four fifths and one fifth of scikit-learn's 1,797 digits, always with the same split.
     """
     digits = load_digits()
     images = (digits.images / 16).astype(np.float32)[:, None]

@@ -1,4 +1,4 @@
-"""Learn to read handwritten digits, on one rank or many, and go on after a crash or a preemption.
+"""Train on handwritten digits, on one or more ranks, and resume after a crash or a preemption.
 
 python train.py
 cloudtrain submit train.yaml
@@ -25,9 +25,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--batch-size", type=int, default=16, help="digits per rank and step")
-    parser.add_argument(
-        "--epoch-seconds", type=float, default=0.0, help="make an epoch last at least so long"
-    )
+    parser.add_argument("--epoch-seconds", type=float, default=0.0, help="minimum duration of an epoch")
     return parser.parse_args()
 
 
@@ -36,7 +34,7 @@ def load(name: str) -> tuple[torch.Tensor, torch.Tensor]:
     try:
         with np.load(environment.channel("train") / f"{name}.npz") as file:
             images, labels = file["images"], file["labels"]
-    except NotFound:  # no job, or one without the channel
+    except NotFound:  # not in a job, or in a job without this channel
         from prepare import load_splits
 
         images, labels = load_splits()[name]
@@ -52,9 +50,9 @@ def make_model() -> nn.Module:
 
 
 def train_epoch(model, optimizer, images, labels, batch_size: int, epoch: int) -> float:
-    """One pass over this rank's share; returns the mean loss over all ranks.
+    """Train one epoch on this rank's share of the data; returns the mean loss over all ranks.
 
-    The order depends on the epoch alone, so that a resumed run sees what the killed one would have seen.
+    The order depends only on the epoch: a resumed run sees the same data as an uninterrupted one.
     """
     order = torch.randperm(len(images), generator=torch.Generator().manual_seed(epoch))
     share = order[: len(order) // hvd.size() * hvd.size()][hvd.rank() :: hvd.size()]
@@ -70,7 +68,7 @@ def train_epoch(model, optimizer, images, labels, batch_size: int, epoch: int) -
 
 @torch.no_grad()
 def accuracy(model, images, labels) -> float:
-    """The part of the digits that is read right, each rank looking at its share."""
+    """The accuracy over all digits; each rank evaluates its share."""
     share = slice(hvd.rank(), None, hvd.size())
     right = (model(images[share]).argmax(1) == labels[share]).sum()
     return hvd.allreduce(right, name="right", op=hvd.Sum).item() / len(images)
@@ -87,7 +85,7 @@ def main() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=arguments.lr, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
 
-    # Rank 0 reads the last checkpoint, if there is one; the others get it, or what rank 0 begins with, by broadcast.
+    # Rank 0 restores the last checkpoint, if there is one, and broadcasts its state to the other ranks.
     checkpointer = Checkpointer()
     parts = {"model": model, "optimizer": optimizer}
     done = restore_or_broadcast(checkpointer, **parts) or 0
