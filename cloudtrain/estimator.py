@@ -12,7 +12,7 @@ from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain._sdk_objects import read_inputs, read_object
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.job import Job
-from cloudtrain.platforms import Platform, telling
+from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.submission import Submission, prepare
 
@@ -192,7 +192,7 @@ class Estimator:
         self.latest_training_job = job
         if wait:
             if logs and logs != "None":
-                with telling(job.platform, job.name, print):
+                with print_states(job.platform, job.name, print):
                     for line in job.follow():
                         print(line)  # noqa: T201 - as the SageMaker SDK does
             job.wait()

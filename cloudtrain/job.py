@@ -9,7 +9,7 @@ from pathlib import Path
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
 from cloudtrain.index import find_job
-from cloudtrain.platforms import Account, JobDescription, Platform, Preemption, get_platform
+from cloudtrain.platforms import AccountStorage, JobDescription, Platform, Preemption, get_platform
 from cloudtrain.storage import Progress, Store, open_store, split_uri
 
 POLL_SECONDS = 0.1
@@ -134,7 +134,7 @@ class Job:
             raise StorageError(
                 f"{folder} cannot be made: {error.strerror}", hint="Choose another folder."
             ) from error
-        stores = self.platform.open_store if isinstance(self.platform, Account) else open_store
+        stores = self.platform.open_store if isinstance(self.platform, AccountStorage) else open_store
         return [_download(stores, uri, Path(folder), progress) for uri in uris]
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
-from cloudtrain.platforms import Account, Platform, Request, Resolver, get_platform
+from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, get_platform
 from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
 
@@ -69,7 +69,7 @@ class Submission:
         if not (self.uploads and self.archive and self.job.source):
             return
         path, uri = self.archive.path, self.job.source.uri
-        if isinstance(self.platform, Account):
+        if isinstance(self.platform, AccountStorage):
             self.platform.upload(path, uri, on_upload)
             return
         folder, name = split_uri(uri)
@@ -146,7 +146,7 @@ def default_platform(job: TrainingJob) -> str:
 
 def _source(job: TrainingJob, archive: SourceArchive, platform: Platform) -> Source:
     """Where the archive goes: below the code location under its hash, or it stays in the cache."""
-    location = platform.code_location(job) if isinstance(platform, Account) else job.code_location
+    location = platform.code_location(job) if isinstance(platform, AccountStorage) else job.code_location
     folder = join_uri(location, archive.sha256) if location else archive.path.parent.as_uri()
     commit = archive.git.version if archive.git else ""
     return Source(join_uri(folder, archive.path.name), archive.sha256, commit)

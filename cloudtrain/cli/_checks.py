@@ -13,15 +13,15 @@ from rich.text import Text
 from cloudtrain.cli._options import echo_json
 from cloudtrain.config import read_config
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.platforms import Check, Finding, Outcome, get_platform, job_checks, run_checks
+from cloudtrain.platforms import Check, CheckStatus, Finding, get_platform, job_checks, run_checks
 from cloudtrain.spec import TrainingJob
 from cloudtrain.submission import default_platform, prepare
 
 MARKS = {
-    Outcome.OK: ("✓", "green"),
-    Outcome.WARNING: ("!", "yellow"),
-    Outcome.FAILED: ("✗", "red"),
-    Outcome.UNKNOWN: ("?", "cyan"),
+    CheckStatus.OK: ("✓", "green"),
+    CheckStatus.WARNING: ("!", "yellow"),
+    CheckStatus.FAILED: ("✗", "red"),
+    CheckStatus.UNKNOWN: ("?", "cyan"),
 }
 WIDE = 200
 """The number of columns if the output is not a terminal."""
@@ -66,13 +66,13 @@ def _show_and_exit(checks: Mapping[str, Check], *, as_json: bool) -> NoReturn:
     if as_json:
         echo_json(
             [
-                {"name": name, "outcome": str(finding.outcome), "what": finding.what, "hint": finding.hint}
+                {"name": name, "outcome": str(finding.status), "what": finding.what, "hint": finding.hint}
                 for name, finding in found
             ]
         )
     else:
         _show(found)
-    sys.exit(any(finding.outcome == Outcome.FAILED for _, finding in found))
+    sys.exit(any(finding.status == CheckStatus.FAILED for _, finding in found))
 
 
 def _show(found: Sequence[tuple[str, Finding]]) -> None:
@@ -81,10 +81,10 @@ def _show(found: Sequence[tuple[str, Finding]]) -> None:
     for wraps in (False, False, False, True):
         table.add_column(no_wrap=not wraps, overflow="fold")
     for name, finding in found:
-        mark, colour = MARKS[finding.outcome]
+        mark, colour = MARKS[finding.status]
         what = Text(finding.what)
         if finding.hint:
             what.append(f"\n{finding.hint}", style="dim")
-        table.add_row(Text(mark, style=colour), name, Text(str(finding.outcome), style=colour), what)
+        table.add_row(Text(mark, style=colour), name, Text(str(finding.status), style=colour), what)
     console = Console(highlight=False)
     (console if console.is_terminal else Console(width=WIDE, highlight=False)).print(table)

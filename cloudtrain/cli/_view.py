@@ -23,7 +23,7 @@ from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
 from cloudtrain.job import Job
-from cloudtrain.platforms import Events, JobDescription, telling
+from cloudtrain.platforms import Events, JobDescription, print_states
 
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 INTERRUPTED = 130
@@ -95,7 +95,7 @@ def _show_live(job: Job) -> None:
     """Print lines as they arrive: with the job's phases below on a terminal, else with its state changes between."""
     console = Console()
     if not console.is_terminal or not isinstance(job.platform, Events):
-        with telling(job.platform, job.name, lambda state: click.secho(state, err=True, dim=True)):
+        with print_states(job.platform, job.name, lambda state: click.secho(state, err=True, dim=True)):
             for line in job.follow():
                 print_line(line)
         return

@@ -1,4 +1,4 @@
-"""Where a job runs. A platform renders a job into a request, submits it, and tells how it goes."""
+"""Where a job runs. A platform renders a job into a request, submits it, and reports on the job."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from cloudtrain.platforms.base import (
-        Account,
+        AccountStorage,
         Events,
         JobDescription,
         JobState,
@@ -22,17 +24,17 @@ if TYPE_CHECKING:
         Series,
         States,
     )
-    from cloudtrain.platforms.checks import Check, Finding, Outcome, run_checks
+    from cloudtrain.platforms.checks import Check, CheckStatus, Finding, run_checks
     from cloudtrain.platforms.preflight import job_checks
     from cloudtrain.platforms.registry import get_platform, platform_names
     from cloudtrain.platforms.request_diff import Change, changes
-    from cloudtrain.platforms.states import telling
+    from cloudtrain.platforms.states import print_states
 
 # lazy: the supervisor of a local job imports its own module below this package, and nothing of the rest
-__getattr__, __dir__ = lazy(
+_getattr, __dir__ = lazy(
     __name__,
     {
-        "Account": "cloudtrain.platforms.base",
+        "AccountStorage": "cloudtrain.platforms.base",
         "Change": "cloudtrain.platforms.request_diff",
         "Check": "cloudtrain.platforms.checks",
         "Events": "cloudtrain.platforms.base",
@@ -40,7 +42,7 @@ __getattr__, __dir__ = lazy(
         "JobDescription": "cloudtrain.platforms.base",
         "JobState": "cloudtrain.platforms.base",
         "Metrics": "cloudtrain.platforms.base",
-        "Outcome": "cloudtrain.platforms.checks",
+        "CheckStatus": "cloudtrain.platforms.checks",
         "Platform": "cloudtrain.platforms.base",
         "Preemption": "cloudtrain.platforms.base",
         "Preflight": "cloudtrain.platforms.base",
@@ -55,20 +57,34 @@ __getattr__, __dir__ = lazy(
         "job_checks": "cloudtrain.platforms.preflight",
         "platform_names": "cloudtrain.platforms.registry",
         "run_checks": "cloudtrain.platforms.checks",
-        "telling": "cloudtrain.platforms.states",
+        "print_states": "cloudtrain.platforms.states",
     },
 )
 
+_RENAMED = {"Account": "AccountStorage", "Outcome": "CheckStatus", "telling": "print_states"}
+"""Names that are deprecated for one version."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        import warnings
+
+        message = f"cloudtrain.platforms.{name} is deprecated, use cloudtrain.platforms.{_RENAMED[name]}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
+    return _getattr(name)
+
+
 __all__ = [
-    "Account",
+    "AccountStorage",
     "Change",
     "Check",
+    "CheckStatus",
     "Events",
     "Finding",
     "JobDescription",
     "JobState",
     "Metrics",
-    "Outcome",
     "Platform",
     "Preemption",
     "Preflight",
@@ -82,6 +98,6 @@ __all__ = [
     "get_platform",
     "job_checks",
     "platform_names",
+    "print_states",
     "run_checks",
-    "telling",
 ]

@@ -142,7 +142,7 @@ class Preemption(Protocol):
 
 
 @runtime_checkable
-class Account(Protocol):
+class AccountStorage(Protocol):
     """The ability to keep what jobs need and leave in storage of the platform's own account."""
 
     def code_location(self, job: TrainingJob) -> str:

@@ -1,9 +1,10 @@
-"""What can be known of a job before it is submitted: checks, made all at once, and what they found."""
+"""Checks of a job before it is submitted, which run at the same time, and their findings."""
 
 from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,14 +15,14 @@ from cloudtrain.errors import CloudtrainError
 TIMEOUT = 30.0
 
 
-class Outcome(str, Enum):
-    """How a check ended. Only ``FAILED`` says that the job would fail."""
+class CheckStatus(str, Enum):
+    """The result of a check. Only ``FAILED`` means that the job would fail."""
 
     OK = "ok"
     WARNING = "warning"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """It could not be made: the caller may not ask, or nobody answers."""
+    """The check was not possible: the caller lacks a permission, or there was no answer."""
 
     def __str__(self) -> str:
         return self.value
@@ -29,20 +30,26 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a check found, in a sentence, and what to do about it."""
+    """The result of a check, a sentence about it, and a hint that says what to do."""
 
-    outcome: Outcome
+    status: CheckStatus
     what: str
     hint: str = ""
 
+    @property
+    def outcome(self) -> CheckStatus:
+        """Deprecated: use ``status``."""
+        warnings.warn("Finding.outcome is deprecated, use Finding.status", DeprecationWarning, stacklevel=2)
+        return self.status
+
     @classmethod
     def of(cls, error: CloudtrainError) -> Finding:
-        """The failure that ``error`` tells of."""
-        return cls(Outcome.FAILED, error.message, error.hint)
+        """A failed check, from the error that it raised."""
+        return cls(CheckStatus.FAILED, error.message, error.hint)
 
 
 Check = Callable[[], Finding]
-"""A question whose answer may take a while. A `CloudtrainError` that it raises is a failure."""
+"""A question whose answer may take a while. If it raises a `CloudtrainError`, the check has failed."""
 
 
 def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterator[tuple[str, Finding]]:
@@ -60,7 +67,7 @@ def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterato
         except CloudtrainError as error:
             yield name, Finding.of(error)
         except TimeoutError:
-            yield name, Finding(Outcome.UNKNOWN, f"no answer in {timeout:g} s")
+            yield name, Finding(CheckStatus.UNKNOWN, f"no answer in {timeout:g} s")
 
 
 def _start(check: Check) -> Future[Finding]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cloudtrain.packaging.imports import outside_imports, read_sources
 from cloudtrain.platforms.base import Platform, Preflight, Request
-from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.spec import TrainingJob
 
 
@@ -29,9 +29,9 @@ def job_checks(
         imports = outside_imports(read_sources(archive), job.entry_point)
     checks: dict[str, Check] = {}
     if request:
-        checks["request"] = lambda: Finding(Outcome.OK, f"the description is valid for {platform.name}")
+        checks["request"] = lambda: Finding(CheckStatus.OK, f"the description is valid for {platform.name}")
     if archive:
-        checks["source"] = lambda: Finding(Outcome.OK, f"{job.entry_point} and what it imports compile")
+        checks["source"] = lambda: Finding(CheckStatus.OK, f"{job.entry_point} and what it imports compile")
     if isinstance(platform, Preflight):
         checks.update(platform.preflight(job, request, imports))
     return checks

@@ -1,4 +1,4 @@
-"""What a job is waiting for, told to who waits for it."""
+"""Prints the states of a job while the caller waits for it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ LONGEST_POLL_SECONDS = 10.0
 
 
 @contextlib.contextmanager
-def telling(
-    platform: Platform, job_name: str, tell: Callable[[str], object], poll: float = POLL_SECONDS
+def print_states(
+    platform: Platform, job_name: str, show: Callable[[str], object], poll: float = POLL_SECONDS
 ) -> Iterator[None]:
-    """Call ``tell`` with a line for each new state of the job, from a thread, as long as the body lasts.
+    """Call ``show`` with a line for each new state of the job, from a thread, until the body ends.
 
-    Does nothing where the platform does not know such states.
+    Does nothing if the platform does not report states.
 
     Args:
-        poll: seconds between two looks at first; they grow while nothing happens.
+        poll: seconds between the first two polls; the pause grows while nothing happens.
     """
     if not isinstance(platform, States):
         yield
         return
     over = threading.Event()
     thread = threading.Thread(
-        target=_tell_all, args=(platform, job_name, tell, over, poll), name="states", daemon=True
+        target=_show_all, args=(platform, job_name, show, over, poll), name="states", daemon=True
     )
     thread.start()
     try:
@@ -39,23 +39,23 @@ def telling(
         over.set()
         raise
     over.set()
-    thread.join()  # the last state is told too
+    thread.join()  # shows the last state
 
 
-def _tell_all(
-    platform: States, job_name: str, tell: Callable[[str], object], over: threading.Event, poll: float
+def _show_all(
+    platform: States, job_name: str, show: Callable[[str], object], over: threading.Event, poll: float
 ) -> None:
-    told: set[JobState] = set()
+    shown: set[JobState] = set()
     pause, is_last = poll, False
     while True:
         try:
             states = platform.states(job_name)
         except PlatformError:
-            return  # who waits for the job meets it too
-        new = [state for state in states if state not in told]
+            return  # the caller that waits for the job gets the same error
+        new = [state for state in states if state not in shown]
         for state in new:
-            tell(state_line(state))
-        told.update(new)
+            show(state_line(state))
+        shown.update(new)
         if is_last:
             return
         pause = poll if new else min(1.5 * pause, LONGEST_POLL_SECONDS)

@@ -143,9 +143,9 @@ PUBLIC = {
         runtime_sha256
     """,
     "cloudtrain.platforms": """
-        Account Change Check Events Finding JobDescription JobState Metrics Outcome Platform Preemption
-        Preflight Prices Request Requests Resolver Series States changes get_platform job_checks platform_names
-        run_checks telling
+        AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics Platform
+        Preemption Preflight Prices Request Requests Resolver Series States changes get_platform job_checks
+        platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """
     """,

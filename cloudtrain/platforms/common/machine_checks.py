@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.storage import open_store, state_home
 
 LITTLE_SPACE = 1 << 30
@@ -19,13 +19,13 @@ def check_disk() -> Finding:
     what = f"{free / 1e9:.1f} GB free for the folders of jobs, {home}"
     if not os.access(folder, os.W_OK):
         return Finding(
-            Outcome.FAILED, f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder."
+            CheckStatus.FAILED, f"{folder} cannot be written", "Set CLOUDTRAIN_HOME to another folder."
         )
     if free < LITTLE_SPACE:
         return Finding(
-            Outcome.WARNING, what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk."
+            CheckStatus.WARNING, what, "Free space there, or set CLOUDTRAIN_HOME to a folder on another disk."
         )
-    return Finding(Outcome.OK, what)
+    return Finding(CheckStatus.OK, what)
 
 
 def check_input(name: str, uri: str) -> Finding:
@@ -33,10 +33,10 @@ def check_input(name: str, uri: str) -> Finding:
     from cloudtrain.runtime.inputs import locate
 
     locate(uri, name)
-    return Finding(Outcome.OK, uri)
+    return Finding(CheckStatus.OK, uri)
 
 
 def check_bucket(uri: str) -> Finding:
     """Raises StorageError where there is no such bucket, or it cannot be reached."""
     open_store(uri).stat("cloudtrain-doctor")
-    return Finding(Outcome.OK, f"reached for {uri}")
+    return Finding(CheckStatus.OK, f"reached for {uri}")

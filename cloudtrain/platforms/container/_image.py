@@ -15,7 +15,7 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.imports import read_sources
-from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.container._answers import Answers, Questions, ask
 from cloudtrain.platforms.container.options import parse_volume
 from cloudtrain.spec import TrainingJob
@@ -82,7 +82,7 @@ class Image:
             answers = self.answers()
             if isinstance(answers, Answers) and answers.python:
                 return check(answers)
-            return Finding(Outcome.UNKNOWN, f"{self.name} does not say")
+            return Finding(CheckStatus.UNKNOWN, f"{self.name} does not say")
 
         return run
 

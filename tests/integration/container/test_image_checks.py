@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from engine_daemon import Engine
 
 from cloudtrain.cli import cli
-from cloudtrain.platforms import Finding, Outcome, job_checks, run_checks
+from cloudtrain.platforms import CheckStatus, Finding, job_checks, run_checks
 from cloudtrain.submission import prepare
 
 GUARDED = """
@@ -46,7 +46,7 @@ def find(folder: Path, engine: Engine, files: dict[str, str], **fields: Any) -> 
 
 
 def outcomes(found: Found) -> dict[str, str]:
-    return {name: str(finding.outcome) for name, finding in found.items()}
+    return {name: str(finding.status) for name, finding in found.items()}
 
 
 @pytest.mark.parametrize("name", ["engine", "podman"])
@@ -102,7 +102,7 @@ def test_a_script_that_cannot_be_imported(engine: Engine, base_image: str, tmp_p
         "helper.py": "\nimport json\njson.no_such",
     }
     found = find(tmp_path, engine, files, image_uri=base_image)
-    assert found["script"].outcome == Outcome.FAILED
+    assert found["script"].status == CheckStatus.FAILED
     assert found["script"].what.startswith("helper.py:3: AttributeError: ")
 
 

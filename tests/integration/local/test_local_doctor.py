@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.platforms import Finding, Outcome, Request, get_platform, job_checks, run_checks
+from cloudtrain.platforms import CheckStatus, Finding, Request, get_platform, job_checks, run_checks
 from cloudtrain.platforms.common.machine_checks import check_bucket
 from cloudtrain.platforms.local.doctor import check_imports, check_python, check_torch
 from cloudtrain.spec import TrainingJob
@@ -39,7 +39,7 @@ def interpreter(folder: Path, script: str) -> str:
 
 def test_this_python_is_well() -> None:
     found = check_python(sys.executable)
-    assert found.outcome == Outcome.OK
+    assert found.status == CheckStatus.OK
     assert "Python 3." in found.what
 
 
@@ -53,7 +53,7 @@ def test_this_python_is_well() -> None:
 )
 def test_a_python_that_will_not_do(tmp_path: Path, answers: str, words: str) -> None:
     found = check_python(interpreter(tmp_path, answers))
-    assert found.outcome == Outcome.FAILED
+    assert found.status == CheckStatus.FAILED
     assert words in found.what and found.hint
 
 
@@ -61,21 +61,21 @@ def test_the_interpreter_of_the_job_is_asked(script: Path, tmp_path: Path) -> No
     python = interpreter(tmp_path, f'exec {sys.executable} -I -S "$@"')  # without cloudtrain
     found = find(script, platform_options={"python": python})
     version = ".".join(map(str, sys.version_info[:3]))
-    assert found["python"] == Finding(Outcome.OK, f"{python} is Python {version}")
+    assert found["python"] == Finding(CheckStatus.OK, f"{python} is Python {version}")
 
 
 def test_torch_is_looked_for_where_it_is_imported(script: Path, tmp_path: Path) -> None:
     assert "torch" not in find(script)
     script.write_text("import torch\n")
-    assert find(script)["torch"].outcome == Outcome.OK
+    assert find(script)["torch"].status == CheckStatus.OK
     without = check_torch(interpreter(tmp_path, "echo '[[3, 12, 1], [], null]'"))
-    assert without.outcome == Outcome.WARNING
+    assert without.status == CheckStatus.WARNING
 
 
 def test_imports() -> None:
-    assert check_imports(sys.executable, ["msgspec"]).outcome == Outcome.OK
+    assert check_imports(sys.executable, ["msgspec"]).status == CheckStatus.OK
     found = check_imports(sys.executable, ["msgspec", "no_such_module"])
-    assert found.outcome == Outcome.WARNING
+    assert found.status == CheckStatus.WARNING
     assert found.what.endswith(" has no_such_module")
 
 
@@ -84,10 +84,10 @@ def test_mpirun_is_looked_for_where_it_is_needed(
 ) -> None:
     assert "mpirun" not in find(script)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find(script, distribution={"mpi": {}})["mpirun"].outcome == Outcome.FAILED
+    assert find(script, distribution={"mpi": {}})["mpirun"].status == CheckStatus.FAILED
     mpirun = tmp_path / "mpirun"
     mpirun.touch(mode=0o755)
-    assert find(script, distribution={"mpi": {}})["mpirun"] == Finding(Outcome.OK, str(mpirun))
+    assert find(script, distribution={"mpi": {}})["mpirun"] == Finding(CheckStatus.OK, str(mpirun))
 
 
 def test_inputs_and_buckets(script: Path, s3: str) -> None:
@@ -98,13 +98,13 @@ def test_inputs_and_buckets(script: Path, s3: str) -> None:
         output_path=f"s3://{s3}/out",
         checkpoint_s3_uri="s3://no-such-bucket-here/run",
     )
-    outcomes = {name: finding.outcome for name, finding in found.items()}
-    assert outcomes["input train"] == outcomes[f"bucket {s3}"] == Outcome.OK
-    assert outcomes["input test"] == outcomes["bucket no-such-bucket-here"] == Outcome.FAILED
+    outcomes = {name: finding.status for name, finding in found.items()}
+    assert outcomes["input train"] == outcomes[f"bucket {s3}"] == CheckStatus.OK
+    assert outcomes["input test"] == outcomes["bucket no-such-bucket-here"] == CheckStatus.FAILED
 
 
 def test_a_bucket_is_asked_about_without_a_trace(s3: str) -> None:
-    assert check_bucket(f"s3://{s3}/out").outcome == Outcome.OK
+    assert check_bucket(f"s3://{s3}/out").status == CheckStatus.OK
     assert list(open_store(f"s3://{s3}").list()) == []
 
 
@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("CLOUDTRAIN_HOME", "/proc/cloudtrain")
     checks = job_checks(get_platform("local"), TrainingJob(), None, None)
     found = dict(run_checks({"disk": checks["disk"]}))["disk"]
-    assert found.outcome == Outcome.FAILED
+    assert found.status == CheckStatus.FAILED
     assert "CLOUDTRAIN_HOME" in found.hint
 
 

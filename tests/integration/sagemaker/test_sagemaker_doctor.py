@@ -11,7 +11,7 @@ import pytest
 from scripted_job import REGION
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.platforms import Finding, Outcome, Request, run_checks
+from cloudtrain.platforms import CheckStatus, Finding, Request, run_checks
 from cloudtrain.platforms.sagemaker.doctor import checks
 from cloudtrain.spec import Source, TrainingJob
 
@@ -53,7 +53,7 @@ def channel(name: str, uri: str) -> dict[str, Any]:
 
 def test_credentials_name_the_caller_and_the_region() -> None:
     found = find({})["credentials"]
-    assert found.outcome == Outcome.OK
+    assert found.status == CheckStatus.OK
     assert found.what.startswith(f"arn:aws:sts::{ACCOUNT}:") and found.what.endswith(f" in {REGION}")
 
 
@@ -61,23 +61,25 @@ def test_without_credentials_one_check_fails_and_the_rest_is_unknown(monkeypatch
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     found = find({"RoleArn": ROLE, "OutputDataConfig": {"S3OutputPath": "s3://b/out"}})
-    assert found["credentials"].outcome == Outcome.FAILED
+    assert found["credentials"].status == CheckStatus.FAILED
     assert found["credentials"].hint
-    assert {finding.outcome for name, finding in found.items() if name != "credentials"} == {Outcome.UNKNOWN}
+    assert {finding.status for name, finding in found.items() if name != "credentials"} == {
+        CheckStatus.UNKNOWN
+    }
 
 
 def test_without_a_region_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_DEFAULT_REGION")
     found = find({"RoleArn": ROLE})
     assert "AWS_DEFAULT_REGION" in found["credentials"].hint
-    assert found["role"].outcome == Outcome.UNKNOWN
+    assert found["role"].status == CheckStatus.UNKNOWN
 
 
 def test_a_role_that_sagemaker_may_assume() -> None:
     make_role(TRUST)
     found = find({"RoleArn": ROLE})
-    assert found["role"] == Finding(Outcome.OK, ROLE)
-    assert found["role: trust"].outcome == Outcome.OK
+    assert found["role"] == Finding(CheckStatus.OK, ROLE)
+    assert found["role: trust"].status == CheckStatus.OK
 
 
 @pytest.mark.parametrize(
@@ -92,13 +94,13 @@ def test_a_role_that_sagemaker_may_assume() -> None:
 def test_a_role_that_sagemaker_may_not_assume(statement: dict[str, Any]) -> None:
     make_role(statement)
     found = find({"RoleArn": ROLE})["role: trust"]
-    assert found.outcome == Outcome.FAILED
+    assert found.status == CheckStatus.FAILED
     assert "sagemaker.amazonaws.com" in found.hint
 
 
 def test_a_role_that_is_not_there() -> None:
     found = find({"RoleArn": ROLE})
-    assert {found[name].outcome for name in ("role", "role: trust", "role: pass")} == {Outcome.FAILED}
+    assert {found[name].status for name in ("role", "role: trust", "role: pass")} == {CheckStatus.FAILED}
     assert ROLE in found["role"].what
 
 
@@ -116,13 +118,13 @@ def test_buckets() -> None:
         inputs={"train": "s3://nowhere/train"},
         source=Source(f"s3://sagemaker-{REGION}-{ACCOUNT}/source/sourcedir.tar.gz", "0" * 64),
     )
-    assert found["bucket here"].outcome == Outcome.OK
-    assert found["bucket elsewhere"].outcome == Outcome.FAILED
+    assert found["bucket here"].status == CheckStatus.OK
+    assert found["bucket elsewhere"].status == CheckStatus.FAILED
     assert "eu-west-1" in found["bucket elsewhere"].what
-    assert found["bucket nowhere"].outcome == Outcome.FAILED
-    assert found["input train"].outcome == Outcome.FAILED
+    assert found["bucket nowhere"].status == CheckStatus.FAILED
+    assert found["input train"].status == CheckStatus.FAILED
     # the default one is made when it is missing
-    assert found[f"bucket sagemaker-{REGION}-{ACCOUNT}"].outcome == Outcome.OK
+    assert found[f"bucket sagemaker-{REGION}-{ACCOUNT}"].status == CheckStatus.OK
 
 
 def test_an_input_without_objects_fails() -> None:
@@ -132,8 +134,8 @@ def test_an_input_without_objects_fails() -> None:
     uris = {"train": "s3://data/train", "test": "s3://data/test"}
     body = {"InputDataConfig": [channel(name, uri) for name, uri in {**uris, "code": "s3://data/x"}.items()]}
     found = find(body, inputs=uris)
-    assert found["input train"].outcome == Outcome.OK
-    assert found["input test"].outcome == Outcome.FAILED
+    assert found["input train"].status == CheckStatus.OK
+    assert found["input test"].status == CheckStatus.FAILED
     assert "input code" not in found  # a channel of ours, filled when the job is submitted
 
 
@@ -152,19 +154,19 @@ def make_image() -> None:
 @pytest.mark.parametrize(
     ("image", "outcome", "words"),
     [
-        (f"{REGISTRY}/mine:v1", Outcome.OK, "mine:v1"),
-        (f"{REGISTRY}/mine:v2", Outcome.FAILED, "no image v2 in mine"),
-        (f"{REGISTRY}/mine", Outcome.FAILED, "no image latest in mine"),
-        (f"{REGISTRY}/yours:v1", Outcome.FAILED, "no repository yours"),
-        (f"999999999999.dkr.ecr.{REGION}.amazonaws.com/yours:v1", Outcome.WARNING, "no repository yours"),
-        (f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/mine:v1", Outcome.FAILED, "eu-west-1"),
-        ("python:3.12", Outcome.FAILED, "not in Amazon ECR"),
+        (f"{REGISTRY}/mine:v1", CheckStatus.OK, "mine:v1"),
+        (f"{REGISTRY}/mine:v2", CheckStatus.FAILED, "no image v2 in mine"),
+        (f"{REGISTRY}/mine", CheckStatus.FAILED, "no image latest in mine"),
+        (f"{REGISTRY}/yours:v1", CheckStatus.FAILED, "no repository yours"),
+        (f"999999999999.dkr.ecr.{REGION}.amazonaws.com/yours:v1", CheckStatus.WARNING, "no repository yours"),
+        (f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com/mine:v1", CheckStatus.FAILED, "eu-west-1"),
+        ("python:3.12", CheckStatus.FAILED, "not in Amazon ECR"),
     ],
 )
-def test_image(image: str, outcome: Outcome, words: str) -> None:
+def test_image(image: str, outcome: CheckStatus, words: str) -> None:
     make_image()
     found = find({"AlgorithmSpecification": {"TrainingImage": image}})["image"]
-    assert found.outcome == outcome
+    assert found.status == outcome
     assert words in found.what
 
 
@@ -173,24 +175,24 @@ def test_a_private_registry_cannot_be_asked() -> None:
         "TrainingImage": "registry.example.com/mine",
         "TrainingImageConfig": {"TrainingRepositoryAccessMode": "Vpc"},
     }
-    assert find({"AlgorithmSpecification": algorithm})["image"].outcome == Outcome.UNKNOWN
+    assert find({"AlgorithmSpecification": algorithm})["image"].status == CheckStatus.UNKNOWN
 
 
 @pytest.mark.parametrize(
     ("repository", "outcome"),
     [
-        ("pytorch-training:2.5.1-cpu-py311", Outcome.WARNING),
-        ("huggingface-pytorch-training:2.1", Outcome.WARNING),
-        ("tensorflow-training:2.18", Outcome.WARNING),
-        ("mine:v1", Outcome.UNKNOWN),
+        ("pytorch-training:2.5.1-cpu-py311", CheckStatus.WARNING),
+        ("huggingface-pytorch-training:2.1", CheckStatus.WARNING),
+        ("tensorflow-training:2.18", CheckStatus.WARNING),
+        ("mine:v1", CheckStatus.UNKNOWN),
     ],
 )
-def test_imports_against_the_image(repository: str, outcome: Outcome) -> None:
+def test_imports_against_the_image(repository: str, outcome: CheckStatus) -> None:
     algorithm = {"TrainingImage": f"{REGISTRY}/{repository}"}
     found = find({"AlgorithmSpecification": algorithm}, ("rare_module", "numpy"))["imports"]
-    assert found.outcome == outcome
+    assert found.status == outcome
     assert "rare_module" in found.what
-    assert ("numpy" in found.what) == (outcome == Outcome.UNKNOWN)
+    assert ("numpy" in found.what) == (outcome == CheckStatus.UNKNOWN)
 
 
 class Network:
@@ -216,7 +218,7 @@ def test_a_vpc_with_an_endpoint_of_s3() -> None:
     network.ec2.create_vpc_endpoint(VpcId=network.vpc, ServiceName=service, RouteTableIds=[network.table])
     found = find(network.config)
     for name in ("subnets", "security groups", "S3 from the subnets"):
-        assert found[name].outcome == Outcome.OK, name
+        assert found[name].status == CheckStatus.OK, name
 
 
 def test_a_vpc_with_a_nat_gateway() -> None:
@@ -224,7 +226,7 @@ def test_a_vpc_with_a_nat_gateway() -> None:
     gateway = network.ec2.create_nat_gateway(SubnetId=network.subnet, ConnectivityType="private")
     route = {"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": gateway["NatGateway"]["NatGatewayId"]}
     network.ec2.create_route(RouteTableId=network.table, **route)
-    assert find(network.config)["S3 from the subnets"].outcome == Outcome.OK
+    assert find(network.config)["S3 from the subnets"].status == CheckStatus.OK
 
 
 def test_a_vpc_without_a_way_to_s3() -> None:
@@ -234,7 +236,7 @@ def test_a_vpc_without_a_way_to_s3() -> None:
     route = {"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": gateway}
     network.ec2.create_route(RouteTableId=network.table, **route)
     found = find(network.config)["S3 from the subnets"]
-    assert found.outcome == Outcome.FAILED
+    assert found.status == CheckStatus.FAILED
     assert network.subnet in found.what and f"com.amazonaws.{REGION}.s3" in found.hint
 
 
@@ -244,7 +246,7 @@ def test_subnets_and_groups_that_are_not_there() -> None:
     found = find({"VpcConfig": vpc})
     assert found["subnets"].what == "there is no subnet subnet-0123456789"
     assert found["security groups"].what == "there is no security group sg-0123456789"
-    assert found["S3 from the subnets"].outcome == Outcome.UNKNOWN
+    assert found["S3 from the subnets"].status == CheckStatus.UNKNOWN
 
 
 def test_subnets_and_groups_of_several_vpcs() -> None:

@@ -12,7 +12,7 @@ from botocore.stub import ANY, Stubber
 from scripted_job import REGION
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.platforms import Finding, Outcome, Request, run_checks
+from cloudtrain.platforms import CheckStatus, Finding, Request, run_checks
 from cloudtrain.platforms.sagemaker.doctor import checks
 from cloudtrain.spec import TrainingJob
 
@@ -60,9 +60,9 @@ def decision(word: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("word", "outcome"),
-    [("allowed", Outcome.OK), ("implicitDeny", Outcome.FAILED), ("explicitDeny", Outcome.FAILED)],
+    [("allowed", CheckStatus.OK), ("implicitDeny", CheckStatus.FAILED), ("explicitDeny", CheckStatus.FAILED)],
 )
-def test_a_user_who_passes_the_role(account: Stubbed, word: str, outcome: Outcome) -> None:
+def test_a_user_who_passes_the_role(account: Stubbed, word: str, outcome: CheckStatus) -> None:
     account.be(USER)
     account["iam"].add_response("get_role", role("Trainer", ROLE), {"RoleName": "Trainer"})
     context = {
@@ -77,7 +77,7 @@ def test_a_user_who_passes_the_role(account: Stubbed, word: str, outcome: Outcom
         "ContextEntries": [context],
     }
     account["iam"].add_response("simulate_principal_policy", decision(word), question)
-    assert account.find("role: pass", {"RoleArn": ROLE}).outcome == outcome
+    assert account.find("role: pass", {"RoleArn": ROLE}).status == outcome
 
 
 def test_who_has_assumed_a_role_is_asked_about_as_that_role(account: Stubbed) -> None:
@@ -91,12 +91,12 @@ def test_who_has_assumed_a_role_is_asked_about_as_that_role(account: Stubbed) ->
         "ContextEntries": [],
     }
     account["iam"].add_response("simulate_principal_policy", decision("allowed"), question)
-    assert account.find("create jobs", {}).outcome == Outcome.OK
+    assert account.find("create jobs", {}).status == CheckStatus.OK
 
 
 def test_the_root_user_is_not_simulated(account: Stubbed) -> None:
     account.be("arn:aws:iam::123456789012:root")
-    assert account.find("create jobs", {}).outcome == Outcome.OK
+    assert account.find("create jobs", {}).status == CheckStatus.OK
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_the_caller_may_not_ask_is_unknown(
 ) -> None:
     account[service].add_client_error(operation, code)
     found = account.find(name, body)
-    assert found.outcome == Outcome.UNKNOWN
+    assert found.status == CheckStatus.UNKNOWN
     assert found.what.startswith("you may not call ")
 
 
@@ -148,18 +148,18 @@ def quotas(*values: tuple[str, float]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("resources", "spot", "name", "quota", "outcome"),
     [
-        ({}, False, "quota ml.m5.large", ("ml.m5.large for training job usage", 2), Outcome.OK),
-        ({}, False, "quota ml.m5.large", ("ml.m5.large for training job usage", 1), Outcome.FAILED),
-        ({}, True, "quota ml.m5.large", ("ml.m5.large for spot training job usage", 0), Outcome.FAILED),
-        ({}, True, "quota ml.m5.large", ("ml.m5.large for spot training job usage", 2), Outcome.OK),
-        ({}, False, "quota ml.m5.large", ("ml.m5.xlarge for training job usage", 9), Outcome.WARNING),
+        ({}, False, "quota ml.m5.large", ("ml.m5.large for training job usage", 2), CheckStatus.OK),
+        ({}, False, "quota ml.m5.large", ("ml.m5.large for training job usage", 1), CheckStatus.FAILED),
+        ({}, True, "quota ml.m5.large", ("ml.m5.large for spot training job usage", 0), CheckStatus.FAILED),
+        ({}, True, "quota ml.m5.large", ("ml.m5.large for spot training job usage", 2), CheckStatus.OK),
+        ({}, False, "quota ml.m5.large", ("ml.m5.xlarge for training job usage", 9), CheckStatus.WARNING),
         # a job without its warm pool runs all the same
         (
             {"KeepAlivePeriodInSeconds": 60},
             False,
             "quota ml.m5.large: warm pool",
             ("ml.m5.large for training warm pool usage", 0),
-            Outcome.WARNING,
+            CheckStatus.WARNING,
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_quotas(
     spot: bool,
     name: str,
     quota: tuple[str, float],
-    outcome: Outcome,
+    outcome: CheckStatus,
 ) -> None:
     stub = account["service-quotas"]
     first = {**quotas(("ml.m5.large for processing job usage", 9)), "NextToken": "more"}
@@ -178,8 +178,8 @@ def test_quotas(
     stub.add_response("list_service_quotas", quotas(quota), question)
     resources = {"InstanceType": "ml.m5.large", "InstanceCount": 2, **resources}
     found = account.find(name, {"ResourceConfig": resources, "EnableManagedSpotTraining": spot})
-    assert found.outcome == outcome
-    if outcome == Outcome.FAILED:
+    assert found.status == outcome
+    if outcome == CheckStatus.FAILED:
         assert "L-1234" in found.hint
 
 
@@ -188,7 +188,7 @@ def test_the_groups_of_one_type_share_a_quota(account: Stubbed) -> None:
     stub.add_response("list_service_quotas", quotas(("ml.m5.large for training job usage", 3)))
     groups = [{"InstanceGroupName": name, "InstanceType": "ml.m5.large", "InstanceCount": 2} for name in "ab"]
     found = account.find("quota ml.m5.large", {"ResourceConfig": {"InstanceGroups": groups}})
-    assert found.outcome == Outcome.FAILED
+    assert found.status == CheckStatus.FAILED
     assert "is 3, 4 wanted" in found.what
 
 
@@ -198,4 +198,4 @@ def test_a_service_that_cannot_be_reached_is_unknown(monkeypatch: pytest.MonkeyP
     session = boto3.Session("id", "secret", region_name=REGION)
     body = {"ResourceConfig": {"InstanceType": "ml.m5.large", "InstanceCount": 1}}
     found = checks(Aws(session), TrainingJob(), Request("sagemaker", "job", body), ())
-    assert dict(run_checks({"quota": found["quota ml.m5.large"]}))["quota"].outcome == Outcome.UNKNOWN
+    assert dict(run_checks({"quota": found["quota ml.m5.large"]}))["quota"].status == CheckStatus.UNKNOWN

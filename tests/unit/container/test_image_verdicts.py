@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.platforms import Outcome
+from cloudtrain.platforms import CheckStatus
 from cloudtrain.platforms.container import _verdicts
 from cloudtrain.platforms.container._answers import Answers, Trouble, read_answers
 from cloudtrain.platforms.container._image import is_guarded
@@ -54,37 +54,49 @@ NEEDS_DATA = Trouble(("KeyError", "Exception"), "'SM_CHANNEL_TRAIN'")
 @pytest.mark.parametrize(
     ("finding", "outcome", "words"),
     [
-        (_verdicts.on_python(answers()), Outcome.OK, "Python 3.11.7"),
-        (_verdicts.on_python(answers(python=(3, 8, 1))), Outcome.FAILED, "Python 3.8.1"),
-        (_verdicts.on_requirements(["numpy"], True, answers()), Outcome.OK, "has all"),
-        (_verdicts.on_requirements(["scipy"], False, answers()), Outcome.OK, "scipy"),
-        (_verdicts.on_requirements(["scipy"], True, answers()), Outcome.FAILED, "scipy"),
-        (_verdicts.on_requirements(["numpy<2"], False, answers()), Outcome.OK, "numpy<2 for 2.1.0"),
-        (_verdicts.on_requirements(["torch<2"], False, answers()), Outcome.WARNING, "torch<2 for 2.13.0+cpu"),
-        (_verdicts.on_requirements(["a=1"], False, answers()), Outcome.FAILED, "'a=1'"),
-        (_verdicts.on_imports([], answers(modules={"a": None})), Outcome.OK, "import a"),
-        (_verdicts.on_imports([], answers(modules={"a": MISSING})), Outcome.FAILED, "No module"),
-        (_verdicts.on_imports(["c"], answers(modules={"a": MISSING})), Outcome.WARNING, "No module"),
-        (_verdicts.on_imports([], answers(modules={}, stuck="a")), Outcome.FAILED, "a crashes"),
-        (_verdicts.on_script("t.py", True, [], answers()), Outcome.OK, "import t.py"),
-        (_verdicts.on_script("t.py", False, [], answers()), Outcome.OK, "compile t.py"),
-        (_verdicts.on_script("t.py", True, [], answers(script=MISSING)), Outcome.FAILED, "No module"),
-        (_verdicts.on_script("t.py", True, ["a"], answers(script=MISSING)), Outcome.WARNING, "No module"),
-        (_verdicts.on_script("t.py", True, ["a"], answers(script=REMOVED)), Outcome.FAILED, "attribute"),
-        (_verdicts.on_script("t.py", True, [], answers(script=NEEDS_DATA)), Outcome.WARNING, "SM_CHANNEL"),
-        (_verdicts.on_script("t.py", True, [], answers(stuck="t.py")), Outcome.FAILED, "t.py crashes"),
-        (_verdicts.on_gpu("", answers(gpu_builds={"torch": "12.8"})), Outcome.OK, "torch for CUDA 12.8"),
-        (_verdicts.on_gpu("ml.p5.4xlarge", answers(gpu_builds={"torch": "12.8"})), Outcome.OK, "12.8"),
-        (_verdicts.on_gpu("ml.p5.4xlarge", answers(gpu_builds={"torch": None})), Outcome.WARNING, "ml.p5"),
-        (_verdicts.on_gpu("", answers()), Outcome.UNKNOWN, "no framework"),
-        (_verdicts.on_mpirun(answers(mpirun="/usr/bin/mpirun")), Outcome.OK, "/usr/bin/mpirun"),
-        (_verdicts.on_mpirun(answers()), Outcome.FAILED, "no mpirun"),
+        (_verdicts.on_python(answers()), CheckStatus.OK, "Python 3.11.7"),
+        (_verdicts.on_python(answers(python=(3, 8, 1))), CheckStatus.FAILED, "Python 3.8.1"),
+        (_verdicts.on_requirements(["numpy"], True, answers()), CheckStatus.OK, "has all"),
+        (_verdicts.on_requirements(["scipy"], False, answers()), CheckStatus.OK, "scipy"),
+        (_verdicts.on_requirements(["scipy"], True, answers()), CheckStatus.FAILED, "scipy"),
+        (_verdicts.on_requirements(["numpy<2"], False, answers()), CheckStatus.OK, "numpy<2 for 2.1.0"),
+        (
+            _verdicts.on_requirements(["torch<2"], False, answers()),
+            CheckStatus.WARNING,
+            "torch<2 for 2.13.0+cpu",
+        ),
+        (_verdicts.on_requirements(["a=1"], False, answers()), CheckStatus.FAILED, "'a=1'"),
+        (_verdicts.on_imports([], answers(modules={"a": None})), CheckStatus.OK, "import a"),
+        (_verdicts.on_imports([], answers(modules={"a": MISSING})), CheckStatus.FAILED, "No module"),
+        (_verdicts.on_imports(["c"], answers(modules={"a": MISSING})), CheckStatus.WARNING, "No module"),
+        (_verdicts.on_imports([], answers(modules={}, stuck="a")), CheckStatus.FAILED, "a crashes"),
+        (_verdicts.on_script("t.py", True, [], answers()), CheckStatus.OK, "import t.py"),
+        (_verdicts.on_script("t.py", False, [], answers()), CheckStatus.OK, "compile t.py"),
+        (_verdicts.on_script("t.py", True, [], answers(script=MISSING)), CheckStatus.FAILED, "No module"),
+        (_verdicts.on_script("t.py", True, ["a"], answers(script=MISSING)), CheckStatus.WARNING, "No module"),
+        (_verdicts.on_script("t.py", True, ["a"], answers(script=REMOVED)), CheckStatus.FAILED, "attribute"),
+        (
+            _verdicts.on_script("t.py", True, [], answers(script=NEEDS_DATA)),
+            CheckStatus.WARNING,
+            "SM_CHANNEL",
+        ),
+        (_verdicts.on_script("t.py", True, [], answers(stuck="t.py")), CheckStatus.FAILED, "t.py crashes"),
+        (_verdicts.on_gpu("", answers(gpu_builds={"torch": "12.8"})), CheckStatus.OK, "torch for CUDA 12.8"),
+        (_verdicts.on_gpu("ml.p5.4xlarge", answers(gpu_builds={"torch": "12.8"})), CheckStatus.OK, "12.8"),
+        (
+            _verdicts.on_gpu("ml.p5.4xlarge", answers(gpu_builds={"torch": None})),
+            CheckStatus.WARNING,
+            "ml.p5",
+        ),
+        (_verdicts.on_gpu("", answers()), CheckStatus.UNKNOWN, "no framework"),
+        (_verdicts.on_mpirun(answers(mpirun="/usr/bin/mpirun")), CheckStatus.OK, "/usr/bin/mpirun"),
+        (_verdicts.on_mpirun(answers()), CheckStatus.FAILED, "no mpirun"),
     ],
 )
-def test_verdicts(finding: Any, outcome: Outcome, words: str) -> None:
-    assert finding.outcome == outcome
+def test_verdicts(finding: Any, outcome: CheckStatus, words: str) -> None:
+    assert finding.status == outcome
     assert words in finding.what
-    assert finding.hint or outcome in (Outcome.OK, Outcome.UNKNOWN)
+    assert finding.hint or outcome in (CheckStatus.OK, CheckStatus.UNKNOWN)
 
 
 def test_a_probe_that_ends_early_is_stuck_where_it_was() -> None:

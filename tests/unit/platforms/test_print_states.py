@@ -1,4 +1,4 @@
-"""Each state of a job is told once, the last one too."""
+"""Each state of a job is printed once, the last one too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms import JobState, telling
+from cloudtrain.platforms import JobState, print_states
 from cloudtrain.testing import FakePlatform
 
 
@@ -32,21 +32,21 @@ def _words(line: str) -> str:
     return line.partition(" ")[2]
 
 
-def test_each_state_is_told_once() -> None:
+def test_each_state_is_printed_once() -> None:
     platform, lines = Stateful(), []
-    with telling(platform, "a-job", lines.append, poll=0.01):
+    with print_states(platform, "a-job", lines.append, poll=0.01):
         platform.known = [JobState(0, "Starting", "Launching"), JobState(5, "Training")]
         platform.was_asked(5)
         platform.known[0] = JobState(0, "Starting", "Preparing")
         platform.was_asked(3)
         platform.known.append(JobState(9, "Completed", "done"))
-    told = ["Starting: Launching", "Training", "Starting: Preparing", "Completed: done"]
-    assert [_words(line) for line in lines] == told
+    expected = ["Starting: Launching", "Training", "Starting: Preparing", "Completed: done"]
+    assert [_words(line) for line in lines] == expected
 
 
 def test_an_interrupt_is_not_held_up() -> None:
     platform, lines = Stateful(), []
-    with pytest.raises(KeyboardInterrupt), telling(platform, "a-job", lines.append, poll=0.01):
+    with pytest.raises(KeyboardInterrupt), print_states(platform, "a-job", lines.append, poll=0.01):
         raise KeyboardInterrupt
 
 
@@ -56,12 +56,12 @@ def test_a_platform_that_fails_is_left_to_the_others() -> None:
             raise PlatformError("gone")
 
     lines: list[str] = []
-    with telling(Broken(), "a-job", lines.append):
+    with print_states(Broken(), "a-job", lines.append):
         pass
     assert lines == []
 
 
-def test_a_platform_without_states_tells_nothing() -> None:
+def test_a_platform_without_states_prints_nothing() -> None:
     before = threading.active_count()
-    with telling(FakePlatform(), "a-job", print):
+    with print_states(FakePlatform(), "a-job", print):
         assert threading.active_count() == before

@@ -7,9 +7,9 @@ import threading
 import pytest
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms import Finding, Outcome, run_checks
+from cloudtrain.platforms import CheckStatus, Finding, run_checks
 
-OK = Finding(Outcome.OK, "fine")
+OK = Finding(CheckStatus.OK, "fine")
 
 
 def test_findings_come_in_the_order_of_the_checks() -> None:
@@ -17,16 +17,16 @@ def test_findings_come_in_the_order_of_the_checks() -> None:
 
     def first() -> Finding:
         assert last_has_run.wait(30)
-        return Finding(Outcome.WARNING, "after the last")
+        return Finding(CheckStatus.WARNING, "after the last")
 
     def last() -> Finding:
         last_has_run.set()
         return OK
 
     found = list(run_checks({"first": first, "last": last}))
-    assert [(name, finding.outcome) for name, finding in found] == [
-        ("first", Outcome.WARNING),
-        ("last", Outcome.OK),
+    assert [(name, finding.status) for name, finding in found] == [
+        ("first", CheckStatus.WARNING),
+        ("last", CheckStatus.OK),
     ]
 
 
@@ -35,7 +35,7 @@ def test_an_error_of_ours_is_a_failure_with_its_hint() -> None:
         raise PlatformError("no such role", hint="Name another.")
 
     assert dict(run_checks({"role": refuse})) == {
-        "role": Finding(Outcome.FAILED, "no such role", "Name another.")
+        "role": Finding(CheckStatus.FAILED, "no such role", "Name another.")
     }
 
 
@@ -48,7 +48,7 @@ def test_a_check_that_does_not_answer_is_unknown() -> None:
 
     found = dict(run_checks({"hangs": hang, "answers": lambda: OK}, timeout=0.2))
     answer.set()
-    assert found["hangs"] == Finding(Outcome.UNKNOWN, "no answer in 0.2 s")
+    assert found["hangs"] == Finding(CheckStatus.UNKNOWN, "no answer in 0.2 s")
     assert found["answers"] == OK
 
 

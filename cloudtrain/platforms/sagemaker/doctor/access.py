@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.aws.errors import aws_errors, error_code
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
 SERVICE = "sagemaker.amazonaws.com"
@@ -16,7 +16,7 @@ def check_credentials(account: Account) -> Finding:
     """Raises PlatformError where there are none, or no region."""
     region = account.region
     with aws_errors("the AWS credentials"):
-        return Finding(Outcome.OK, f"{account.caller} in {region}")
+        return Finding(CheckStatus.OK, f"{account.caller} in {region}")
 
 
 def check_permission(account: Account) -> Finding:
@@ -24,7 +24,7 @@ def check_permission(account: Account) -> Finding:
 
 
 def check_role(account: Account, role: str) -> Finding:
-    return Finding(Outcome.OK, found["Arn"]) if (found := _role(account, role)) else _no_role(role)
+    return Finding(CheckStatus.OK, found["Arn"]) if (found := _role(account, role)) else _no_role(role)
 
 
 def check_trust(account: Account, role: str) -> Finding:
@@ -32,9 +32,9 @@ def check_trust(account: Account, role: str) -> Finding:
     if not found:
         return _no_role(role)
     if any(_trusts(statement) for statement in _as_list(found["AssumeRolePolicyDocument"]["Statement"])):
-        return Finding(Outcome.OK, f"{SERVICE} may assume it")
+        return Finding(CheckStatus.OK, f"{SERVICE} may assume it")
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         f"{SERVICE} may not assume {found['Arn']}",
         f'Add to its trust policy: {{"Effect": "Allow", "Principal": {{"Service": "{SERVICE}"}}, '
         '"Action": "sts:AssumeRole"}',
@@ -64,7 +64,7 @@ def _role(account: Account, role: str) -> dict[str, Any] | None:
 
 def _no_role(role: str) -> Finding:
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         f"there is no role {role}",
         "Give the ARN of a role that SageMaker may assume; see them with: aws iam list-roles",
     )
@@ -85,11 +85,11 @@ def _simulate(account: Account, action: str, resource: str, context: Mapping[str
     """Whether the caller may do ``action``, by IAM's policy simulator; it knows nothing of service control policies."""
     caller = account.caller
     if caller.endswith(":root"):
-        return Finding(Outcome.OK, f"{caller} may do everything")
+        return Finding(CheckStatus.OK, f"{caller} may do everything")
     if ":assumed-role/" in caller:
         role = _role(account, caller.split("/")[1])
         if not role:
-            return Finding(Outcome.UNKNOWN, f"the role of {caller} cannot be found")
+            return Finding(CheckStatus.UNKNOWN, f"the role of {caller} cannot be found")
         caller = role["Arn"]
     answer = account.client("iam").simulate_principal_policy(
         PolicySourceArn=caller,
@@ -101,10 +101,10 @@ def _simulate(account: Account, action: str, resource: str, context: Mapping[str
         ],
     )
     if all(result["EvalDecision"] == "allowed" for result in answer["EvaluationResults"]):
-        return Finding(Outcome.OK, f"you may {action}")
+        return Finding(CheckStatus.OK, f"you may {action}")
     on = "" if resource == "*" else f" on {resource}"
     return Finding(
-        Outcome.FAILED, f"{caller} may not {action}{on}", f"Ask for a policy that allows {action}{on}."
+        CheckStatus.FAILED, f"{caller} may not {action}{on}", f"Ask for a policy that allows {action}{on}."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import error_code
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.checks import Check, Finding, Outcome
+from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 
 DENIED = {
     *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException"),
@@ -62,11 +62,11 @@ def asked(check: Check) -> Check:
             return check()
         except ClientError as error:
             if error_code(error) in DENIED:
-                return Finding(Outcome.UNKNOWN, f"you may not call {error.operation_name}")
-            return Finding(Outcome.UNKNOWN, str(error))
+                return Finding(CheckStatus.UNKNOWN, f"you may not call {error.operation_name}")
+            return Finding(CheckStatus.UNKNOWN, str(error))
         except (BotoCoreError, ResponseParserError) as error:
-            return Finding(Outcome.UNKNOWN, " ".join(str(error).split()))
+            return Finding(CheckStatus.UNKNOWN, " ".join(str(error).split()))
         except PlatformError as error:  # no credentials, no region: what they lack has a check of its own
-            return Finding(Outcome.UNKNOWN, error.message)
+            return Finding(CheckStatus.UNKNOWN, error.message)
 
     return run

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cloudtrain.aws.errors import error_code
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
 _ECR = re.compile(
@@ -41,15 +41,15 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
     parts = _ECR.fullmatch(image)
     if not parts:
         if private_registry:
-            return Finding(Outcome.UNKNOWN, f"{image} is in a registry that is reached from the VPC only")
+            return Finding(CheckStatus.UNKNOWN, f"{image} is in a registry that is reached from the VPC only")
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"{image} is not in Amazon ECR",
             "Push it to ECR, or set training_repository_access_mode=Vpc, with subnets that reach its registry.",
         )
     if parts["region"] != account.region:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"the image is in {parts['region']}, the job would run in {account.region}",
             "Use an image of the region of the job.",
         )
@@ -63,18 +63,20 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
             raise
         is_own = f":{parts['registry']}:" in account.caller
         return Finding(
-            Outcome.FAILED if is_own else Outcome.WARNING,  # strangers may not be told of a repository
+            CheckStatus.FAILED
+            if is_own
+            else CheckStatus.WARNING,  # strangers may not be told of a repository
             f"account {parts['registry']} shows no repository {parts['repository']} in {parts['region']}",
             "Check the account, the region and the name in image_uri.",
         )
     if not answer.get("images"):
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"there is no image {next(iter(wanted.values()))} in {parts['repository']}",
             f"See what there is: aws ecr list-images --registry-id {parts['registry']} "
             f"--repository-name {parts['repository']} --region {parts['region']}",
         )
-    return Finding(Outcome.OK, image)
+    return Finding(CheckStatus.OK, image)
 
 
 def check_imports(image: str, imports: Sequence[str]) -> Finding:
@@ -82,13 +84,13 @@ def check_imports(image: str, imports: Sequence[str]) -> Finding:
     repository = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
     framework = repository.partition("-training")[0]
     if framework not in FRAMEWORKS or not repository.endswith(("-training", "-training-neuronx")):
-        return Finding(Outcome.UNKNOWN, f"whether the image has {', '.join(imports)}")
+        return Finding(CheckStatus.UNKNOWN, f"whether the image has {', '.join(imports)}")
     has = {*COMMON.split(), *FRAMEWORKS[framework].split(), "cloudtrain", "horovod"}
     missing = [name for name in imports if name not in has]
     if not missing:
-        return Finding(Outcome.OK, f"the image has {', '.join(imports)}")
+        return Finding(CheckStatus.OK, f"the image has {', '.join(imports)}")
     return Finding(
-        Outcome.WARNING,
+        CheckStatus.WARNING,
         f"neither requirements.txt nor, as far as is known, {repository} has {', '.join(missing)}",
         "Name them in requirements.txt, unless another requirement brings them.",
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from cloudtrain.aws.errors import error_code
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
 
@@ -17,12 +17,12 @@ def check_subnets(account: Account, subnets: Sequence[str]) -> Finding:
     vpcs = {subnet["VpcId"] for subnet in found}
     if len(vpcs) > 1:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"the subnets are in several VPCs: {', '.join(sorted(vpcs))}",
             "Name subnets of one VPC.",
         )
     zones = sorted({subnet["AvailabilityZone"] for subnet in found})
-    return Finding(Outcome.OK, f"in {vpcs.pop()}, {', '.join(zones)}")
+    return Finding(CheckStatus.OK, f"in {vpcs.pop()}, {', '.join(zones)}")
 
 
 def check_security_groups(account: Account, groups: Sequence[str], subnets: Sequence[str]) -> Finding:
@@ -37,24 +37,24 @@ def check_security_groups(account: Account, groups: Sequence[str], subnets: Sequ
     strangers = [group["GroupId"] for group in found if vpcs and group["VpcId"] not in vpcs]
     if strangers:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"{', '.join(strangers)} not in the VPC of the subnets, {', '.join(sorted(vpcs))}",
             "Name security groups of that VPC.",
         )
-    return Finding(Outcome.OK, ", ".join(group["GroupName"] for group in found))
+    return Finding(CheckStatus.OK, ", ".join(group["GroupName"] for group in found))
 
 
 def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
     """Hosts in a VPC have no public address: they reach S3 through an endpoint of the VPC, or a NAT gateway."""
     found = _subnets(account, subnets)
     if isinstance(found, Finding):
-        return Finding(Outcome.UNKNOWN, found.what)
+        return Finding(CheckStatus.UNKNOWN, found.what)
     ec2, vpc = account.client("ec2"), found[0]["VpcId"]
     in_vpc = {"Name": "vpc-id", "Values": [vpc]}
     service = {"Name": "service-name", "Values": [f"com.amazonaws.{account.region}.s3"]}
     endpoints = ec2.describe_vpc_endpoints(Filters=[in_vpc, service])["VpcEndpoints"]
     if any(endpoint.get("VpcEndpointType") == "Interface" for endpoint in endpoints):
-        return Finding(Outcome.OK, f"{vpc} has an interface endpoint of S3")
+        return Finding(CheckStatus.OK, f"{vpc} has an interface endpoint of S3")
     tables = ec2.describe_route_tables(Filters=[in_vpc])["RouteTables"]
     served = {table for endpoint in endpoints for table in endpoint.get("RouteTableIds", [])}
     cut_off = [
@@ -63,9 +63,9 @@ def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
         if not ((table := _table_of(subnet["SubnetId"], tables)) and _leads_to_s3(table, served))
     ]
     if not cut_off:
-        return Finding(Outcome.OK, "through an endpoint or a gateway of the VPC")
+        return Finding(CheckStatus.OK, "through an endpoint or a gateway of the VPC")
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         f"there is no way from {', '.join(cut_off)} to S3",
         f"Add a gateway endpoint com.amazonaws.{account.region}.s3 to the route tables of these subnets of {vpc}.",
     )
@@ -89,7 +89,7 @@ def _missing(error: Any, what: str, names: Sequence[str]) -> Finding:
         raise error
     named = [name for name in names if name in str(error)] or names
     return Finding(
-        Outcome.FAILED,
+        CheckStatus.FAILED,
         f"there is no {what} {', '.join(named)}",
         f"Check the ids: {what}s belong to one region.",
     )

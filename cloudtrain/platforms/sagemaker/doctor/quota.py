@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
 CONSOLE = "https://{region}.console.aws.amazon.com/servicequotas/home/services/sagemaker/quotas/{code}"
@@ -30,17 +30,17 @@ def check_quota(account: Account, wanted: Wanted) -> Finding:
     quota = _find(account, wanted.quota_name)
     if quota is None:
         return Finding(
-            Outcome.WARNING,
+            CheckStatus.WARNING,
             f"{account.region} has no quota {wanted.quota_name!r}",
             "Check the instance type, and whether the region has it.",
         )
     value = int(quota["Value"])
     if value >= wanted.count:
         return Finding(
-            Outcome.OK, f"{value} instances, {wanted.count} wanted; what runs already is not counted"
+            CheckStatus.OK, f"{value} instances, {wanted.count} wanted; what runs already is not counted"
         )
     return Finding(
-        Outcome.FAILED if wanted.is_needed else Outcome.WARNING,
+        CheckStatus.FAILED if wanted.is_needed else CheckStatus.WARNING,
         f"the quota {wanted.quota_name!r} is {value}, {wanted.count} wanted",
         f"Ask for more: {CONSOLE.format(region=account.region, code=quota['QuotaCode'])}",
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain.aws.errors import error_code
-from cloudtrain.platforms.checks import Finding, Outcome
+from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
 MISSING = {"404", "NoSuchBucket", "NotFound"}
@@ -16,20 +16,20 @@ def check_default_bucket(account: Account) -> Finding:
 def check_bucket(account: Account, bucket: str) -> Finding:
     region = _region(account, bucket)
     if region is None and bucket == account.default_bucket:
-        return Finding(Outcome.OK, "it is the default bucket, and made when something is uploaded")
+        return Finding(CheckStatus.OK, "it is the default bucket, and made when something is uploaded")
     if region is None:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"there is no bucket {bucket}",
             f"Make it: aws s3 mb s3://{bucket} --region {account.region}",
         )
     if region != account.region:
         return Finding(
-            Outcome.FAILED,
+            CheckStatus.FAILED,
             f"{bucket} is in {region}, the job would run in {account.region}",
             "Use a bucket in the region of the job, or start the job in that of the bucket: AWS_DEFAULT_REGION.",
         )
-    return Finding(Outcome.OK, f"in {region}")
+    return Finding(CheckStatus.OK, f"in {region}")
 
 
 def check_input(account: Account, uri: str) -> Finding:
@@ -42,10 +42,10 @@ def check_input(account: Account, uri: str) -> Finding:
     except ClientError as error:
         if error_code(error) not in MISSING:
             raise
-        return Finding(Outcome.FAILED, f"there is no bucket {bucket}", "Check the URI of the channel.")
+        return Finding(CheckStatus.FAILED, f"there is no bucket {bucket}", "Check the URI of the channel.")
     if not found.get("Contents"):
-        return Finding(Outcome.FAILED, f"there is no object below {uri}", f"Look: aws s3 ls {uri}")
-    return Finding(Outcome.OK, uri)
+        return Finding(CheckStatus.FAILED, f"there is no object below {uri}", f"Look: aws s3 ls {uri}")
+    return Finding(CheckStatus.OK, uri)
 
 
 def _region(account: Account, bucket: str) -> str | None:
