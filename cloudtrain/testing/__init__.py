@@ -1,4 +1,4 @@
-"""What users need to test their own jobs: an S3 server that is real, without AWS."""
+"""Tools for testing jobs without AWS: a real S3 server, and a platform that runs nothing."""
 
 from cloudtrain.testing.daemon import S3Daemon, running_s3, start_s3, stop_s3
 from cloudtrain.testing.fake import FakePlatform

@@ -1,4 +1,4 @@
-"""The one account of an embedded S3 server."""
+"""The account of an embedded S3 server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class S3Account:
-    """Where the server is, and the keys to it."""
+    """The endpoint of the server, and its keys."""
 
     endpoint: str
     access_key: str
@@ -20,12 +20,12 @@ class S3Account:
 
     @classmethod
     def generate(cls, endpoint: str = "") -> S3Account:
-        """An account with fresh random keys."""
+        """An account with new random keys."""
         return cls(endpoint, "CT" + secrets.token_hex(9).upper(), secrets.token_urlsafe(30))
 
     @property
     def env(self) -> dict[str, str]:
-        """The standard AWS settings that lead to the server."""
+        """The AWS environment variables that select this server."""
         return {
             "AWS_ENDPOINT_URL_S3": self.endpoint,
             "AWS_ACCESS_KEY_ID": self.access_key,
@@ -35,7 +35,7 @@ class S3Account:
         }
 
     def answers(self) -> bool:
-        """Whether the server that listens there accepts these keys: another program's port does not."""
+        """Whether a server responds at the endpoint and accepts these keys. Another program on its port does not."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         try:
@@ -45,7 +45,7 @@ class S3Account:
         return True
 
     def create_bucket(self, name: str) -> None:
-        """Make the bucket, if it is not there. Raises the errors of `cloudtrain.storage`."""
+        """Create the bucket if it does not exist. Raises the errors of `cloudtrain.storage`."""
         from botocore.exceptions import ClientError
 
         from cloudtrain.storage._errors import s3_errors
@@ -68,6 +68,6 @@ class S3Account:
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
             region_name=REGION,
-            # No proxy leads to this machine's loopback.
+            # Never use a proxy for the loopback interface.
             config=Config(connect_timeout=2, read_timeout=5, retries={"total_max_attempts": 1}, proxies={}),
         )

@@ -1,4 +1,4 @@
-"""SeaweedFS's ``weed mini`` as a process."""
+"""Runs SeaweedFS's ``weed mini`` as a child process."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from cloudtrain.testing._weed_options import (
 )
 
 START_TIMEOUT = 30.0
-"""Seconds until the server must answer. It takes about one."""
+"""Seconds that the server has to respond. It usually takes about one."""
 START_ATTEMPTS = 3
-"""Each with other ports: another process may take one between the choice and the start."""
+"""Each attempt uses other ports: another process may take one between the choice and the start."""
 STOP_TIMEOUT = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 
 
 @dataclass(frozen=True)
 class Weed:
-    """A server that runs as a child of this process."""
+    """A server that runs as a child process."""
 
     process: subprocess.Popen[bytes]
     account: S3Account
     ports: Sequence[int]
 
     def stop(self, grace: float = STOP_TIMEOUT) -> None:
-        """End it by SIGTERM, and after ``grace`` seconds by SIGKILL."""
+        """Stop the server with SIGTERM, and after ``grace`` seconds with SIGKILL."""
         if grace:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -51,11 +51,14 @@ class Weed:
 
 
 def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: int | None = None) -> Weed:
-    """Start a server on the objects in ``data``, and wait until it answers a signed request.
+    """Start a server for the objects in ``data``, and wait until it responds to a signed request.
 
-    Configuration and log go into ``folder``. The server inherits the file descriptor ``alive``, and its
-    process id and host are written there. Raises StorageError if it is not installed, if ``port`` is taken, or
-    if it does not come up; nothing is left running then.
+    Its configuration and log are written to ``folder``. The server inherits the file descriptor ``alive``, and its
+    process id and host are written to that file.
+
+    Raises:
+        StorageError: SeaweedFS is not installed, ``port`` is in use, or the server does not start. No process is
+            left running.
     """
     executable = find_weed()
     config, log = folder / "weed-s3.json", folder / "weed.log"
@@ -81,16 +84,16 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
         try:
             if alive is not None:
                 os.pwrite(alive, f"{process.pid} {socket.gethostname()}".encode(), 0)
-            if _comes_up(weed):
+            if _responds(weed):
                 return weed
         except BaseException:
             weed.stop(grace=0)
             raise
         weed.stop(grace=0)
-    raise StorageError(f"the S3 server did not start on {data}: {_last_words(log)}")
+    raise StorageError(f"the S3 server did not start with the data in {data}: {_last_error(log)}")
 
 
-def _comes_up(weed: Weed) -> bool:
+def _responds(weed: Weed) -> bool:
     deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline and weed.process.poll() is None:
         if weed.account.answers():
@@ -99,8 +102,8 @@ def _comes_up(weed: Weed) -> bool:
     return False
 
 
-def _last_words(log: Path) -> str:
-    """The line with the fatal error, which begins with F (glog), or else the last one."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or ["it says nothing"]
+def _last_error(log: Path) -> str:
+    """The line of the log with the fatal error, which begins with F (glog); otherwise the last line."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() or ["its log is empty"]
     fatal = [line for line in lines if line.startswith("F")]
     return (fatal or lines)[-1]

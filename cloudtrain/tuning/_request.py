@@ -1,4 +1,4 @@
-"""A search as a CreateHyperParameterTuningJob request."""
+"""Builds the CreateHyperParameterTuningJob request of a search."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STRATEGIES = ("Bayesian", "Grid", "Hyperband", "Random")
 
 @dataclass(frozen=True)
 class Search:
-    """How hyperparameters are chosen, and for how long. Fields are the arguments of a tuner."""
+    """The strategy and the limits of a search. The fields are arguments of a tuner."""
 
     strategy: str
     objective_type: str
@@ -59,7 +59,7 @@ class Search:
                 raise InvalidJob(f"{field}: unknown value {value!r}", hint=nearest(str(value), known))
 
     def to_request(self) -> dict[str, Any]:
-        """``HyperParameterTuningJobConfig``, but for what depends on the estimator."""
+        """``HyperParameterTuningJobConfig``, without the fields that depend on the estimator."""
         criteria = self.completion_criteria_config
         return given(
             {
@@ -81,7 +81,7 @@ class Search:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One estimator of a search, and what is searched for. ``name`` is that of one in a list of several."""
+    """An estimator of a search, and the hyperparameters to tune. ``name`` is set if the search has several."""
 
     estimator: Estimator
     objective_metric_name: str
@@ -94,36 +94,44 @@ class Candidate:
 
     def __post_init__(self) -> None:
         if not isinstance(self.estimator, Estimator):
-            raise InvalidJob(f"estimator: expected one of cloudtrain, got {type(self.estimator).__name__}")
+            raise InvalidJob(
+                f"estimator: expected a cloudtrain.Estimator, got {type(self.estimator).__name__}",
+                hint="Convert an estimator of the SageMaker SDK with Estimator.from_sagemaker(...).",
+            )
         for name, parameter in self.ranges.items():
             if not isinstance(parameter, ParameterRange):
                 raise InvalidJob(
-                    f"hyperparameter_ranges.{name}: {parameter!r} is no range",
+                    f"hyperparameter_ranges.{name}: {parameter!r} is not a range",
                     hint="Use ContinuousParameter, IntegerParameter or CategoricalParameter.",
                 )
         if not self.ranges and not self.is_auto:
-            raise InvalidJob("hyperparameter_ranges: there is nothing to tune", hint="Or set autotune=True.")
+            raise InvalidJob(
+                "hyperparameter_ranges: there is nothing to tune", hint="Give a range, or set autotune=True."
+            )
         if self.keep_static is not None and not self.is_auto:
-            raise InvalidJob("hyperparameters_to_keep_static: only has a meaning with autotune=True")
+            raise InvalidJob("hyperparameters_to_keep_static: needs autotune=True")
 
     def base_name(self) -> str:
-        """What the SDK names tuning jobs after: the image."""
+        """The start of a generated tuning job name: the name of the image, as in the SDK."""
         return base_name(TrainingJob.from_dict({**read_config(), **self.estimator.arguments})) or "tuning"
 
     def prepare(self, job_name: str, inputs: Any, has_metadata: bool) -> Trial:
-        """Validate, pack and render one training job. Raises as `Estimator.prepare`, and where it cannot be tuned."""
+        """Validate, pack and render one training job.
+
+        Raises the errors of `Estimator.prepare`, and InvalidJob if the platform has no tuning jobs.
+        """
         submission = _with_toolkit(self.estimator).prepare(inputs, job_name=job_name)
         if not isinstance(submission.platform, SageMakerPlatform):
             raise InvalidJob(
                 f"platform: {submission.platform.name} has no tuning jobs",
-                hint="An instance_type of SageMaker's, ml.m5.xlarge, say, or platform='sagemaker'.",
+                hint="Set a SageMaker instance_type, for example ml.m5.xlarge, or platform='sagemaker'.",
             )
         return Trial(self, submission, submission.platform, has_metadata)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate that is ready: packed and rendered, nothing uploaded."""
+    """A candidate that is packed and rendered, but not uploaded."""
 
     candidate: Candidate
     submission: Submission
@@ -131,10 +139,10 @@ class Trial:
     has_metadata: bool
 
     def definition(self, *, with_values: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What the training jobs have in common, and ``ParameterRanges``.
+        """The part of the request that all training jobs share, and ``ParameterRanges``.
 
         Args:
-            with_values: whether secrets stand in it as they are, or as ``***``.
+            with_values: include the values of secrets; otherwise each is ``***``.
         """
         candidate, request, framework = (
             self.candidate,
@@ -154,7 +162,7 @@ class Trial:
         return definition, ranges
 
     def _auto_parameters(self, static: dict[str, str]) -> list[dict[str, str]]:
-        """Take from ``static`` what SageMaker is to find ranges for: the user's own hyperparameters."""
+        """Remove from ``static`` the hyperparameters that SageMaker chooses ranges for, and return them."""
         own = self.submission.job.hyperparameters.keys() & static.keys()
         kept = set(self.candidate.keep_static or ())
         for name in kept - static.keys():
@@ -168,10 +176,10 @@ class Trial:
 def tuning_request(
     name: str, search: Search, trials: Sequence[Trial], *, with_values: bool = False
 ) -> dict[str, Any]:
-    """The whole request.
+    """The complete request.
 
     Args:
-        with_values: whether secrets stand in it as they are, or as ``***``.
+        with_values: include the values of secrets; otherwise each is ``***``.
     """
     config = search.to_request()
     definitions = []
@@ -203,11 +211,11 @@ def tuning_request(
 
 
 def _with_toolkit(estimator: Estimator) -> Estimator:
-    """Raises InvalidJob where the estimator wants the other runtime."""
+    """A copy of the estimator with the runtime "toolkit". Raises InvalidJob if it requests the other one."""
     if estimator.arguments.get("runtime") == "cloudtrain":
         raise InvalidJob(
-            'runtime: SageMaker\'s tuning jobs cannot start "cloudtrain"; they have no ContainerEntrypoint',
-            hint="Use runtime=\"toolkit\", and an image that has SageMaker's toolkit, as AWS's have.",
+            'runtime: tuning jobs of SageMaker cannot use "cloudtrain", because they have no ContainerEntrypoint',
+            hint="Use runtime=\"toolkit\", and an image with SageMaker's training toolkit, such as AWS's images.",
         )
     twin = copy.copy(estimator)
     twin.arguments = {**estimator.arguments, "runtime": "toolkit"}

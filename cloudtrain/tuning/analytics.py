@@ -1,4 +1,4 @@
-"""The training jobs of a tuning job, as a table."""
+"""The training jobs of a tuning job as a table."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from cloudtrain.errors import CloudtrainError
 
 
 class TuningJobAnalytics:
-    """What each training job had for hyperparameters, and what came of it, asked anew each time."""
+    """The hyperparameters and the result of each training job. Every call queries SageMaker again."""
 
     def __init__(self, summaries: Callable[[], list[dict[str, Any]]]) -> None:
         self._summaries = summaries
 
     def training_job_summaries(self) -> list[dict[str, Any]]:
-        """As SageMaker tells them."""
+        """The ``TrainingJobSummaries`` that SageMaker returns."""
         return self._summaries()
 
     def rows(self) -> list[dict[str, Any]]:
-        """A dict for each training job, with the columns of the SageMaker SDK."""
+        """One dict per training job, with the columns of the SageMaker SDK."""
         return [training_job_row(summary) for summary in self._summaries()]
 
     def dataframe(self) -> Any:
-        """The rows as a ``pandas.DataFrame``. Raises CloudtrainError where there is no pandas."""
+        """The rows as a ``pandas.DataFrame``. Raises CloudtrainError if pandas is not installed."""
         try:
             pandas = import_module("pandas")
         except ImportError:
             raise CloudtrainError(
-                "a dataframe needs pandas", hint="pip install pandas; or use rows(), which needs nothing."
+                "dataframe() needs pandas", hint="Run pip install pandas, or use rows() instead."
             ) from None
         return pandas.DataFrame(self.rows())
 
 
 def training_job_row(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """One of ``TrainingJobSummaries`` as a row: hyperparameters, then how the job did. Times are datetimes."""
+    """One of ``TrainingJobSummaries`` as a row: the hyperparameters, then the result. Times are datetimes."""
     start, end = summary.get("TrainingStartTime"), summary.get("TrainingEndTime")
     row = {
         **tuned_values(summary),
@@ -55,12 +55,12 @@ def training_job_row(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tuned_values(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters that the search chose: numbers as numbers, all else as the script got it."""
+    """The hyperparameters that the search chose. Numbers are numbers; other values are as the script got them."""
     return {name: _decode(text) for name, text in summary.get("TunedHyperParameters", {}).items()}
 
 
 def _decode(text: str) -> Any:
-    """A categorical value of a framework's image is a string in JSON, one of another image the string itself."""
+    """The value of a hyperparameter. For the image of a framework, categorical values are encoded as JSON strings."""
     for kind in (int, float):
         with suppress(ValueError):
             return kind(text)

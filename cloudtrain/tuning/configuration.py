@@ -1,4 +1,4 @@
-"""How a search goes on and when it ends, with the names of the SageMaker SDK.
+"""The configuration of a search, with the names of the SageMaker SDK.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_HyperParameterTuningJobConfig.html
 """
@@ -14,14 +14,14 @@ from cloudtrain.errors import InvalidJob
 
 
 class WarmStartTypes(Enum):
-    """What a search may change of the earlier ones that it starts from: nothing, or data and algorithm too."""
+    """How a search may differ from its parents: not at all, or in its data and algorithm."""
 
     IDENTICAL_DATA_AND_ALGORITHM = "IdenticalDataAndAlgorithm"
     TRANSFER_LEARNING = "TransferLearning"
 
 
 class WarmStartConfig:
-    """Start from what earlier tuning jobs, ``parents``, have found. Raises InvalidJob where there is none."""
+    """Start from the results of earlier tuning jobs, ``parents``. Raises InvalidJob if there are none."""
 
     def __init__(self, warm_start_type: WarmStartTypes | str, parents: Iterable[str]) -> None:
         try:
@@ -45,7 +45,7 @@ class WarmStartConfig:
 
 @dataclass(frozen=True)
 class HyperbandStrategyConfig:
-    """Of the strategy ``Hyperband``: how many epochs a training job may have at most, and has at least."""
+    """The maximum and minimum number of epochs of a training job, for the strategy ``Hyperband``."""
 
     max_resource: int
     min_resource: int
@@ -56,7 +56,7 @@ class HyperbandStrategyConfig:
 
 @dataclass(frozen=True)
 class StrategyConfig:
-    """The options of a strategy; only ``Hyperband`` has some."""
+    """The options of a strategy. Only ``Hyperband`` has options."""
 
     hyperband_strategy_config: HyperbandStrategyConfig
 
@@ -66,7 +66,7 @@ class StrategyConfig:
 
 @dataclass(frozen=True)
 class TuningJobCompletionCriteriaConfig:
-    """When a search has found enough: ended by the first of these that comes true."""
+    """The criteria that end a search. The first one that is met ends it."""
 
     max_number_of_training_jobs_not_improving: int | None = None
     complete_on_convergence: bool | None = None
@@ -81,14 +81,14 @@ class TuningJobCompletionCriteriaConfig:
         if self.target_objective_metric_value is not None:
             fields["TargetObjectiveMetricValue"] = self.target_objective_metric_value
         if self.complete_on_convergence is not None:
-            word = "Enabled" if self.complete_on_convergence else "Disabled"
-            fields["ConvergenceDetected"] = {"CompleteOnConvergence": word}
+            mode = "Enabled" if self.complete_on_convergence else "Disabled"
+            fields["ConvergenceDetected"] = {"CompleteOnConvergence": mode}
         return fields
 
 
 @dataclass(frozen=True)
 class InstanceConfig:
-    """One kind of instances that training jobs may get; of several, the first that are to be had."""
+    """A kind of instances for training jobs. Of several kinds, SageMaker uses the first that is available."""
 
     instance_count: int
     instance_type: str

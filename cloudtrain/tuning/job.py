@@ -1,8 +1,9 @@
-"""A tuning job that was started: how it goes, and what it has found."""
+"""A handle on a tuning job: its progress and its results."""
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ FINAL = ("Completed", "Failed", "Stopped", "Deleting", "DeleteFailed")
 
 
 class TuningJob:
-    """A handle on one tuning job. It holds no state of its own: every question is put to SageMaker."""
+    """A handle on one tuning job. It holds no state: every method queries SageMaker."""
 
     def __init__(self, name: str, platform: SageMakerPlatform) -> None:
         self.name = name
@@ -25,55 +26,70 @@ class TuningJob:
 
     @classmethod
     def attach(cls, tuning_job_name: str, sagemaker_session: Any = None) -> TuningJob:
-        """The tuning job of this name, whoever has started it. Raises JobNotFound."""
+        """The tuning job with this name, started by this user or another. Raises JobNotFound."""
         job = cls(tuning_job_name, SageMakerPlatform(sagemaker_session))
         job.describe()
         return job
 
     def describe(self) -> dict[str, Any]:
-        """SageMaker's answer of DescribeHyperParameterTuningJob."""
+        """SageMaker's response to DescribeHyperParameterTuningJob."""
         return tuning.describe(self.name, self.platform.aws)
 
     def stop_tuning_job(self) -> None:
-        """Ask it and its training jobs to end."""
+        """Stop the tuning job and its training jobs. Returns immediately."""
         tuning.stop(self.name, self.platform.aws)
 
-    def wait(self, tell: Callable[[str], object] | None = None) -> TuningJob:
+    def wait(
+        self,
+        on_progress: Callable[[str], object] | None = None,
+        *,
+        tell: Callable[[str], object] | None = None,
+    ) -> TuningJob:
         """Wait until the search has ended, and return the job.
 
         Args:
-            tell: called with a line each time that a training job has ended.
+            on_progress (deprecated: ``tell``): called with a line of text whenever a training job ends.
 
         Raises:
-            TrainingFailed: the search failed: none of its training jobs completed, say.
+            TrainingFailed: the search failed, for example because none of its training jobs completed.
         """
-        pause, told = POLL_SECONDS, ""
+        if tell is not None:
+            warnings.warn("`tell` is now called `on_progress`", DeprecationWarning, stacklevel=2)
+            on_progress = tell
+        pause, last = POLL_SECONDS, ""
         while True:
             answer = self.describe()
             line = progress(answer)
-            if tell and line != told:
-                tell(line)
-                told = line
+            if on_progress and line != last:
+                on_progress(line)
+                last = line
             if answer["HyperParameterTuningJobStatus"] in FINAL:
                 break
             time.sleep(pause)
             pause = min(1.5 * pause, LONGEST_POLL_SECONDS)
         if answer["HyperParameterTuningJobStatus"] == "Failed":
-            reason = answer.get("FailureReason") or "SageMaker does not say why"
+            reason = answer.get("FailureReason") or "SageMaker gives no reason"
             raise TrainingFailed(self.name, FailureReport(FailureClass.PLATFORM, reason))
         return self
 
     def best_training_job(self) -> str:
-        """The name of the training job with the best objective so far. Raises CloudtrainError where none has one."""
+        """The name of the training job with the best objective so far.
+
+        Raises:
+            CloudtrainError: no training job has reported its objective yet.
+        """
         return str(self.best()["TrainingJobName"])
 
     def best(self) -> dict[str, Any]:
-        """All that SageMaker says of that job. Raises as `best_training_job`."""
+        """SageMaker's summary of that training job. Raises the errors of `best_training_job`."""
         answer = self.describe()
         if "BestTrainingJob" not in answer:
             raise CloudtrainError(
-                f"tuning job {self.name} has no best training job: none has told its objective yet",
-                hint=f"It is {answer['HyperParameterTuningJobStatus']}; does the Regex fit what the script prints?",
+                f"tuning job {self.name} has no best training job: none has reported its objective yet",
+                hint=(
+                    f"Its status is {answer['HyperParameterTuningJobStatus']}. Check that the metric's Regex matches "
+                    "the script's output."
+                ),
             )
         best: dict[str, Any] = answer["BestTrainingJob"]
         return best
@@ -87,7 +103,7 @@ class TuningJob:
 
 
 def progress(answer: Mapping[str, Any]) -> str:
-    """One line of an answer of DescribeHyperParameterTuningJob.
+    """A response of DescribeHyperParameterTuningJob in one line.
 
     >>> progress({"HyperParameterTuningJobStatus": "InProgress", "TrainingJobStatusCounters": {"Completed": 2}})
     'InProgress: 2 training jobs have ended'

@@ -1,4 +1,4 @@
-"""What a hyperparameter may be: a range of numbers, or one of some values."""
+"""Ranges of hyperparameters: intervals of numbers, and lists of values."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ SCALING_TYPES = ("Auto", "Linear", "Logarithmic", "ReverseLogarithmic")
 
 
 class ParameterRange:
-    """What the three kinds of ranges have in common."""
+    """The base class of the three kinds of ranges."""
 
     kind: ClassVar[str]
-    """``Continuous``, ``Categorical`` or ``Integer``: the beginning of its field in a request."""
+    """``Continuous``, ``Categorical`` or ``Integer``: the start of the field's name in a request."""
 
     def as_tuning_range(self, name: str, *, as_json: bool = False) -> dict[str, Any]:
-        """The range as CreateHyperParameterTuningJob wants it.
+        """The range in the format of CreateHyperParameterTuningJob.
 
         Args:
-            name: of the hyperparameter.
-            as_json: whether the container reads hyperparameters as JSON.
+            name: the name of the hyperparameter.
+            as_json: encode values as JSON, for containers that decode them.
         """
         raise NotImplementedError
 
@@ -37,9 +37,9 @@ class _Numbers(ParameterRange):
     def __post_init__(self) -> None:
         where = f"{type(self).__name__}({self.min_value!r}, {self.max_value!r})"
         if not _is_number(self.min_value) or not _is_number(self.max_value):
-            raise InvalidJob(f"{where}: both ends must be numbers")
+            raise InvalidJob(f"{where}: min_value and max_value must be numbers")
         if not self.min_value <= self.max_value:
-            raise InvalidJob(f"{where}: the first end is above the second")
+            raise InvalidJob(f"{where}: min_value is greater than max_value")
         if self.scaling_type not in SCALING_TYPES:
             raise InvalidJob(
                 f"{where}: unknown scaling_type {self.scaling_type!r}",
@@ -57,10 +57,10 @@ class _Numbers(ParameterRange):
 
 @dataclass(frozen=True)
 class ContinuousParameter(_Numbers):
-    """Any number from ``min_value`` to ``max_value``.
+    """A number from ``min_value`` to ``max_value``.
 
-    ``scaling_type`` is how the range is searched: ``Auto``, ``Linear``, ``Logarithmic``, ``ReverseLogarithmic``.
-    Raises InvalidJob where the ends are no numbers, or the wrong way round.
+    ``scaling_type`` is the scale of the search: ``Auto``, ``Linear``, ``Logarithmic`` or ``ReverseLogarithmic``.
+    Raises InvalidJob if a bound is not a number, or ``min_value`` is greater than ``max_value``.
     """
 
     kind = "Continuous"
@@ -68,7 +68,7 @@ class ContinuousParameter(_Numbers):
 
 @dataclass(frozen=True)
 class IntegerParameter(_Numbers):
-    """Any integer from ``min_value`` to ``max_value``, both included. Else as `ContinuousParameter`."""
+    """An integer from ``min_value`` to ``max_value``, inclusive. Otherwise like `ContinuousParameter`."""
 
     kind = "Integer"
 
@@ -79,14 +79,14 @@ class IntegerParameter(_Numbers):
 
 
 class CategoricalParameter(ParameterRange):
-    """One of ``values``; a single one stands for a list of itself. Raises InvalidJob where there is none."""
+    """One of ``values``, which is a list or a single value. Raises InvalidJob if it is empty."""
 
     kind = "Categorical"
 
     def __init__(self, values: Any) -> None:
         values = list(values) if isinstance(values, (list, tuple)) else [values]
         if not values:
-            raise InvalidJob("CategoricalParameter: there is no value to choose")
+            raise InvalidJob("CategoricalParameter: values is empty")
         self.values = [_text(value) for value in values]
 
     def as_tuning_range(self, name: str, *, as_json: bool = False) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class CategoricalParameter(ParameterRange):
 
 
 def range_fields(ranges: Mapping[str, ParameterRange], *, as_json: bool) -> dict[str, Any]:
-    """``ParameterRanges`` of a request: all three kinds, each in the order in which its names were given."""
+    """``ParameterRanges`` of a request: all three kinds, each in the order of ``ranges``."""
     return {
         f"{kind.kind}ParameterRanges": [
             parameter.as_tuning_range(name, as_json=as_json)
@@ -119,5 +119,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A value as the script's command line shows it; lists and dicts as JSON, which it can read."""
+    """A value as a command-line argument of the script; lists and dicts are JSON."""
     return json.dumps(value) if isinstance(value, (list, dict)) else str(value)

@@ -1,4 +1,4 @@
-"""The SageMaker SDK's HyperparameterTuner: describe a search for hyperparameters, and start it."""
+"""`HyperparameterTuner`, as in the SageMaker SDK: describes a search for hyperparameters and starts it."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ from cloudtrain.tuning.job import TuningJob
 
 
 class HyperparameterTuner:
-    """A search for the hyperparameters with the best objective, by a tuning job of SageMaker's.
+    """A search for the hyperparameters with the best objective, run as a SageMaker tuning job.
 
-    The arguments are those of the SageMaker Python SDK, version 2, in its order. The training jobs have the runtime
-    "toolkit": a tuning job cannot start a container in any other way than its image does.
+    The arguments are those of the SageMaker Python SDK, version 2, in its order. The training jobs use the runtime
+    "toolkit", because a tuning job always runs the entry point of its image.
 
     Args:
-        estimator: what each training job is.
-        objective_metric_name: the metric to make large or small, one of ``metric_definitions``.
-        hyperparameter_ranges: by the hyperparameter's name, what it may be.
-        metric_definitions: how the metric is found in the output; the default is the estimator's.
+        estimator: the training job to run with different hyperparameters.
+        objective_metric_name: the metric to optimise, one of ``metric_definitions``.
+        hyperparameter_ranges: the range of each hyperparameter to tune, by name.
+        metric_definitions: the metrics in the output; defaults to the estimator's.
         strategy: ``Bayesian``, ``Random``, ``Hyperband`` or ``Grid``.
         objective_type: ``Maximize`` or ``Minimize``.
-        max_jobs: how many training jobs at most; 1, or all of a grid, unless given.
-        max_parallel_jobs: how many of them at the same time.
-        max_runtime_in_seconds: how long the whole search may take.
-        tags: of the tuning job, beside the estimator's.
-        base_tuning_job_name: the beginning of the job's name; else that of the image.
+        max_jobs: the maximum number of training jobs; defaults to 1, or to all points of a grid.
+        max_parallel_jobs: the maximum number of training jobs that run at the same time.
+        max_runtime_in_seconds: the maximum duration of the search.
+        tags: tags of the tuning job, in addition to the estimator's.
+        base_tuning_job_name: the start of the job's name; defaults to the name of the image.
         warm_start_config: earlier searches to start from.
         strategy_config: the options of ``Hyperband``.
-        completion_criteria_config: when enough is found.
-        early_stopping_type: ``Auto`` stops training jobs that will not be good; ``Off``.
-        estimator_name: the name of the estimator, where the tuning job is to have a list of them.
-        random_seed: the same seed makes the same choices.
-        autotune: let SageMaker choose the ranges of what has none.
-        hyperparameters_to_keep_static: but not of these.
+        completion_criteria_config: the criteria that end the search early.
+        early_stopping_type: ``Auto`` stops training jobs that are unlikely to improve on the best; ``Off`` does not.
+        estimator_name: the estimator's name, if the tuning job is to have a list of estimators.
+        random_seed: the seed of the search. The same seed makes the same choices.
+        autotune: let SageMaker choose ranges for hyperparameters that have none.
+        hyperparameters_to_keep_static: hyperparameters that autotune does not change.
 
     Raises:
         InvalidJob: an argument has a wrong value.
@@ -127,16 +127,16 @@ class HyperparameterTuner:
         hyperparameters_to_keep_static_dict: Mapping[str, Sequence[str]] | None = None,
         **search: Any,
     ) -> HyperparameterTuner:
-        """A search among several estimators, each with a name of its own, by which the other dicts go.
+        """A search over several estimators. All dicts have the names of the estimators as keys.
 
         Args:
             search: all other arguments of a tuner.
 
         Raises:
-            InvalidJob: an argument has a wrong value, or names an estimator that is not there.
+            InvalidJob: an argument has a wrong value, or names an unknown estimator.
         """
         if not estimator_dict:
-            raise InvalidJob("estimator_dict: at least one estimator is needed")
+            raise InvalidJob("estimator_dict: needs at least one estimator")
         metrics, kept = metric_definitions_dict or {}, hyperparameters_to_keep_static_dict or {}
         for argument, by_name in (
             ("objective_metric_name_dict", objective_metric_name_dict),
@@ -144,7 +144,7 @@ class HyperparameterTuner:
         ):
             _check_names(argument, by_name, estimator_dict)
             for name in estimator_dict.keys() - by_name.keys():
-                raise InvalidJob(f"{argument}: has nothing for the estimator {name!r}")
+                raise InvalidJob(f"{argument}: has no entry for the estimator {name!r}")
         _check_names("metric_definitions_dict", metrics, estimator_dict)
         _check_names("hyperparameters_to_keep_static_dict", kept, estimator_dict)
         tuners = [
@@ -166,13 +166,13 @@ class HyperparameterTuner:
     def override_resource_config(
         self, instance_configs: Sequence[InstanceConfig] | Mapping[str, Sequence[InstanceConfig]]
     ) -> None:
-        """Have training jobs take the first of several kinds of instances that are to be had.
+        """Let training jobs use the first available of several kinds of instances.
 
         Args:
-            instance_configs: in the order of preference; of a tuner with several estimators, by their names.
+            instance_configs: the kinds in order of preference; a dict by name for a tuner with several estimators.
 
         Raises:
-            InvalidJob: there is no such estimator.
+            InvalidJob: an estimator is unknown.
         """
         if isinstance(instance_configs, Mapping):
             _check_names("instance_configs", instance_configs, self._names)
@@ -190,7 +190,7 @@ class HyperparameterTuner:
         job_name: str | None = None,
         include_cls_metadata: bool | Mapping[str, bool] = False,
     ) -> Request:
-        """What `fit` would ask SageMaker for: the dry run. Secrets stand in it as ``***``. Raises as `fit`."""
+        """The request that `fit` would send to SageMaker, with secrets as ``***``: a dry run. Raises as `fit`."""
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
         return Request("sagemaker", name, tuning_request(name, self._search, trials))
 
@@ -202,14 +202,14 @@ class HyperparameterTuner:
         estimator_kwargs: Mapping[str, Any] | None = None,
         wait: bool = True,
     ) -> TuningJob:
-        """Start the tuning job, and wait for its end unless told otherwise; a line tells of each training job's end.
+        """Start the tuning job. By default, wait for its end and print a line whenever a training job ends.
 
         Args:
-            inputs: as of `Estimator.fit`; of a tuner with named estimators, by their names.
-            job_name: of at most 32 characters; else one is made of the base name and the time.
-            include_cls_metadata: whether the SDK's own ``attach`` is to know the estimator's class, where it is not
-                that of a framework; then it always does.
-            estimator_kwargs: nothing. Only AWS's own algorithms have some, which cloudtrain has no classes for.
+            inputs: as for `Estimator.fit`; a dict by name for a tuner with several estimators.
+            job_name: at most 32 characters; defaults to the base name and the time.
+            include_cls_metadata: record the estimator's class for the SDK's ``attach``. Framework estimators are
+                always recorded.
+            estimator_kwargs: must be empty. Only AWS's built-in algorithms use it, which cloudtrain does not support.
             wait: return when the search has ended.
 
         Raises:
@@ -217,10 +217,10 @@ class HyperparameterTuner:
             InvalidSource: the source cannot be packed.
             StorageError: the source cannot be uploaded.
             PlatformError: SageMaker refuses the job.
-            TrainingFailed: the search failed while it was waited for.
+            TrainingFailed: the search failed; only if ``wait`` is true.
         """
         if estimator_kwargs:
-            raise InvalidJob("estimator_kwargs: no estimator of cloudtrain takes any")
+            raise InvalidJob("estimator_kwargs: cloudtrain's estimators do not support it", hint="Remove it.")
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
         for trial in trials:
             trial.submission.upload()
@@ -229,7 +229,7 @@ class HyperparameterTuner:
         tuning.create(tuning_request(name, self._search, trials, with_values=True), platform.aws, secrets)
         self.latest_tuning_job = job = TuningJob(name, platform)
         if wait:
-            job.wait(tell=print)
+            job.wait(print)
         return job
 
     def _trials(
@@ -258,7 +258,7 @@ class HyperparameterTuner:
 
     @property
     def _names(self) -> list[str]:
-        """Of the estimators; the only one of a tuner without names has an empty one."""
+        """The names of the estimators. A single estimator without a name has an empty one."""
         return [candidate.name or "" for candidate in self._candidates]
 
     def wait(self) -> None:
@@ -266,22 +266,22 @@ class HyperparameterTuner:
         self._latest().wait()
 
     def describe(self) -> dict[str, Any]:
-        """SageMaker's answer of DescribeHyperParameterTuningJob about the latest search."""
+        """SageMaker's response to DescribeHyperParameterTuningJob for the latest search."""
         return self._latest().describe()
 
     def stop_tuning_job(self) -> None:
-        """Ask the latest search and its training jobs to end."""
+        """Stop the latest search and its training jobs. Returns immediately."""
         self._latest().stop_tuning_job()
 
     def best_training_job(self) -> str:
-        """The name of the training job with the best objective so far. Raises CloudtrainError where none has one."""
+        """The name of the training job with the best objective so far. Raises CloudtrainError if there is none."""
         return self._latest().best_training_job()
 
     def best_estimator(self) -> Estimator:
         """The estimator with the best hyperparameters so far; its ``model_data`` is the best model.
 
         Raises:
-            CloudtrainError: no training job has told its objective yet.
+            CloudtrainError: no training job has reported its objective yet.
         """
         tuning_job = self._latest()
         best = tuning_job.best()
@@ -294,26 +294,26 @@ class HyperparameterTuner:
         return estimator
 
     def analytics(self) -> TuningJobAnalytics:
-        """All training jobs of the latest search as a table."""
+        """The training jobs of the latest search as a table."""
         return self._latest().analytics()
 
     def identical_dataset_and_algorithm_tuner(
         self, additional_parents: Iterable[str] | None = None
     ) -> HyperparameterTuner:
-        """The same search again, which starts from what the latest one has found, and ``additional_parents``."""
+        """The same search, starting from the results of the latest one and of ``additional_parents``."""
         return self._warm(WarmStartTypes.IDENTICAL_DATA_AND_ALGORITHM, additional_parents, None)
 
     def transfer_learning_tuner(
         self, additional_parents: Iterable[str] | None = None, estimator: Estimator | None = None
     ) -> HyperparameterTuner:
-        """The same for other data, or for another ``estimator``."""
+        """Like `identical_dataset_and_algorithm_tuner`, for other data or another ``estimator``."""
         return self._warm(WarmStartTypes.TRANSFER_LEARNING, additional_parents, estimator)
 
     def _warm(
         self, kind: WarmStartTypes, parents: Iterable[str] | None, estimator: Estimator | None
     ) -> HyperparameterTuner:
         if len(self._candidates) > 1:
-            raise InvalidJob("a warm start is not possible with several estimators")
+            raise InvalidJob("a tuner with several estimators cannot start from earlier searches")
         warm = copy.copy(self)
         warm.latest_tuning_job = None
         warm._search = replace(
@@ -325,17 +325,17 @@ class HyperparameterTuner:
 
     def _latest(self) -> TuningJob:
         if self.latest_tuning_job is None:
-            raise CloudtrainError("the tuner has started no tuning job yet", hint="Call fit() first.")
+            raise CloudtrainError("the tuner has not started a tuning job yet", hint="Call fit() first.")
         return self.latest_tuning_job
 
     attach = staticmethod(TuningJob.attach)
 
 
 def _check_names(argument: str, by_name: Any, names: Iterable[str]) -> None:
-    """Raises InvalidJob where ``by_name`` is no dict, or has a key that is none of the estimators' names."""
+    """Raises InvalidJob if ``by_name`` is not a dict, or has a key that is not the name of an estimator."""
     known = sorted(names)
     if not isinstance(by_name, Mapping):
-        raise InvalidJob(f"{argument}: expected a dict by the names of the estimators: {', '.join(known)}")
+        raise InvalidJob(f"{argument}: expected a dict with the names of the estimators: {', '.join(known)}")
     for name in by_name:
         if name not in known:
             raise InvalidJob(f"{argument}: there is no estimator {name!r}", hint=nearest(str(name), known))

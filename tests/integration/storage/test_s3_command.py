@@ -134,7 +134,7 @@ def test_a_server_that_hangs_can_be_stopped() -> None:
     status = run("status")
     assert status.returncode == 1
     assert (
-        status.stderr == f"Error: the S3 server (process {pid}) does not answer\n  Run: cloudtrain s3 stop\n"
+        status.stderr == f"Error: the S3 server (process {pid}) does not respond\n  Run: cloudtrain s3 stop\n"
     )
     assert run("stop").returncode == 0
     assert run("status").stdout == "No S3 server is running.\n"
@@ -153,7 +153,7 @@ def test_keys_are_for_the_user_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["start", "--port", "{taken}"], "port {taken} on 127.0.0.1 is taken"),
+        (["start", "--port", "{taken}"], "port {taken} on 127.0.0.1 is in use"),
         (["start", "--port", "0"], "0 is not in the range"),
         (["start", "--dir", "{file}"], "is a file"),
         (["start", "--dir", "/proc/no"], "/proc/no"),

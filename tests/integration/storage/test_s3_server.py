@@ -83,7 +83,7 @@ def test_a_taken_port() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(StorageError, match=f"port {port} on 127.0.0.1 is taken"):
+        with pytest.raises(StorageError, match=f"port {port} on 127.0.0.1 is in use"):
             S3Server(port=port).start()
 
 
@@ -103,7 +103,7 @@ def test_weed_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_not_started() -> None:
-    with pytest.raises(StorageError, match="does not run"):
+    with pytest.raises(StorageError, match="is not running"):
         S3Server().create_bucket("data")
 
 

@@ -46,23 +46,26 @@ def torch(script: str, **arguments: Any) -> Estimator:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ContinuousParameter(2, 1), "the first end is above the second"),
-        (lambda: ContinuousParameter("a", 1), "both ends must be numbers"),  # type: ignore[arg-type]
+        (lambda: ContinuousParameter(2, 1), "min_value is greater than max_value"),
+        (lambda: ContinuousParameter("a", 1), "min_value and max_value must be numbers"),  # type: ignore[arg-type]
         (lambda: ContinuousParameter(1, 2, "Log"), "unknown scaling_type 'Log'"),
         (lambda: IntegerParameter(0.5, 2), "not integers"),
-        (lambda: CategoricalParameter([]), "there is no value to choose"),
+        (lambda: CategoricalParameter([]), "values is empty"),
         (lambda: WarmStartConfig("Transfer", {"a"}), "warm_start_type: 'Transfer' is unknown"),
         (lambda: WarmStartConfig("TransferLearning", set()), "parents: a warm start needs"),
         (lambda: HyperparameterTuner(plain(), "loss", {}), "there is nothing to tune"),
-        (lambda: HyperparameterTuner(plain(), "loss", {"lr": 1}), "hyperparameter_ranges.lr: 1 is no range"),  # type: ignore[dict-item]
+        (
+            lambda: HyperparameterTuner(plain(), "loss", {"lr": 1}),
+            "hyperparameter_ranges.lr: 1 is not a range",
+        ),  # type: ignore[dict-item]
         (
             lambda: HyperparameterTuner(plain(), "loss", RANGES, strategy="Bayes"),
             "strategy: unknown value 'Bayes'\n  Did you mean 'Bayesian'?",
         ),
-        (lambda: HyperparameterTuner(object(), "loss", RANGES), "estimator: expected one of cloudtrain"),  # type: ignore[arg-type]
+        (lambda: HyperparameterTuner(object(), "loss", RANGES), "estimator: expected a cloudtrain.Estimator"),  # type: ignore[arg-type]
         (
             lambda: HyperparameterTuner.create({"a": plain()}, {"a": "loss"}, {}),
-            "hyperparameter_ranges_dict: has nothing for the estimator 'a'",
+            "hyperparameter_ranges_dict: has no entry for the estimator 'a'",
         ),
         (
             lambda: HyperparameterTuner.create({"a": plain()}, {"a": "loss", "b": "x"}, {"a": RANGES}),
@@ -79,7 +82,7 @@ def test_what_cannot_be_searched_is_refused_at_once(make: Callable[[], object], 
 @pytest.mark.parametrize(
     ("estimator", "says"),
     [
-        (plain(runtime="cloudtrain"), 'runtime: SageMaker\'s tuning jobs cannot start "cloudtrain"'),
+        (plain(runtime="cloudtrain"), 'runtime: tuning jobs of SageMaker cannot use "cloudtrain"'),
         (plain(container_entry_point=["x"]), "container_entry_point: SageMaker's tuning jobs have no such"),
     ],
 )
@@ -146,7 +149,7 @@ def test_names_are_short_readable_and_unique(script: str) -> None:
 
 
 def test_there_is_nothing_to_ask_before_fit() -> None:
-    with pytest.raises(CloudtrainError, match="has started no tuning job yet"):
+    with pytest.raises(CloudtrainError, match="has not started a tuning job yet"):
         HyperparameterTuner(plain(), "loss", RANGES).best_training_job()
 
 
