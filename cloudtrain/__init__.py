@@ -1,4 +1,4 @@
-"""cloudtrain: submit distributed training jobs to any cluster, with the API you know.
+"""cloudtrain: submits distributed training jobs, with the API of the SageMaker SDK and Horovod.
 
 from cloudtrain import Estimator
 job = Estimator(entry_point="train.py", instance_count=2).fit({"train": "s3://bucket/train"})

@@ -1,6 +1,6 @@
-"""Public names that are imported when they are first used (PEP 562), so that a package costs what is used of it.
+"""Imports public names on first use (PEP 562), so that importing a package is fast.
 
-Every rank of every job imports this: it imports nothing itself, ``typing`` included.
+Every rank of every job imports this module. It imports nothing itself, not even ``typing``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of ``package``, whose public names stand in the modules given.
+    """The ``__getattr__`` and ``__dir__`` of ``package``. ``names`` maps its public names to their modules.
 
     >>> __getattr__, __dir__ = lazy(__name__, {"Estimator": "cloudtrain.estimator"})
     """

@@ -1,4 +1,4 @@
-"""The arguments of the SageMaker SDK, version 2, that are not our fields: other names, other places, other worlds."""
+"""Arguments of the SageMaker SDK, version 2, that are not fields of a job: old names, positions, unsupported ones."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ POSITIONS = (
     "checkpoint_local_path",
     "enable_network_isolation",
 )
-"""The order of the positional arguments of that SDK's ``Estimator``, as far as anybody counts."""
+"""The order of the positional arguments of the SDK's ``Estimator``; the rarely used last ones are left out."""
 
 _RENAMED = {
     "train_instance_count": "instance_count",
@@ -49,37 +49,34 @@ _RENAMED = {
     "distributions": "distribution",
     "image_name": "image_uri",
 }
-"""Names of version 1, which version 2 still takes."""
+"""Names from version 1 that version 2 still accepts."""
 
 _UNSUPPORTED = {
-    "git_config": "Clone the repository, and give its folder: source_dir='...'.",
-    "compiler_config": "AWS makes no new releases of the SageMaker Training Compiler; use torch.compile in the script.",
-    "training_recipe": "Give the recipe's own script as entry_point, and its values as hyperparameters.",
-    "recipe_overrides": "Give the recipe's own script as entry_point, and its values as hyperparameters.",
-    "rules": "Debugger's rules are jobs of their own; have the script check what it trains, and fail.",
+    "git_config": "Clone the repository, and pass its folder: source_dir='...'.",
+    "compiler_config": "AWS no longer releases the SageMaker Training Compiler; use torch.compile in the script.",
+    "training_recipe": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
+    "recipe_overrides": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
+    "rules": "Debugger evaluates rules in separate jobs; check the training in the script instead, and fail there.",
 }
-"""Arguments that cloudtrain refuses, and what to do instead."""
+"""Arguments that cloudtrain does not support, and what to do instead."""
 
 
 def rename_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``arguments`` with the names of today. Raises InvalidJob where both names are given."""
+    """``arguments`` with current names. Raises InvalidJob if an argument is given with both names."""
     renamed = {}
     for name, value in arguments.items():
-        today = _RENAMED.get(name, name)
-        if today != name:
-            if today in arguments:
-                raise InvalidJob(f"{name} and {today} are the same argument", hint=f"Give {today} only.")
-            warnings.warn(f"{name} is {today} since version 2 of the SageMaker SDK", stacklevel=4)
-        renamed[today] = value
+        current = _RENAMED.get(name, name)
+        if current != name:
+            if current in arguments:
+                raise InvalidJob(f"{name} and {current} are the same argument", hint=f"Pass only {current}.")
+            warnings.warn(f"{name} was renamed to {current} in version 2 of the SageMaker SDK", stacklevel=4)
+        renamed[current] = value
     return renamed
 
 
 def drop_empty(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """``arguments`` without those that cloudtrain has no use for and that ask for nothing.
-
-    Raises InvalidJob where they ask for something.
-    """
+    """``arguments`` without unsupported ones that are empty. Raises InvalidJob if one is not empty."""
     for name, hint in _UNSUPPORTED.items():
         if arguments.get(name):
-            raise InvalidJob(f"{name}: cloudtrain does not support it", hint=hint)
+            raise InvalidJob(f"{name}: not supported by cloudtrain", hint=hint)
     return {name: value for name, value in arguments.items() if name not in _UNSUPPORTED}

@@ -1,7 +1,7 @@
 """The user's defaults: a YAML file of Estimator arguments.
 
 ``$CLOUDTRAIN_CONFIG``, else ``$XDG_CONFIG_HOME/cloudtrain/config.yaml``, else ``~/.config/cloudtrain/config.yaml``.
-``$CLOUDTRAIN_RUNTIME`` goes before the file's ``runtime``. An empty variable counts as unset.
+``$CLOUDTRAIN_RUNTIME`` overrides the file's ``runtime``. An empty variable counts as unset.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec import FIELDS, RUNTIMES, read_job_file
 
 NOT_DEFAULTS = ("source", "job_name", "inputs")
-"""Fields that belong to one job only."""
+"""Fields that describe one job only."""
 
 
 def config_path() -> Path:
@@ -26,11 +26,11 @@ def config_path() -> Path:
 
 
 def read_config() -> dict[str, Any]:
-    """The defaults; none where there is no file and no variable.
+    """The user's defaults; empty if there is neither file nor variable.
 
     Raises:
-        InvalidJob: the file is no YAML, or has a key that is no argument of an Estimator; or the variable names no
-            runtime.
+        InvalidJob: the file is not valid YAML, or has a key that is not an argument of an Estimator; or the variable
+            names an unknown runtime.
     """
     path = config_path()
     config = read_job_file(path) if path.exists() or os.environ.get("CLOUDTRAIN_CONFIG") else {}

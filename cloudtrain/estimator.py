@@ -1,4 +1,4 @@
-"""The facade: describe a training job, and start it."""
+"""`Estimator`: describes a training job and starts it."""
 
 from __future__ import annotations
 
@@ -20,51 +20,53 @@ Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
 Inputs = Union[str, TrainingInput, FileSystemInput, Mapping[str, Channel]]
 
 DEFAULT_CHANNEL = "training"
-"""The channel of inputs that name none, as in the SageMaker SDK."""
+"""The name of a channel that is given without one, as in the SageMaker SDK."""
 
 
 class Estimator:
-    """A training job that can be started, again and again.
+    """The description of a training job, which can be started any number of times.
 
-    The argument names are those of the SageMaker Python SDK, version 2; what is not given has that SDK's
-    default, or the one in the user's config file. One positional argument is the script; several, or one beside an
-    ``entry_point`` or of ECR, are those of that SDK's ``Estimator``: image, role, instance count, instance type, ...
+    Arguments have the names of the SageMaker Python SDK, version 2. The default of an argument is that of the user's
+    config file, or of the SDK. A single positional argument is the script. Several positional arguments, or one that
+    is given with ``entry_point`` or is an ECR image, are those of the SDK's ``Estimator``: image, role, instance
+    count, instance type, and so on.
 
     Args:
-        entry_point: the script to run: a path in ``source_dir``, or a file on its own.
-        source_dir: the folder that is packed and sent along; or an archive of it in S3.
-        dependencies: more files and folders, put beside the script.
-        hyperparameters: become the script's command line: ``{"lr": 0.1}`` is ``--lr 0.1``.
-        environment: variables for the script. Names that look like secrets are never shown or stored.
-        distribution: how ranks are started: ``{"torch_distributed": {"enabled": True}}``,
+        entry_point: the script to run: a path in ``source_dir``, or a single file.
+        source_dir: the folder to pack and send with the job, or an archive of it in S3.
+        dependencies: further files and folders to put next to the script.
+        hyperparameters: the script's arguments: ``{"lr": 0.1}`` becomes ``--lr 0.1``.
+        environment: variables for the script. Values of variables that look like secrets are never shown or stored.
+        distribution: how ranks are started, for example ``{"torch_distributed": {"enabled": True}}`` or
             ``{"processes": {"processes_per_host": 2}}``.
-        image_uri: the image of the container, where the platform has containers.
-        role: the role that the job acts as, where the platform has roles.
-        platform: where to run, by name or as an object; ``local`` unless the config file or an ``ml.`` instance
-            type say otherwise.
-        platform_options: what only that platform understands.
-        sagemaker_session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or a
-            ``sagemaker.Session``. No other platform asks for it.
-        runtime: what starts the script in SageMaker's container: ``cloudtrain``, in any image with Python; or
-            ``toolkit``, what AWS's images have for it.
-        instance_type: the kind of machine.
-        instance_count: how many of them, each one a host of the job.
-        volume_size: GB of disk on each host.
-        max_run: seconds after which the job is stopped.
-        max_retry_attempts: how often a failed job is started again, from its last checkpoint.
-        hang_timeout: seconds without a sign of life from a rank after which the job fails, with the Python
-            stacks of all ranks.
-        stop_grace: seconds that ranks have after SIGTERM.
-        output_path: where model and outputs go, in a folder of the job's name.
-        code_location: where packed sources go.
-        checkpoint_s3_uri: where checkpoints are kept, and found again by a later job.
-        metric_definitions: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``, looked for in the output.
-        base_job_name: the beginning of the job's name; else that of the image, or of the script.
-        arguments: all others that `cloudtrain.spec.TrainingJob` has fields for.
+        image_uri: the container image, on platforms with containers.
+        role: the role of the job, on platforms with roles.
+        platform: the platform to run on: its name, or an object. Defaults to the config file's; else ``sagemaker``
+            for ``ml.`` instance types, ``container`` for an image, and ``local``.
+        platform_options: options of that platform.
+        sagemaker_session: the AWS session for the ``sagemaker`` platform: a ``boto3.Session`` or a
+            ``sagemaker.Session``.
+        runtime: the program that starts the script in SageMaker's container: ``cloudtrain``, which works in any image
+            with Python, or ``toolkit``, which AWS's images include.
+        instance_type: the machine type of the hosts.
+        instance_count: the number of hosts.
+        volume_size: the disk of each host in GB.
+        max_run: the maximum duration of the job in seconds.
+        max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint.
+        hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank shows no activity for this
+            number of seconds.
+        stop_grace: the seconds that ranks have to exit after SIGTERM.
+        output_path: the URI for the model and other outputs, in a folder with the job's name.
+        code_location: the URI for packed sources.
+        checkpoint_s3_uri: the URI for checkpoints. A later job with the same URI resumes from them.
+        metric_definitions: metrics to find in the output: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``.
+        base_job_name: the start of the job's name; defaults to the name of the image or the script.
+        arguments: any other field of `cloudtrain.spec.TrainingJob`.
 
     Raises:
-        InvalidJob: an argument is unknown; the message has the nearest right name. Or it is one of the SageMaker SDK
-            that cloudtrain has no use for; the hint says what to do. Values are checked when the job is started.
+        InvalidJob: an argument is unknown (the message suggests the nearest name), or is an argument of the SageMaker
+            SDK that cloudtrain does not support (the hint names an alternative). Values are validated when the job
+            is started.
     """
 
     def __init__(
@@ -115,23 +117,25 @@ class Estimator:
 
     @staticmethod
     def from_sagemaker(obj: Any, **arguments: Any) -> Estimator:
-        """The Estimator that does what an object of the SageMaker SDK does, on any platform.
+        """An Estimator with the arguments of an object of the SageMaker SDK, to run it on any platform.
+
+        An object in local mode runs on the platform ``container``, with the same image and GPUs.
 
         Args:
-            obj: an estimator of its version 2, or a ``ModelTrainer`` of version 3.
-            arguments: go before what the object says: ``platform="local"``, ``runtime="toolkit"``, ...
+            obj: an estimator of the SDK's version 2, or a ``ModelTrainer`` of version 3.
+            arguments: override those of the object, for example ``platform="local"`` or ``runtime="toolkit"``.
 
         Raises:
-            InvalidJob: it wants something that cloudtrain has no argument for; the hint says what to do.
+            InvalidJob: ``obj`` uses a feature that cloudtrain does not support; the hint names an alternative.
         """
         return Estimator(**{**read_object(obj, arguments.get("instance_type")), **arguments})
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The hyperparameters given so far."""
+        """The hyperparameters set so far."""
         return dict(self.arguments.get("hyperparameters", {}))
 
     def set_hyperparameters(self, **hyperparameters: Any) -> None:
-        """Add hyperparameters to those given before."""
+        """Add or replace hyperparameters."""
         self.arguments["hyperparameters"] = {**self.arguments.get("hyperparameters", {}), **hyperparameters}
 
     def prepare(
@@ -141,12 +145,12 @@ class Estimator:
         job_name: str | None = None,
         experiment_config: Mapping[str, str] | None = None,
     ) -> Submission:
-        """Validate, pack and render, without uploading or starting anything: the dry run.
+        """Validate, pack and render the job, but upload and start nothing: a dry run.
 
-        ``prepare(...).request`` is exactly what ``fit`` would ask the platform for.
+        ``prepare(...).request`` is exactly the request that ``fit`` would submit.
 
         Raises:
-            InvalidJob, InvalidSource, UnknownPlatform: as `fit`.
+            InvalidJob, InvalidSource, UnknownPlatform: as in `fit`.
         """
         fields = dict(self.arguments)
         inputs = read_inputs(inputs)
@@ -168,25 +172,25 @@ class Estimator:
         job_name: str | None = None,
         experiment_config: Mapping[str, str] | None = None,
     ) -> Job:
-        """Start the job, and wait for its end unless told otherwise.
+        """Start the job and, by default, wait for its end.
 
         The order of the arguments is that of the SageMaker SDK, version 2.
 
         Args:
-            inputs: the channels: ``{"train": "s3://bucket/train"}``; also ``file://`` URIs, folders of this
-                machine, `TrainingInput`.
+            inputs: the input channels: ``{"train": "s3://bucket/train"}``. A channel is a URI (``s3://``,
+                ``file://``), a local path, or a `TrainingInput`.
             wait: return when the job has ended.
-            logs: print while waiting what the job waits for and what its ranks print; false, or the SDK's
-                ``"None"``: print nothing.
-            job_name: else one is made of the base name and the time.
-            experiment_config: the experiment of SageMaker's that the job belongs to.
+            logs: while waiting, print the job's state changes and the output of its ranks. False, or the SDK's
+                ``"None"``, prints nothing.
+            job_name: defaults to the base name and the time.
+            experiment_config: the SageMaker experiment that the job belongs to.
 
         Raises:
             InvalidJob: an argument has a wrong value, or contradicts another.
             InvalidSource: the source cannot be packed.
-            StorageError: a bucket is missing, an input empty, a server gone.
+            StorageError: a bucket is missing, an input is empty, or a server is unreachable.
             PlatformError: the platform refuses the job.
-            TrainingFailed: the job failed while it was waited for.
+            TrainingFailed: the job failed; only if ``wait`` is true.
         """
         job = self.prepare(inputs, job_name=job_name, experiment_config=experiment_config).submit()
         self.latest_training_job = job
@@ -200,20 +204,20 @@ class Estimator:
 
     @property
     def model_data(self) -> str | None:
-        """The URI of the model that the latest job left.
+        """The URI of the latest job's model.
 
         Raises:
-            CloudtrainError: no job was started yet.
+            CloudtrainError: no job has been started yet.
         """
         if self.latest_training_job is None:
-            raise CloudtrainError("the Estimator has started no job yet", hint="Call fit() first.")
+            raise CloudtrainError("the Estimator has not started a job yet", hint="Call fit() first.")
         return self.latest_training_job.model_data
 
     attach = staticmethod(Job.attach)
 
 
 def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """The positional arguments by their names. Raises InvalidJob where one is given by its name too."""
+    """The positional arguments by name. Raises InvalidJob if one is also given by name."""
     is_script = len(positional) == 1 and "entry_point" not in named and ".dkr.ecr." not in str(positional[0])
     names = ("entry_point",) if is_script else POSITIONS
     if len(positional) > len(names):
@@ -221,14 +225,14 @@ def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str,
     for name in names[: len(positional)]:
         if name in named:
             raise InvalidJob(
-                f"Estimator got {name!r} twice: by its place and by its name",
-                hint="Several positional arguments are an image, a role, an instance count, ...; name them.",
+                f"Estimator got {name!r} twice: by position and by name",
+                hint="The positional arguments are an image, a role, an instance count, and so on. Pass them by name.",
             )
     return {name: value for name, value in zip(names, positional) if value is not None}
 
 
 def _to_builtins(value: Any) -> Any:
-    """Mappings, sequences, paths and our own small structs as the dicts, lists and strings that validation wants."""
+    """``value`` with structs, mappings, sequences and paths converted to dicts, lists and strings, for validation."""
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     if isinstance(value, Mapping):
@@ -247,7 +251,7 @@ def _channels(inputs: Inputs) -> dict[str, Any]:
 
 
 def _channel(channel: Any) -> Any:
-    """A folder or file of this machine as a URI; everything else as validation wants it."""
+    """The URI of a local file or folder; anything else converted for validation."""
     if isinstance(channel, (str, Path)) and "://" not in str(channel) and Path(channel).exists():
         return Path(channel).absolute().as_uri()
     return _to_builtins(channel)

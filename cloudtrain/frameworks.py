@@ -1,6 +1,6 @@
-"""The SageMaker SDK's estimators by framework: an `Estimator` that chooses AWS's image for the framework.
+"""The framework estimators of the SageMaker SDK: an `Estimator` that selects AWS's image for the framework.
 
-On platforms without images they only differ in the name of their jobs.
+On platforms without images, they differ only in the default name of their jobs.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from cloudtrain.estimator import Estimator
 
 
 class PyTorch(Estimator):
-    """A job in AWS's image for PyTorch. Arguments stand in the order of the SageMaker SDK, version 2.
+    """A job in AWS's PyTorch image. Positional arguments have the order of the SageMaker SDK, version 2.
 
     Args:
-        framework_version: of PyTorch, ``2.5.1``; with ``py_version``, ``py311``, it names the image. Or give
-            ``image_uri``.
-        arguments: all others of an `Estimator`.
+        framework_version: the version of PyTorch, for example ``2.5.1``. With ``py_version``, for example ``py311``,
+            it selects the image. ``image_uri`` overrides both.
+        arguments: other arguments of `Estimator`.
 
     Raises:
-        InvalidJob: as by `Estimator`.
+        InvalidJob: as in `Estimator`.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class PyTorch(Estimator):
 
 
 class TensorFlow(Estimator):
-    """A job in AWS's image for TensorFlow. Arguments stand in the order of the SageMaker SDK, version 2.
+    """A job in AWS's TensorFlow image. Positional arguments have the order of the SageMaker SDK, version 2.
 
     Args:
-        model_dir: given to the script as ``--model_dir``: a place in S3, unless given; ``False``: none.
-        arguments: all others of an `Estimator`, its ``entry_point`` too.
+        model_dir: the script's argument ``--model_dir``. Defaults to a URI in S3; ``False`` passes none.
+        arguments: other arguments of `Estimator`, including ``entry_point``.
 
     Raises:
-        InvalidJob: as by `Estimator`.
+        InvalidJob: as in `Estimator`.
     """
 
     def __init__(
@@ -80,15 +80,15 @@ class TensorFlow(Estimator):
 
 
 class HuggingFace(Estimator):
-    """A job in AWS's image for Hugging Face. Arguments stand in the order of the SageMaker SDK, version 2.
+    """A job in AWS's Hugging Face image. Positional arguments have the order of the SageMaker SDK, version 2.
 
     Args:
-        transformers_version: ``4.49.0``; with one of ``pytorch_version`` and ``tensorflow_version``, and with
-            ``py_version``, it names the image. Or give ``image_uri``.
-        arguments: all others of an `Estimator`.
+        transformers_version: the version of Transformers, for example ``4.49.0``. With ``py_version``, and
+            ``pytorch_version`` or ``tensorflow_version``, it selects the image. ``image_uri`` overrides them.
+        arguments: other arguments of `Estimator`.
 
     Raises:
-        InvalidJob: as by `Estimator`.
+        InvalidJob: as in `Estimator`.
     """
 
     def __init__(
@@ -120,14 +120,15 @@ class HuggingFace(Estimator):
 
 
 class MXNet(Estimator):
-    """A job in AWS's image for MXNet. Arguments stand in the order of the SageMaker SDK, version 2.
+    """A job in AWS's MXNet image. Positional arguments have the order of the SageMaker SDK, version 2.
 
     Args:
-        framework_version: of MXNet, ``1.9.0``; with ``py_version``, ``py38``, it names the image.
-        arguments: all others of an `Estimator`.
+        framework_version: the version of MXNet, for example ``1.9.0``. With ``py_version``, for example ``py38``, it
+            selects the image. ``image_uri`` overrides both.
+        arguments: other arguments of `Estimator`.
 
     Raises:
-        InvalidJob: as by `Estimator`.
+        InvalidJob: as in `Estimator`.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""The jobs that this user has submitted from this machine, on any platform.
+"""The index of the jobs that this user submitted from this machine, on any platform.
 
-Every function raises StorageError where the file of the index cannot be used.
+Every function raises StorageError if the index file cannot be used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class IndexEntry:
 
 
 def add_job(entry: IndexEntry) -> bool:
-    """Remember a job; False, and no change, where one of this name and platform is known."""
+    """Add a job. Returns False, and changes nothing, if the index has one with this name and platform."""
     with _database() as database:
         added = database.execute(
             "INSERT OR IGNORE INTO jobs (name, platform, submitted_at) VALUES (?, ?, ?)",
@@ -34,13 +34,13 @@ def add_job(entry: IndexEntry) -> bool:
 
 
 def remove_job(entry: IndexEntry) -> None:
-    """Forget a job; one that is not there counts as forgotten."""
+    """Remove a job. Does nothing if the index does not have it."""
     with _database() as database:
         database.execute("DELETE FROM jobs WHERE name = ? AND platform = ?", (entry.name, entry.platform))
 
 
 def find_job(name: str) -> IndexEntry | None:
-    """The newest job of this name, or None."""
+    """The newest job with this name, or None."""
     with _database() as database:
         row = database.execute(
             "SELECT name, platform, submitted_at FROM jobs WHERE name = ? ORDER BY submitted_at DESC", (name,)
@@ -49,7 +49,7 @@ def find_job(name: str) -> IndexEntry | None:
 
 
 def list_jobs() -> list[IndexEntry]:
-    """All jobs, the newest first."""
+    """All jobs, newest first."""
     with _database() as database:
         rows = database.execute(
             "SELECT name, platform, submitted_at FROM jobs ORDER BY submitted_at DESC"
@@ -59,12 +59,12 @@ def list_jobs() -> list[IndexEntry]:
 
 @contextmanager
 def _database() -> Iterator[sqlite3.Connection]:
-    """A transaction. Raises StorageError where the file is damaged, or cannot be opened or written."""
+    """A transaction. Raises StorageError if the file is damaged, or cannot be opened or written."""
     path = state_home() / "index.db"
     try:
         with closing(sqlite3.connect(path, timeout=30)) as database, database:
-            # No fsync, which would be most of a submit's time. A killed process damages nothing; a power cut may,
-            # and then only this list is lost. (A write-ahead log would be synced whenever a connection closes.)
+            # Do not call fsync: it would take most of the time of a submission. Killing the process does no damage; a
+            # power failure may lose the index, but no job. (A write-ahead log is synced when a connection closes.)
             database.execute("PRAGMA synchronous = OFF")
             database.execute(
                 "CREATE TABLE IF NOT EXISTS jobs"
@@ -74,5 +74,5 @@ def _database() -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         raise StorageError(
             f"the index of jobs {path} cannot be used: {error}",
-            hint="Remove it: jobs on their platforms are not touched.",
+            hint="Delete the file. That removes the list of jobs, but no job.",
         ) from error

@@ -184,7 +184,7 @@ def test_a_plain_estimator_with_source_keeps_its_hyperparameters_as_json() -> No
     ("make", "says"),
     [
         (lambda: object(), "object is neither an estimator of the SageMaker SDK nor a ModelTrainer"),
-        (lambda: recorded("pytorch", rules=[object()]), "rules: cloudtrain does not support it"),
+        (lambda: recorded("pytorch", rules=[object()]), "rules: not supported by cloudtrain"),
         (lambda: recorded("pytorch", is_nova_job=True), "a training_recipe is not supported"),
         (
             lambda: recorded("pytorch", max_run=object()),

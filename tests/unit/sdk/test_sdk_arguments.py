@@ -94,7 +94,7 @@ def test_frameworks_have_the_order_of_the_sdk(name: str) -> None:
 
 
 def test_names_of_version_1_are_taken_with_a_warning() -> None:
-    with pytest.warns(UserWarning, match="train_instance_count is instance_count since version 2"):
+    with pytest.warns(UserWarning, match="train_instance_count was renamed to instance_count in version 2"):
         estimator = Estimator("train.py", train_instance_count=2)
     assert estimator.arguments["instance_count"] == 2
 
@@ -109,9 +109,9 @@ def test_both_names_at_once_are_refused() -> None:
     [
         (
             {"git_config": {"repo": "x"}},
-            r"git_config: cloudtrain does not support it\n  Clone the repository",
+            r"git_config: not supported by cloudtrain\n  Clone the repository",
         ),
-        ({"rules": ["rule"]}, r"rules: cloudtrain does not support it"),
+        ({"rules": ["rule"]}, r"rules: not supported by cloudtrain"),
         ({"compiler_config": 1}, r"compiler_config: .*\n.*torch.compile"),
         ({"training_recipe": "x"}, r"training_recipe: .*\n  Give the recipe's own script"),
         ({"instance_cout": 1}, r"PyTorch has no argument 'instance_cout'\n  Did you mean 'instance_count'"),
