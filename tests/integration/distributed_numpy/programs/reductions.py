@@ -84,7 +84,7 @@ def case_truth_values() -> None:
     for mine in (np.arange(3) == hvd.rank(), np.arange(30000) == hvd.rank()):
         same(hvd.allreduce(mine, op=hvd.Max), np.arange(mine.size) < hvd.size())
         same(hvd.allreduce(mine, op=hvd.Min), (np.arange(mine.size) == 0) & (hvd.size() == 1))
-    with raises(ValueError, "Average of bool", "Use Max for any"):
+    with raises(ValueError, "Average is not defined for bool", "Use Max for any"):
         hvd.allreduce(np.ones(2, bool))
 
 
