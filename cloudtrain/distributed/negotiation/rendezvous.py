@@ -124,7 +124,9 @@ def _rendezvous_file(environ: Mapping[str, str]) -> Path:
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise CollectiveError(f"{folder} is owned by another user", hint="Set MASTER_ADDR and MASTER_PORT.")
+        raise CollectiveError(
+            f"{folder} is not a folder of this user", hint="Set MASTER_ADDR and MASTER_PORT."
+        )
     return folder / f"master-{os.getppid()}"
 
 

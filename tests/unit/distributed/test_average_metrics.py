@@ -1,4 +1,4 @@
-"""The mean of metrics, on one rank. Several are a case of the integration tests."""
+"""average_metrics on one rank. Several ranks are covered by the integration tests."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def _alone() -> Iterator[None]:
     hvd.shutdown()
 
 
-def test_numbers_and_tensors_in_their_order() -> None:
+def test_numbers_and_tensors_keep_their_order() -> None:
     means = hvd.average_metrics({"loss": torch.tensor([0.5], requires_grad=True), "accuracy": 1}, weight=4)
     assert list(means.items()) == [("loss", 0.5), ("accuracy", 1.0)]
     assert hvd.average_metrics({}) == {}
 
 
-def test_nothing_measured_is_not_a_number() -> None:
+def test_the_mean_without_samples_is_nan() -> None:
     assert math.isnan(hvd.average_metrics({"loss": 3.0}, weight=0)["loss"])
 
 
 @pytest.mark.parametrize("weight", [-1, float("nan")])
-def test_a_weight_is_a_number_of_samples(weight: float) -> None:
+def test_an_invalid_weight_is_refused(weight: float) -> None:
     with pytest.raises(hvd.InvalidArgument, match="weight is"):
         hvd.average_metrics({"loss": 1.0}, weight)

@@ -1,4 +1,4 @@
-"""Names, messages and signs of life. Signatures are compared with Horovod's among the tests of the alias."""
+"""Public names, messages and heartbeats. The tests of the alias compare signatures with Horovod's."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_before_init(call: object) -> None:
 
 
 @pytest.mark.usefixtures("started")
-def test_collectives_and_steps_are_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collectives_and_steps_write_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heartbeat = tmp_path / "heartbeat"
     heartbeat.touch()
     monkeypatch.setenv("CLOUDTRAIN_HEARTBEAT_FILE", str(heartbeat))

@@ -1,4 +1,4 @@
-"""How parameters are laid into buckets."""
+"""Buckets of gradients."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def made(specs: list[Spec], bucket_bytes: int) -> list[Bucket]:
 
 
 @given(PARAMETERS, st.sampled_from([4, 400, 4000, 100000]))
-def test_every_parameter_has_a_place_of_its_own(specs: list[Spec], bucket_bytes: int) -> None:
+def test_every_parameter_has_its_own_place(specs: list[Spec], bucket_bytes: int) -> None:
     buckets = made(specs, bucket_bytes)
     slots = [slot for bucket in buckets for slot in bucket.slots]
     assert sorted(int(slot.name) for slot in slots) == list(range(len(specs)))
     full_at = [int(bucket.slots[-1].name) for bucket in buckets]
-    assert full_at == sorted(full_at), "a bucket has to wait for one that is full later"
+    assert full_at == sorted(full_at), "a bucket would wait for one that is full later"
     for bucket in buckets:
         assert bucket.missing == len(bucket.slots)
         numbers = [int(slot.name) for slot in bucket.slots]
@@ -60,13 +60,13 @@ def test_every_parameter_has_a_place_of_its_own(specs: list[Spec], bucket_bytes:
         for number, (slot, view) in enumerate(zip(bucket.slots, views, strict=True)):
             assert view is not None
             assert view.shape == slot.parameter.shape
-            assert bool((view == number + 1).all()), "its place is another's too"
+            assert bool((view == number + 1).all()), "two parameters overlap"
         memory = {view.untyped_storage().data_ptr() for view in views if view is not None and view.numel()}
         assert len(memory) <= 1, "one buffer"
 
 
 @given(PARAMETERS)
-def test_the_members_of_a_group_travel_together(specs: list[Spec]) -> None:
+def test_a_group_is_reduced_together(specs: list[Spec]) -> None:
     for bucket in made(specs, 4):
         _, dtype, group = specs[int(bucket.slots[0].name)]
         if group is not None:
@@ -86,7 +86,7 @@ def test_the_first_bucket_is_small() -> None:
         (torch.zeros(4, 6).t(), (1, 6)),
         (torch.zeros(5, 1).expand(5, 4), (4, 1)),
     ],
-    ids=["channels last", "transposed", "memory that overlaps cannot be kept"],
+    ids=["channels last", "transposed", "overlapping memory is not kept"],
 )
 def test_strides_of_the_gradient(parameter: Tensor, strides: tuple[int, ...]) -> None:
     slot = slot_of(parameter)
@@ -96,7 +96,7 @@ def test_strides_of_the_gradient(parameter: Tensor, strides: tuple[int, ...]) ->
 
 
 @pytest.mark.parametrize(("factor", "stored"), [(1.0, 3.0), (0.5, 1.5)])
-def test_a_gradient_is_moved_once_and_then_lives_in_its_bucket(factor: float, stored: float) -> None:
+def test_a_gradient_is_copied_once_and_then_stays_in_its_bucket(factor: float, stored: float) -> None:
     parameter = torch.zeros(4, requires_grad=True)
     slot = slot_of(parameter)
     bucket = Bucket([slot])
@@ -109,7 +109,7 @@ def test_a_gradient_is_moved_once_and_then_lives_in_its_bucket(factor: float, st
 
 
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "frozen"])
-def test_no_gradient_is_zero_and_a_frozen_parameter_gets_none(trained: bool) -> None:
+def test_a_missing_gradient_is_zero_and_a_frozen_parameter_gets_none(trained: bool) -> None:
     parameter = torch.zeros(4, requires_grad=trained)
     slot = slot_of(parameter)
     bucket = Bucket([slot])

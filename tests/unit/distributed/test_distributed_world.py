@@ -1,4 +1,4 @@
-"""The world is what the environment says; what contradicts itself is refused by name."""
+"""The world is read from the environment; errors name the contradicting variables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ TORCHRUN = {
     [OPEN_MPI, MPICH, HOROVODRUN, TORCHRUN, {**TORCHRUN, "OMPI_COMM_WORLD_RANK": "0"}],
     ids=["Open MPI", "MPICH and Intel MPI", "horovodrun", "torchrun", "torchrun within mpirun"],
 )
-def test_every_launcher_says_the_same_in_its_own_words(environ: dict[str, str]) -> None:
+def test_every_launcher_describes_the_same_world(environ: dict[str, str]) -> None:
     assert World.from_environ({**environ, **MASTER}) == World(5, 8, 1, 4, 1, 2, "algo-1", 7777)
     with pytest.raises(
         InvalidArgument, match="=8 on several hosts, with MASTER_ADDR and MASTER_PORT not set"
@@ -74,7 +74,7 @@ def test_every_launcher_says_the_same_in_its_own_words(environ: dict[str, str]) 
         World.from_environ(environ)
 
 
-def test_hosts_with_unlike_numbers_of_ranks() -> None:
+def test_hosts_with_different_numbers_of_ranks() -> None:
     told = {"OMPI_COMM_WORLD_CROSS_RANK": "2", "OMPI_COMM_WORLD_CROSS_SIZE": "3"}
     assert World.from_environ({**OPEN_MPI, **told, **MASTER}).cross_rank == 2
     world = World.from_environ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "7", **MASTER})
@@ -82,7 +82,7 @@ def test_hosts_with_unlike_numbers_of_ranks() -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"MASTER_ADDR": "algo-1"}, {"MASTER_PORT": "7777"}])
-def test_ranks_of_one_host_need_not_be_told_where_rank_0_listens(environ: dict[str, str]) -> None:
+def test_ranks_of_one_host_need_no_master_address(environ: dict[str, str]) -> None:
     world = World.from_environ({**environ, **OPEN_MPI_OF_ONE_HOST})
     assert (world.rank, world.size, world.local_size, world.cross_size) == (1, 2, 2, 1)
     assert (world.master_addr, world.master_port) == (
@@ -91,7 +91,7 @@ def test_ranks_of_one_host_need_not_be_told_where_rank_0_listens(environ: dict[s
     )
 
 
-def test_reads_what_the_launchers_write() -> None:
+def test_reads_the_variables_of_our_launchers() -> None:
     for host in range(2):
         for slot in RankSlot.on_host(host, 2, 3):
             world = World.from_environ(slot.environment("algo-1", 7777))

@@ -1,4 +1,4 @@
-"""What a rank gets of an epoch, when part of it was processed, by however many ranks."""
+"""A rank's share of an epoch of which part was processed, by any number of ranks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _alone() -> Iterator[None]:
 
 
 def as_rank(sampler: ElasticSampler, rank: int, size: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What the rank would get, of samplers in this state."""
+    """The rank's samples, if the sampler is in this state on all ranks."""
     with monkeypatch.context() as patch:
         patch.setattr(_state, "rank", lambda: rank)
         patch.setattr(_state, "size", lambda: size)
@@ -31,7 +31,7 @@ def as_rank(sampler: ElasticSampler, rank: int, size: int, monkeypatch: pytest.M
         return list(own)
 
 
-def test_every_sample_once_in_an_order_of_each_epoch() -> None:
+def test_every_sample_once_in_a_new_order_every_epoch() -> None:
     sampler = ElasticSampler(range(20), seed=1)
     first = list(sampler)
     assert sorted(first) == list(range(20)) != first
@@ -42,7 +42,7 @@ def test_every_sample_once_in_an_order_of_each_epoch() -> None:
     assert list(ElasticSampler(range(5), shuffle=False)) == [0, 1, 2, 3, 4]
 
 
-def test_what_was_processed_is_left_out_after_a_reset() -> None:
+def test_processed_samples_are_left_out_after_a_reset() -> None:
     sampler = ElasticSampler(range(10))
     order = list(sampler)
     for batch_idx, batch in enumerate(DataLoader(range(10), batch_size=3, sampler=sampler)):
@@ -63,7 +63,7 @@ def test_what_was_processed_is_left_out_after_a_reset() -> None:
 
 
 @pytest.mark.parametrize(("processed", "size"), [(0, 1), (0, 3), (4, 3), (6, 4), (9, 4), (10, 2)])
-def test_what_is_left_is_shared_out_among_any_number_of_ranks(
+def test_remaining_samples_are_divided_among_any_number_of_ranks(
     processed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampler = ElasticSampler(range(10))
@@ -76,7 +76,7 @@ def test_what_is_left_is_shared_out_among_any_number_of_ranks(
     assert set().union(*parts) == set(order[processed:])
 
 
-def test_ranks_record_the_joined_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_covers_the_batches_of_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = ElasticSampler(range(12))
     with monkeypatch.context() as patch:
         patch.setattr(_state, "size", lambda: 3)
@@ -90,7 +90,7 @@ def test_ranks_record_the_joined_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted([*taken, *whole]) == list(range(12))
 
 
-def test_single_samples_are_recorded_by_the_next_commit() -> None:
+def test_single_samples_are_merged_by_the_next_commit() -> None:
     sampler = ElasticSampler(range(6), shuffle=False)
     state = elastic.TorchState(sampler=sampler)
     sampler.record_indices([4, 1])

@@ -1,4 +1,4 @@
-"""States of training in a world of one rank: commit, restore, run, and commits in files."""
+"""Elastic states in a world of one rank: commit, restore, run, and commit files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def content(state: elastic.TorchState) -> list[Any]:
     return [*(tensor.tolist() for tensor in tensors), rate, state.scheduler.last_epoch]
 
 
-def test_restore_goes_back_to_the_commit_however_often() -> None:
+def test_restore_can_be_repeated() -> None:
     state = make_state(batch=0, seen=[])
     objects = (state.model, state.optimizer)
     step(state)
@@ -66,7 +66,7 @@ def test_restore_goes_back_to_the_commit_however_often() -> None:
     assert (state.model, state.optimizer) == objects
 
 
-def test_restore_before_the_first_commit_goes_back_to_the_start() -> None:
+def test_restore_before_the_first_commit_restores_the_start() -> None:
     state = make_state(batch=3)
     start = content(state)
     step(state)
@@ -75,7 +75,7 @@ def test_restore_before_the_first_commit_goes_back_to_the_start() -> None:
     assert (content(state)[: len(start)], state.batch) == (start, 3)
 
 
-def test_a_failure_calls_the_function_again_with_the_commit() -> None:
+def test_after_a_failure_the_function_is_called_with_the_last_commit() -> None:
     state = elastic.ObjectState(batch=0)
     calls, resets = [], []
     state.register_reset_callbacks([lambda: resets.append(hvd.size())])
@@ -96,7 +96,7 @@ def test_a_failure_calls_the_function_again_with_the_commit() -> None:
     assert train.__name__ == "train"
 
 
-def test_a_failure_that_lasts_passes_on() -> None:
+def test_a_permanent_failure_propagates() -> None:
     calls = []
 
     @elastic.run
@@ -110,7 +110,7 @@ def test_a_failure_that_lasts_passes_on() -> None:
 
 
 @pytest.mark.parametrize("skip_sync", [False, True])
-def test_an_interrupt_keeps_what_was_done(skip_sync: bool) -> None:
+def test_an_interrupt_keeps_the_current_state(skip_sync: bool) -> None:
     calls, resets, syncs = [], [], []
 
     class Watched(elastic.ObjectState):
@@ -132,7 +132,7 @@ def test_an_interrupt_keeps_what_was_done(skip_sync: bool) -> None:
     assert (calls, resets, syncs) == ([0, 4], [4], [0] if skip_sync else [0, 4])
 
 
-def test_a_state_of_the_users_own() -> None:
+def test_a_custom_state() -> None:
     class Own(elastic.State):
         value = saved = 0
 
@@ -170,20 +170,20 @@ def test_a_state_of_the_users_own() -> None:
         ),
     ],
 )
-def test_where_commits_are_kept(environ: dict[str, str], path: str | None) -> None:
+def test_the_path_of_the_commit_file(environ: dict[str, str], path: str | None) -> None:
     file = commit_file(2, environ)
     assert (file and str(file.path)) == path
 
 
 @pytest.fixture
 def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The environment of a rank that an agent has started; gives the folder of the commits."""
+    """The environment of a rank started by an elastic agent; returns the folder of the commits."""
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path))
     return tmp_path / "elastic"
 
 
-def test_another_process_goes_on_from_the_file(agent: Path) -> None:
+def test_another_process_resumes_from_the_file(agent: Path) -> None:
     file = commit_file(0)
     assert file is not None
     first = make_state(batch=0)
@@ -200,7 +200,7 @@ def test_another_process_goes_on_from_the_file(agent: Path) -> None:
     assert (second.batch, content(second)) == (2, content(first))
 
 
-def test_a_commit_that_cannot_be_written(agent: Path) -> None:
+def test_a_failed_write_of_a_commit(agent: Path) -> None:
     agent.touch()
     state = elastic.ObjectState(batch=0)
 

@@ -1,4 +1,4 @@
-"""Horovod's variables, and the size of buckets that is found out."""
+"""Horovod's environment variables, and autotuning of the bucket size."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_variables(read: Callable[[dict[str, str]], Any], environ: dict[str, str
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])
-def test_what_is_no_number(text: str) -> None:
+def test_invalid_numbers(text: str) -> None:
     with pytest.raises(InvalidArgument, match="HOROVOD_FUSION_THRESHOLD="):
         options.fusion_threshold({"HOROVOD_FUSION_THRESHOLD": text})
 
 
-def test_the_log_says_what_is_urgent_enough(capfd: pytest.CaptureFixture[str]) -> None:
+def test_log_level(capfd: pytest.CaptureFixture[str]) -> None:
     options.logger.handlers.clear()
     try:
         options.set_up_logging({"HOROVOD_LOG_LEVEL": "ERROR"})
@@ -67,7 +67,7 @@ def test_the_log_says_what_is_urgent_enough(capfd: pytest.CaptureFixture[str]) -
         options.logger.setLevel(logging.NOTSET)
 
 
-def test_every_size_is_tried_and_the_fastest_wins() -> None:
+def test_every_size_is_measured_and_the_fastest_kept() -> None:
     seconds = dict(zip(SIZES, (3.0, 2.0, 1.0, 4.0), strict=True))
     now = [0.0]
     tuner = Autotuner(lambda: now[0])
@@ -76,11 +76,11 @@ def test_every_size_is_tried_and_the_fastest_wins() -> None:
         if tuner.measured:
             break
         tried.append(tuner.size)
-        # the first steps after a change, and single ones, are as slow as they like
+        # the first steps after a change, and single steps, may be slow
         now[0] += 99.0 if step % (WARM_UP_STEPS + STEPS) in (0, 2, 7) else seconds[tuner.size]
         tuner.step_ended()
     assert tried == [size for size in SIZES for _ in range(WARM_UP_STEPS + STEPS)]
-    assert tuner.size == SIZES[0], "nothing has been agreed on"
+    assert tuner.size == SIZES[0], "the ranks have not agreed yet"
     tuner.kept = tuner.fastest
     assert tuner.size == SIZES[2]
     tuner.step_ended()

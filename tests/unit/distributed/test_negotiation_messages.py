@@ -1,4 +1,4 @@
-"""What goes over the wire comes out again, however the stream is cut."""
+"""Messages survive packing and unpacking, however the stream is split."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REQUESTS = st.builds(
     per_rank=JSON,
     payload=PAYLOADS,
 )
-VERDICTS = st.builds(
+RESPONSES = st.builds(
     CollectiveResponse,
     set_id=st.integers(0, 9),
     key=st.text(max_size=12),
@@ -43,8 +43,8 @@ VERDICTS = st.builds(
 )
 
 
-@given(st.lists(REQUESTS | VERDICTS, max_size=6), st.lists(st.integers(1, 50), max_size=20))
-def test_any_messages_cut_anywhere(
+@given(st.lists(REQUESTS | RESPONSES, max_size=6), st.lists(st.integers(1, 50), max_size=20))
+def test_any_messages_split_anywhere(
     sent: list[CollectiveRequest | CollectiveResponse], cuts: list[int]
 ) -> None:
     stream = b"".join(pack_request(m) if isinstance(m, CollectiveRequest) else pack_response(m) for m in sent)
@@ -54,26 +54,26 @@ def test_any_messages_cut_anywhere(
             unpack = {"request": unpack_request, "response": unpack_response}[kind]
             received.append(unpack(content, payload))
         stream = stream[length:]
-    assert [_told(message) for message in received] == [_told(message) for message in sent]
+    assert [_comparable(message) for message in received] == [_comparable(message) for message in sent]
 
 
-def _told(message: CollectiveRequest | CollectiveResponse) -> object:
-    """A verdict's request has the verdict's key and set, and no data."""
+def _comparable(message: CollectiveRequest | CollectiveResponse) -> object:
+    """A response's request is sent without what the response has already."""
     if isinstance(message, CollectiveResponse) and message.request is not None:
-        asked = (message.request.kind, message.request.must_match)
-        return message.set_id, message.key, message.error, message.per_rank, message.payload, asked
+        requested = (message.request.kind, message.request.must_match)
+        return message.set_id, message.key, message.error, message.per_rank, message.payload, requested
     return message
 
 
 def test_one_byte_at_a_time() -> None:
     unpacker = Unpacker()
-    stream = pack("here", {"at": "ü"}) + pack("x", None, b"") + pack("y", [1], b"\x00\xff")
+    stream = pack("position", {"at": "ü"}) + pack("x", None, b"") + pack("y", [1], b"\x00\xff")
     received = [message for byte in stream for message in unpacker.feed(bytes([byte]))]
-    assert received == [("here", {"at": "ü"}, None), ("x", None, b""), ("y", [1], b"\x00\xff")]
+    assert received == [("position", {"at": "ü"}, None), ("x", None, b""), ("y", [1], b"\x00\xff")]
 
 
-def test_what_is_no_message() -> None:
-    assert list(Unpacker().feed(b"GET / HTTP/1.1\r\n\r\n")) == [], "more is waited for"
+def test_invalid_messages() -> None:
+    assert list(Unpacker().feed(b"GET / HTTP/1.1\r\n\r\n")) == [], "the message is not complete"
     for text in (b"[]", b"{}", b"?!", b"12"):
         with pytest.raises((ValueError, TypeError)):
             list(Unpacker().feed(b"\x00\x00\x00\x02\x00\x00\x00\x00" + text))

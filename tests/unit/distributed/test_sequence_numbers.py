@@ -1,4 +1,4 @@
-"""A joined rank has to take part in the collectives that the others have launched and it has not."""
+"""A joined rank takes part in the collectives that other ranks launched and it did not."""
 
 from __future__ import annotations
 
