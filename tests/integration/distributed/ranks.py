@@ -1,4 +1,4 @@
-"""Programs run as real ranks: processes on this machine that meet on the loopback."""
+"""Runs programs as real ranks: processes on this machine, connected over the loopback interface."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def free_port() -> int:
 def run_ranks(
     program: str, count: int, *arguments: str, timeout: float = 120, left: int | None = None
 ) -> list[Ended]:
-    """Run a program of `PROGRAMS` as ``count`` ranks, to its end; one rank gets no variables at all."""
+    """Run a program of `PROGRAMS` as ``count`` ranks and wait for it. A single rank gets no variables."""
     slots = RankSlot.on_host(0, 1, count)
     port = free_port()
     environments = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
@@ -55,16 +55,16 @@ def run_each(
     timeout: float = 120,
     left: int | None = None,
 ) -> list[Ended]:
-    """Run a program once in each environment, all at the same time. Kills what outlives ``timeout`` seconds.
+    """Run a program in each environment at the same time. Processes that run longer than ``timeout`` are killed.
 
     Args:
-        left: which one is not waited for.
+        left: the index of a process that is not waited for.
     """
     told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
     base = {name: value for name, value in os.environ.items() if name not in told}
     command = [str(PROGRAMS / program), *arguments]
     with contextlib.ExitStack() as stack:
-        # Files, not pipes: a rank that writes much must not wait for who reads the rank before it.
+        # Files, not pipes: a rank with much output must not block while another rank's output is read.
         outputs = [(_file(stack), _file(stack)) for _ in environments]
         processes = [
             warm_python.start(command, {**base, "OMP_NUM_THREADS": "1", **environment}, out, err)
@@ -98,7 +98,7 @@ def case_names(program: str) -> list[str]:
 
 @functools.cache
 def failures(program: str, count: int) -> dict[str, list[str]]:
-    """What went wrong in each case, one text for each rank; the program runs once for all its cases."""
+    """The errors of each case, one text per rank. The program runs once for all its cases."""
     found: dict[str, list[str]] = {name: [] for name in case_names(program)}
     for rank, ended in enumerate(run_ranks(program, count)):
         lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]

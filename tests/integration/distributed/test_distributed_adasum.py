@@ -1,4 +1,4 @@
-"""Adasum over a tree of two levels, and a rank beyond it."""
+"""Adasum over a tree of two levels, and one rank beyond the power of two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs of many cases, each run by one rank without any variables, and by two and three real ranks."""
+"""Programs with many cases, each run by one rank without variables, and by two and three real ranks."""
 
 from __future__ import annotations
 

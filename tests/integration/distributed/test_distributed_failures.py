@@ -1,4 +1,4 @@
-"""A rank that dies, stalls or disagrees: the others end soon, with an error that names the tensor and the rank."""
+"""When a rank dies, stalls or disagrees, the others soon exit with an error that names the tensor and the rank."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
         ("disagrees", "training"),
     ],
 )
-def test_the_others_end_with_an_error(way: str, place: str, rank: int) -> None:
+def test_the_other_ranks_exit_with_an_error(way: str, place: str, rank: int) -> None:
     ended = run_ranks("_fails.py", 3, way, place, str(rank), timeout=100, left=rank)
     for survivor in (other for number, other in enumerate(ended) if number != rank):
         assert survivor.returncode == 1, survivor.stderr

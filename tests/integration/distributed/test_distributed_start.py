@@ -1,4 +1,4 @@
-"""init and shutdown: alone, together, again, under torchrun, and where the ranks cannot meet."""
+"""init and shutdown: alone, together, repeatedly, under torchrun, and without a possible rendezvous."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lines(ended: list[Ended]) -> list[str]:
     return [rank.stdout.strip() for rank in ended]
 
 
-def test_no_variables_is_one_rank_without_a_group() -> None:
+def test_without_variables_there_is_one_rank_and_no_group() -> None:
     assert lines(run_ranks("_starts.py", 1, "together")) == ["0 1 0 1 0 1 0 False False"]
 
 
@@ -42,7 +42,7 @@ def test_two_hosts_of_two_ranks() -> None:
     ]
 
 
-def test_a_group_that_the_script_made_is_used_and_kept() -> None:
+def test_a_process_group_of_the_script_is_used_and_kept() -> None:
     assert lines(run_ranks("_starts.py", 2, "own group")) == [
         "0 2 0 2 0 1 1 False True",
         "1 2 1 2 0 1 1 False True",
@@ -58,8 +58,8 @@ def test_a_group_that_the_script_made_is_used_and_kept() -> None:
     ],
     ids=["Open MPI", "MPICH", "horovodrun"],
 )
-def test_ranks_of_one_host_that_are_not_told_where_rank_0_listens(names: tuple[str, str]) -> None:
-    """They have the same parent, this process."""
+def test_ranks_of_one_host_without_a_master_address(names: tuple[str, str]) -> None:
+    """They have the same parent: this process."""
     of_all, of_host = names
     environments = []
     for rank in range(2):
@@ -76,7 +76,7 @@ def test_ranks_of_one_host_that_are_not_told_where_rank_0_listens(names: tuple[s
 def test_a_list_of_some_ranks() -> None:
     for ended in run_ranks("_starts.py", 2, "part of comm"):
         assert ended.returncode == 3
-        assert ended.stdout.startswith("InvalidArgument: comm=[0]: a job of 2 ranks is joined by all of them")
+        assert ended.stdout.startswith("InvalidArgument: comm=[0]: init takes all 2 ranks of the job")
 
 
 def test_under_torchrun() -> None:
@@ -106,11 +106,11 @@ def test_no_master() -> None:
     environment = RankSlot.on_host(0, 1, 2)[1].environment("127.0.0.1", free_port())
     text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
     assert re.match(r"CollectiveError: rank 1 of 2 at 127.0.0.1:\d+ could not reach the others: ", text)
-    assert "Does rank 0 run" in text
+    assert "Check that rank 0 runs" in text
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_port_that_somebody_else_has(rank: int) -> None:
+def test_a_port_in_use(rank: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         environment = RankSlot.on_host(0, 1, 2)[rank].environment("127.0.0.1", port)
@@ -124,7 +124,7 @@ def test_an_address_that_does_not_resolve() -> None:
     assert text.startswith("CollectiveError: rank 1 of 2 at no-such-host.invalid:29500 could not reach")
 
 
-def test_variables_that_contradict_each_other() -> None:
+def test_contradicting_variables() -> None:
     environment = {**RankSlot.on_host(0, 1, 2)[1].environment("127.0.0.1", 29500), "RANK": "2"}
     text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
     assert text.startswith("InvalidArgument: RANK=2 is not below its world's size, 2")

@@ -1,4 +1,4 @@
-"""The training program is imported too, to run it in the test's own process."""
+"""Makes the training program importable, so that a test can run it in its own process."""
 
 import sys
 from pathlib import Path

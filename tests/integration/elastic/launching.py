@@ -1,4 +1,4 @@
-"""Starts the training of ``programs/elastic_training.py``, and reads what its ranks have noted."""
+"""Starts ``programs/elastic_training.py``, and reads what its ranks have recorded."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--max-restarts=3", "
 
 
 def torchrun(folder: Path, *options: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    """Train with two ranks under one agent, to the end."""
+    """Train with two ranks under one agent, and wait for the end."""
     command = [*TORCHRUN, "--standalone", "--nproc-per-node=2", str(PROGRAM), str(folder), *options]
     return subprocess.run(command, env=environment(folder), capture_output=True, text=True, timeout=timeout)
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a launch needs, with all that it leaves in ``folder``."""
+    """The environment of a launch whose files are all in ``folder``."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
 
 
 @contextlib.contextmanager
 def started(*commands: list[str], folder: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Programs that are running, each with its output in a file; what still runs at the end is killed."""
+    """Start programs, each with its output in a file; those still running at the end are killed."""
     with contextlib.ExitStack() as stack:
         processes = []
         for number, command in enumerate(commands):
@@ -46,7 +46,7 @@ def started(*commands: list[str], folder: Path) -> Iterator[list[subprocess.Pope
 
 
 def kill_all(process: subprocess.Popen[str]) -> None:
-    """Kill -9 a program, and what it has started."""
+    """Kill -9 a program and its children."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     pids = children.read_text().split() if children.exists() else []
     process.kill()
@@ -58,17 +58,17 @@ def kill_all(process: subprocess.Popen[str]) -> None:
 
 @dataclass(frozen=True)
 class Step:
-    """One step as all ranks have trained it."""
+    """One step of all ranks."""
 
     number: int
     loss: float
     world: int
     indices: list[int]
-    """Of the joined batch."""
+    """Of all ranks' batches together."""
 
 
 def history(folder: Path) -> list[list[Step]]:
-    """The steps of each time that the function was entered. A step that not every rank has ended does not count."""
+    """The steps of each call of the function. A step counts only if every rank has completed it."""
     lines = [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
     lines.sort(key=lambda line: (line["entered"], line["step"]))
     attempts = []
@@ -92,5 +92,5 @@ def free_port() -> int:
 def wait_for(condition: Callable[[], object], timeout: float = 60) -> None:
     end = time.monotonic() + timeout
     while not condition():
-        assert time.monotonic() < end, "waited in vain"
+        assert time.monotonic() < end, "timed out"
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Ranks are killed in the middle of training; torchrun's agent starts them anew, and training goes on."""
+"""Ranks are killed during training; torchrun's agent restarts them, and training continues."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ RENDEZVOUS = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=2
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[float]]:
-    """The losses of the same training in one process that nothing happens to."""
+    """The losses of the same training in one process without interruption."""
     hvd.init()
     yield training.train(training.parse([str(tmp_path_factory.mktemp("undisturbed"))]))
     hvd.shutdown()
 
 
 def check(attempts: list[list[Step]], undisturbed: list[float]) -> None:
-    """What counts in the end is the undisturbed training: no sample was lost, and none came twice in an epoch."""
+    """The result is that of undisturbed training: within an epoch no sample is lost or repeated."""
     last = {step.number: step for step in itertools.chain.from_iterable(attempts)}
     steps = [last[number] for number in range(training.STEPS)]
     assert [step.loss for step in steps] == pytest.approx(undisturbed, rel=1e-9)
@@ -49,7 +49,7 @@ def test_ranks_killed_one_after_the_other(tmp_path: Path, undisturbed: list[floa
     assert len(list(tmp_path.glob("reset-*"))) == 4
 
 
-def test_a_torn_commit_does_not_count(tmp_path: Path, undisturbed: list[float]) -> None:
+def test_an_incomplete_commit_is_ignored(tmp_path: Path, undisturbed: list[float]) -> None:
     ended = torchrun(tmp_path, "--kill-in-commit", "9")
     assert ended.returncode == 0, ended.stderr
     attempts = history(tmp_path)
@@ -62,13 +62,13 @@ def test_a_torn_commit_does_not_count(tmp_path: Path, undisturbed: list[float]) 
 def command(
     folder: Path, *options: str, slot: RankSlot | None = None, port: int = 0, **variables: str
 ) -> list[str]:
-    """Of a rank that no agent has started."""
+    """The command of a rank that was not started by an agent."""
     place = slot.environment("127.0.0.1", port) if slot else {}
     settings = [f"{name}={value}" for name, value in {**place, **variables}.items()]
     return ["env", *settings, sys.executable, str(PROGRAM), str(folder), *options]
 
 
-def test_ranks_that_live_go_on_in_their_processes(tmp_path: Path, undisturbed: list[float]) -> None:
+def test_living_ranks_continue_in_their_processes(tmp_path: Path, undisturbed: list[float]) -> None:
     port = free_port()
     ranks = [command(tmp_path, "--stall=5", slot=slot, port=port) for slot in RankSlot.on_host(0, 1, 2)]
     with started(*ranks, folder=tmp_path) as processes:
@@ -80,7 +80,7 @@ def test_ranks_that_live_go_on_in_their_processes(tmp_path: Path, undisturbed: l
     assert "restoring commit 1: " in (tmp_path / "output-0").read_text()
 
 
-def test_the_newest_commit_of_any_host_counts(tmp_path: Path, undisturbed: list[float]) -> None:
+def test_the_newest_commit_of_any_host_is_restored(tmp_path: Path, undisturbed: list[float]) -> None:
     port = free_port()
     alone, together = [], []
     for host, killed in enumerate([5, 8]):
@@ -98,8 +98,8 @@ def test_the_newest_commit_of_any_host_counts(tmp_path: Path, undisturbed: list[
     check(attempts, undisturbed)
 
 
-def test_a_host_comes_and_is_lost(tmp_path: Path, undisturbed: list[float]) -> None:
-    """Two agents as on two hosts."""
+def test_a_host_is_added_and_lost(tmp_path: Path, undisturbed: list[float]) -> None:
+    """Two agents, as on two hosts."""
     agents = [
         [
             *TORCHRUN, "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--local-addr=127.0.0.1",

@@ -13,7 +13,7 @@ import cloudtrain.distributed.torch as hvd
 
 
 def run(namespace: dict[str, object]) -> None:
-    """Print one line of JSON for each function ``case_*``; stop at the first that fails."""
+    """Run the functions ``case_*`` and print one JSON line for each; stop at the first failure."""
     torch.set_num_threads(1)
     hvd.init(start_timeout=60, timeout=30)
     for name, function in list(namespace.items()):
@@ -35,7 +35,7 @@ def _error_of(function: Callable[[], object]) -> str | None:
 
 @contextmanager
 def raises(kind: type[Exception], *words: str) -> Iterator[None]:
-    """The block raises ``kind`` with all ``words`` in its text."""
+    """Check that the block raises ``kind`` with all ``words`` in the message."""
     try:
         yield
     except kind as error:
@@ -46,6 +46,6 @@ def raises(kind: type[Exception], *words: str) -> Iterator[None]:
 
 
 def same_on_all_ranks(tensor: torch.Tensor) -> bool:
-    """Whether ``tensor`` is equal on all ranks, bit for bit."""
+    """Whether all ranks have the same bits in ``tensor``."""
     rows = hvd.allgather(tensor.detach()[None])
     return bool((rows == rows[0]).all())

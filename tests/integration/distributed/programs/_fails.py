@@ -1,4 +1,4 @@
-"""One of the ranks fails in the way and at the place that the arguments name; the others go on."""
+"""One rank fails in the way and at the place that the arguments select; the others continue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def main(way: str, place: str, rank: str) -> None:
 
 
 def step_alone() -> None:
-    """torch imports much at the first step, which may take longer than ranks wait for each other here."""
+    """Import what torch imports at the first step, because that may take longer than the timeouts used here."""
     weight = torch.ones(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     optimizer.zero_grad()
@@ -47,7 +47,7 @@ def small(way: str, fails: bool) -> None:
 
 
 def large(way: str, fails: bool) -> None:
-    """The rank takes part in the agreement, and perhaps begins to send."""
+    """The rank takes part in the negotiation, and possibly starts to send."""
     tensor = torch.ones(1 << 22)
     if fails:
         hvd.allreduce_async(tensor if way != "disagrees" else tensor[1:], name="wanted")

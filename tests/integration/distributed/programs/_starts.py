@@ -1,4 +1,4 @@
-"""Starts and leaves in the way that the first argument names; prints what came of it."""
+"""Calls init and shutdown in the way that the first argument selects, and prints the result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(way: str) -> None:
     total = hvd.allreduce(torch.tensor(hvd.rank()), op=hvd.Sum).item()
     hvd.shutdown()
     shown = [*numbers, total, hvd.is_initialized(), dist.is_initialized()]
-    # One write, so that lines of ranks that share a pipe stay whole.
+    # A single write, so that lines of ranks that share a pipe do not mix.
     sys.stdout.write(" ".join(map(str, shown)) + "\n")
     if way == "own group":
         dist.destroy_process_group()
@@ -50,7 +50,7 @@ def again() -> None:
 
 
 def own_group() -> None:
-    """With what the script wants of its group, which goes on meanwhile, and does so after shutdown."""
+    """With the script's own process group, which it uses before, during and after ours."""
     dist.init_process_group("gloo")
     for _ in range(2):
         hvd.init()

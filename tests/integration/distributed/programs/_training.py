@@ -1,4 +1,4 @@
-"""A small model, its data, and its training in one process, to compare with."""
+"""A small model, its data, and its training in one process as the reference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH = 6
 
 
 def make_model(width: int = 8, dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Equal on every call. Double precision, so that ranks and one process agree to the last digits."""
+    """The same on every call, in double precision, so that results agree with one process to the last digits."""
     torch.manual_seed(5)
     return nn.Sequential(
         nn.Linear(4, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 3)
@@ -29,7 +29,7 @@ def make_sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 
 def batches(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The joined batches of all ranks."""
+    """The batches of all ranks together."""
     generator = torch.Generator().manual_seed(9)
     for _ in range(steps):
         rows = BATCH * hvd.size()
@@ -40,7 +40,7 @@ def batches(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def mine(joined: Tensor) -> Tensor:
-    """This rank's part of a joined batch."""
+    """This rank's part of such a batch."""
     return joined[BATCH * hvd.rank() :][:BATCH]
 
 
@@ -49,7 +49,7 @@ def loss_of(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def train_alone(make_optimizer: MakeOptimizer, steps: int = 6, clip: float | None = None) -> Tensor:
-    """The weights after training on joined batches in this process only."""
+    """The weights after training on all ranks' batches in this process only."""
     model = make_model()
     optimizer = make_optimizer(model.parameters())
     for inputs, targets in batches(steps):
@@ -66,7 +66,7 @@ def weights(model: nn.Module) -> Tensor:
 
 
 def check(model: nn.Module, wanted: Tensor | None = None) -> None:
-    """Weights are the same bits on all ranks, and, but for rounding, those ``wanted``."""
+    """Check that weights have the same bits on all ranks and equal ``wanted`` up to rounding."""
     own = weights(model)
     rows = hvd.allgather(own[None])
     assert bool((rows == rows[0]).all()), "weights differ between ranks"

@@ -1,4 +1,4 @@
-"""Adasum of tensors, and of optimizer steps, over ranks, against its definition in NumPy."""
+"""Adasum of tensors and of optimizer steps, compared with its definition in NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cloudtrain.distributed.torch import _adasum
 
 SHAPES = [(5,), (3, 4), (), (0, 2), (1,), (2, 1, 7)]
 DTYPES = {torch.float16: 2e-3, torch.bfloat16: 2e-2, torch.float32: 1e-6, torch.float64: 1e-14}
-"""Types, and a few roundings of each, one for each level of the tree."""
+"""Types, each with a tolerance of a few roundings, one per level of the tree."""
 
 
 def pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -29,7 +29,7 @@ def pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def tree(vectors: list[np.ndarray]) -> np.ndarray:
-    """Of neighbours; those beyond the largest power of two are folded in before."""
+    """Pairs neighbours; ranks beyond the largest power of two are combined first."""
     power = 1 << (len(vectors).bit_length() - 1)
     for number, vector in enumerate(vectors[power:]):
         vectors[number] = pair(vectors[number], vector)
@@ -40,7 +40,7 @@ def tree(vectors: list[np.ndarray]) -> np.ndarray:
 
 
 def vectors_of(rank: int, dtype: torch.dtype) -> list[torch.Tensor]:
-    """They agree in part between ranks, as gradients do; one is zero on rank 1, one on all."""
+    """Partly the same on all ranks, as gradients are; one is zero on rank 1, one on all ranks."""
     shared, own = torch.Generator().manual_seed(99), torch.Generator().manual_seed(rank)
     tensors = [torch.randn(shape, generator=shared) + torch.randn(shape, generator=own) for shape in SHAPES]
     if rank == 1:
@@ -58,7 +58,7 @@ def adasum_(tensors: Sequence[torch.Tensor]) -> None:
     _adasum.adasum_(tensors, dist.group.WORLD, range(hvd.size()))
 
 
-def case_is_its_definition_for_each_tensor() -> None:
+def case_follows_its_definition_for_each_tensor() -> None:
     for dtype, tolerance in DTYPES.items():
         tensors = vectors_of(hvd.rank(), dtype)
         adasum_(tensors)
@@ -68,7 +68,7 @@ def case_is_its_definition_for_each_tensor() -> None:
             assert same_on_all_ranks(tensor)
 
 
-def case_one_tensor_alone() -> None:
+def case_a_single_tensor() -> None:
     for number in range(len(SHAPES)):
         tensor = vectors_of(hvd.rank(), torch.float64)[number]
         adasum_([tensor])
@@ -128,7 +128,7 @@ def case_allreduce() -> None:
 
 
 def train_alone(make_optimizer: MakeOptimizer, ranks: Sequence[int], steps: int) -> nn.Module:
-    """In this process, the steps of all ``ranks``, combined."""
+    """The combined steps of all ``ranks``, computed in this process."""
     models = [make_model() for _ in ranks]
     optimizers = [make_optimizer(model.parameters()) for model in models]
     for inputs, targets in batches(steps):
@@ -204,7 +204,7 @@ def case_optimizer_of_several_passes_and_types() -> None:
     check(model)
 
 
-def case_what_an_optimizer_refuses() -> None:
+def case_invalid_optimizer_arguments() -> None:
     if hvd.size() == 1:
         return
     model = make_model()

@@ -85,7 +85,7 @@ def case_not_contiguous() -> None:
     assert hvd.alltoall(sent).tolist() == [[hvd.rank(), hvd.rank() + hvd.size()]] * hvd.size()
 
 
-def case_gradients_go_back_where_the_rows_came_from() -> None:
+def case_gradients_return_to_the_senders_of_the_rows() -> None:
     splits = [to + 1 for to in range(hvd.size())]
     sent = torch.ones(sum(splits), 2, requires_grad=True)
     received, _ = hvd.alltoall(sent, splits)
@@ -113,7 +113,7 @@ def case_wrong_splits() -> None:
             hvd.alltoall(torch.ones(size + 1))
 
 
-def case_shapes_and_types_that_differ() -> None:
+def case_different_shapes_and_types() -> None:
     if hvd.size() == 1:
         return
     with raises(RuntimeError, "alltoall of odd", "shape", "rank 0: ['rows', 2]", "rank 1: ['rows', 3]"):

@@ -25,11 +25,11 @@ TYPES = [
 
 
 WIDTHS = [3, 20_000]
-"""Rows of 3 elements travel with the request, rows of 20,000 by the backend."""
+"""Rows of 3 elements are sent with the request, rows of 20,000 through the backend."""
 
 
 def rows(rank: int, dtype: torch.dtype = torch.float32, width: int = 3) -> Tensor:
-    """``rank + 1`` rows; no rank's are another's."""
+    """``rank + 1`` rows, different on every rank."""
     return (torch.arange((rank + 1) * width).reshape(rank + 1, width) % 7 + rank).to(dtype)
 
 
@@ -74,7 +74,7 @@ def case_asynchronous_gathers() -> None:
         assert torch.equal(hvd.synchronize(handle), wanted + n)
 
 
-def case_gather_of_shapes_that_do_not_fit() -> None:
+def case_gather_of_incompatible_shapes() -> None:
     if hvd.size() == 1:
         return
     with raises(RuntimeError, "allgather of odd", "rank 0: ['rows', 3], rank 1: ['rows', 4]"):
@@ -117,7 +117,7 @@ def case_broadcast_of_odd_shapes() -> None:
         assert torch.equal(hvd.broadcast_(tensor, 0), torch.zeros_like(tensor))
 
 
-def case_broadcast_from_nowhere() -> None:
+def case_broadcast_from_an_invalid_root() -> None:
     with raises(ValueError, f"root_rank {hvd.size()}"):
         hvd.broadcast(torch.ones(1), hvd.size())
 
@@ -141,7 +141,7 @@ def case_objects() -> None:
 
 
 def case_large_objects() -> None:
-    """Beyond what travels with the request: on the root alone, on another rank alone, on all."""
+    """Too large to be sent with the request: on the root only, on another rank only, on all ranks."""
     last = hvd.size() - 1
     for large in ({0}, {last}, set(range(hvd.size()))):
         own = bytes([hvd.rank()]) * (100_000 if hvd.rank() in large else 3)

@@ -107,7 +107,7 @@ def case_gradients() -> None:
     assert (tensors[0].grad.tolist(), tensors[1].grad.tolist()) == ([1.0, 1.0], [3.0])
 
 
-def case_what_is_no_group() -> None:
+def case_invalid_groups() -> None:
     for call in (
         hvd.grouped_allreduce,
         hvd.grouped_allreduce_,
@@ -120,7 +120,7 @@ def case_what_is_no_group() -> None:
                 call(nothing)
 
 
-def case_shapes_and_numbers_that_differ_between_ranks() -> None:
+def case_different_shapes_and_numbers_of_tensors() -> None:
     if hvd.size() == 1:
         return
     for name, tensors, words in (

@@ -1,4 +1,4 @@
-"""Which gradients travel together, and among which ranks."""
+"""Groups of gradients that are reduced together, and process sets of optimizers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def case_groups_with_every_other_argument() -> None:
         torch.testing.assert_close(weights(one), weights(other), rtol=tolerance, atol=tolerance)
 
 
-def case_groups_of_several_types_and_of_parameters_that_come_later() -> None:
+def case_groups_of_several_types_and_of_parameters_added_later() -> None:
     torch.manual_seed(2)
     half, full = nn.Linear(4, 4).bfloat16(), nn.Linear(4, 3)
     model = nn.ModuleList([half, full])

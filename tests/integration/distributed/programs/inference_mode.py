@@ -1,4 +1,4 @@
-"""Tensors that were made in torch.inference_mode(), as metrics are: other threads may not change them as they are."""
+"""Tensors created in torch.inference_mode(), such as metrics: other threads cannot change them in place."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from _cases import run
 import cloudtrain.distributed.torch as hvd
 
 LENGTHS = (4, 1 << 16)
-"""One that travels with its request, and one that does not."""
+"""One is sent with the request, the other is not."""
 
 
 def ones(length: int) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""join: a rank without data left counts as giving zeros, until all have joined."""
+"""join: a rank without data contributes zeros until all ranks have joined."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import nn
 import cloudtrain.distributed.torch as hvd
 
 
-def case_nothing_under_way() -> None:
+def case_nothing_in_flight() -> None:
     for _ in range(3):
         assert 0 <= hvd.join() < hvd.size()
     assert len(set(hvd.allgather_object(hvd.join()))) == 1, "all ranks are told the same"
 
 
-def case_the_last_rank_is_told() -> None:
+def case_the_last_rank_is_returned() -> None:
     for last in range(hvd.size()):
         if hvd.rank() == last:
-            hvd.barrier()  # over once all others have joined
+            hvd.barrier()  # completes once all others have joined
         assert hvd.join() == last
 
 
@@ -59,19 +59,19 @@ def case_groups_and_types() -> None:
     hvd.join()
 
 
-def case_what_is_asked_for_before_joining_is_done() -> None:
+def case_operations_requested_before_joining_complete() -> None:
     handle = hvd.allreduce_async(torch.ones(2), name=f"of rank {hvd.rank()}", op=hvd.Sum)
     hvd.join()
     assert hvd.synchronize(handle).tolist() == [1.0, 1.0]
 
 
-def case_barriers_go_on() -> None:
+def case_barriers_continue() -> None:
     for _ in range(hvd.rank()):
         hvd.barrier()
     hvd.join()
 
 
-def case_what_cannot_go_on_without_a_rank() -> None:
+def case_operations_that_need_all_ranks() -> None:
     if hvd.size() == 1:
         return
     others = hvd.size() - 1
@@ -136,8 +136,8 @@ def case_an_optimizer_that_sums_and_compresses() -> None:
     assert hvd.rank() != last or torch.equal(finished, weights(model))
 
 
-def case_inside_of_a_process_set() -> None:
-    """A set goes on without its rank that has joined."""
+def case_inside_a_process_set() -> None:
+    """A process set continues without its joined rank."""
     if hvd.size() < 3:
         return
     added = hvd.add_process_set([0, 2])

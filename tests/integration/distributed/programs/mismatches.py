@@ -1,4 +1,4 @@
-"""Ranks that disagree: all of them get an error that says in what, and everything works afterwards."""
+"""When ranks disagree, all of them get an error that names the difference, and later operations work."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 import cloudtrain.distributed.torch as hvd
 
 LENGTHS = [4, 20_000]
-"""Tensors that travel with the request, and by the backend."""
+"""Tensors sent with the request, and through the backend."""
 
 
 def other() -> bool:
-    """Rank 0 is of one opinion, all others of another."""
+    """Rank 0 passes one value, all other ranks another."""
     return hvd.rank() > 0
 
 
 def check_refused(call: Callable[[], object], label: str, *words: str) -> None:
-    """The call of all ranks fails on all of them, and the next operation of the same name works."""
+    """The call fails on all ranks, and the next operation with the same name works."""
     if hvd.size() == 1:
         return
     with raises(hvd.CollectiveError, label, *words, "rank 0: ", "rank 1: "):
@@ -38,7 +38,7 @@ def case_shape() -> None:
         )
 
 
-def case_shapes_of_as_many_elements() -> None:
+def case_shapes_with_the_same_number_of_elements() -> None:
     shape = (2, 6) if other() else (3, 4)
     check_refused(
         lambda: hvd.allreduce(torch.ones(shape), name="t"),
@@ -51,7 +51,7 @@ def case_shapes_of_as_many_elements() -> None:
 
 
 def case_a_small_and_a_large_tensor() -> None:
-    """One sends its data with the request, the other does not."""
+    """One rank sends its data with the request, the other does not."""
     length = LENGTHS[other()]
     check_refused(lambda: hvd.allreduce(torch.ones(length), name="t"), "allreduce of t: ", "on shape")
     check_refused(lambda: hvd.broadcast(torch.ones(length), 0, name="t"), "broadcast of t: ", "on shape")
@@ -122,7 +122,7 @@ def case_root() -> None:
 
 
 def case_device() -> None:
-    """Only where there is a GPU for one of the ranks."""
+    """Needs a GPU for one of the ranks."""
     if not torch.cuda.is_available():
         return
     tensor = torch.ones(4, device="cuda" if other() else "cpu")
@@ -139,7 +139,7 @@ def case_kinds_without_names() -> None:
     )
 
 
-def case_in_several_things_at_once() -> None:
+def case_several_differences() -> None:
     tensor = torch.ones(3, dtype=torch.int64) if other() else torch.ones(2)
     check_refused(
         lambda: hvd.allreduce(tensor, name="t"),
@@ -156,7 +156,7 @@ def case_an_object_and_a_tensor() -> None:
     )
 
 
-def case_what_is_beside_it_goes_on() -> None:
+def case_other_operations_continue() -> None:
     if hvd.size() == 1:
         return
     before = hvd.allreduce_async(torch.ones(20_000), name="before")

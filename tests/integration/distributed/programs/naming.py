@@ -1,4 +1,4 @@
-"""Operations are matched by kind and name, in whatever order ranks submit them; those without a name by order."""
+"""Operations are matched by kind and name in any order, or by their order if they have no name."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from _cases import raises, run
 import cloudtrain.distributed.torch as hvd
 
 LENGTHS = [1, 100, 20_000]
-"""The last one is too large to travel with its request."""
+"""The last one is too large to be sent with the request."""
 
 
-def case_orders_of_their_own() -> None:
+def case_different_orders() -> None:
     names = [(f"tensor {number}", length) for number in range(12) for length in LENGTHS]
     random.Random(hvd.rank()).shuffle(names)
     handles = {}
@@ -30,7 +30,7 @@ def case_orders_of_their_own() -> None:
         assert hvd.synchronize(handle).tolist() == [total] * length
 
 
-def case_all_kinds_in_orders_of_their_own() -> None:
+def case_all_kinds_in_different_orders() -> None:
     """One name may serve different kinds at the same time."""
     size = hvd.size()
     calls = {
@@ -55,8 +55,8 @@ def case_all_kinds_in_orders_of_their_own() -> None:
         assert hvd.synchronize(handle).tolist() == wanted[kind], kind
 
 
-def case_threads_of_their_own() -> None:
-    """Every rank has 4 threads, each with names of its own, that call collectives which wait."""
+def case_several_threads() -> None:
+    """Every rank has 4 threads with different names that call synchronous collectives."""
     wrong: list[object] = []
 
     def work(thread: int) -> None:
@@ -84,7 +84,7 @@ def case_a_name_again_and_again() -> None:
         assert result.item() == step * hvd.size()
 
 
-def case_a_name_that_is_under_way() -> None:
+def case_a_name_in_flight() -> None:
     if hvd.size() == 1:
         return
     for length, late in itertools.product(LENGTHS, range(hvd.size())):
@@ -107,7 +107,7 @@ def case_without_names_by_order() -> None:
 
 
 def case_poll() -> None:
-    """False until the last rank has come; True in the end, and then the result is there at once."""
+    """False until the last rank has called it; then True, with the result available immediately."""
     if hvd.rank() < hvd.size() - 1:
         handle = hvd.allreduce_async(torch.ones(3), name="polled")
         assert not hvd.poll(handle)
@@ -133,17 +133,17 @@ def case_barrier_waits_for_all() -> None:
             hvd.barrier()
             arrived = 0.0
         left = time.monotonic()
-        # All ranks are on one host, and so is their clock.
+        # All ranks are on one host and share its clock.
         everyone = hvd.allgather(torch.tensor([[arrived, left]], dtype=torch.float64))
         assert float(everyone[:, 1].min()) >= float(everyone[:, 0].max())
 
 
-def case_what_is_no_handle() -> None:
+def case_not_a_handle() -> None:
     with raises(ValueError, "takes the handle"):
         hvd.synchronize(3)
 
 
-def case_same_order_runs_without_asking() -> None:
+def case_same_order_runs_without_negotiation() -> None:
     with hvd.same_order():
         for length in LENGTHS:
             tensor = torch.full((length,), float(hvd.rank()))

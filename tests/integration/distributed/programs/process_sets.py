@@ -1,4 +1,4 @@
-"""Process sets: some of the ranks among themselves, made by init or at any time."""
+"""Process sets, registered by init or later."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def case_added_removed_and_added_again() -> None:
 
 
 def case_added_by_all_ranks_in_different_orders_of_names() -> None:
-    """What else is under way does not matter: sets are matched by their ranks."""
+    """Regardless of other operations in flight: sets are matched by their ranks."""
     if hvd.size() < 3:
         return
     if hvd.rank() == 0:
@@ -80,7 +80,7 @@ def case_added_by_all_ranks_in_different_orders_of_names() -> None:
     hvd.remove_process_set(added)
 
 
-def case_a_rank_that_is_not_in_it() -> None:
+def case_a_rank_that_is_not_a_member() -> None:
     if hvd.size() < 3:
         return
     added = pair()
@@ -101,7 +101,7 @@ def case_a_rank_that_is_not_in_it() -> None:
     hvd.remove_process_set(added)
 
 
-def case_sets_that_cannot_be() -> None:
+def case_invalid_sets() -> None:
     size = hvd.size()
     for ranks, words in (
         ([], "needs some of"),
@@ -191,7 +191,7 @@ def train(model: nn.Module, process_set: hvd.ProcessSet, steps: int = 4) -> None
 
 
 def case_an_optimizer_inside() -> None:
-    """Its ranks agree, the rank outside of it goes its own way, and the weights start alike."""
+    """Ranks of the set agree, the other rank differs, and all start with the same weights."""
     if hvd.size() < 3:
         return
     added = pair()

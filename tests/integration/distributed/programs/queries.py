@@ -1,4 +1,4 @@
-"""What scripts ask about the build and the world."""
+"""Queries about the build and the world."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ TYPES = [
 
 
 def own_rows(rows: int) -> slice:
-    """The first ranks get one more where rows cannot be divided."""
+    """The first ranks get one more row if rows do not divide evenly."""
     each, rest = divmod(rows, hvd.size())
     start = hvd.rank() * each + min(hvd.rank(), rest)
     return slice(start, start + each + (hvd.rank() < rest))
@@ -65,7 +65,7 @@ def case_factors_and_compression() -> None:
     assert (share.dtype, share.tolist()) == (torch.float32, [0.5 * hvd.size()])
 
 
-def case_asynchronous_and_the_input_stays() -> None:
+def case_asynchronous_leaves_the_input_unchanged() -> None:
     whole = torch.ones(hvd.size(), 2)
     handle = hvd.reducescatter_async(whole, name="kept", op=hvd.Sum)
     assert hvd.synchronize(handle).tolist() == [[float(hvd.size())] * 2]
@@ -73,7 +73,7 @@ def case_asynchronous_and_the_input_stays() -> None:
 
 
 def case_gradients() -> None:
-    """That of an average is gathered as it is, that of a sum is multiplied by the number of ranks, as in Horovod."""
+    """As in Horovod, that of an average is gathered unscaled, that of a sum times the number of ranks."""
     for op, factor in ((hvd.Average, 1), (hvd.Sum, hvd.size())):
         whole = torch.ones(hvd.size() + 1, 2, requires_grad=True)
         (hvd.reducescatter(whole, op=op) * (hvd.rank() + 1)).sum().backward()
@@ -82,7 +82,7 @@ def case_gradients() -> None:
         assert whole.grad[:, 0].tolist() == wanted
 
 
-def case_what_it_refuses() -> None:
+def case_invalid_arguments() -> None:
     with raises(ValueError, "first dimension"):
         hvd.reducescatter(torch.tensor(1.0))
     for op in (hvd.Min, hvd.Max, hvd.Product, hvd.Adasum):

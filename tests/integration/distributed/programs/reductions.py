@@ -12,14 +12,14 @@ import cloudtrain.distributed.torch as hvd
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 OPERATIONS = [hvd.Average, hvd.Sum, hvd.Min, hvd.Max, hvd.Product]
-"""Adasum has a program of its own."""
+"""Adasum has its own program."""
 SHAPES = [(3, 4), (17_000,)]
-"""The first travels with the request, the second by the backend, whatever the type."""
+"""The first is sent with the request, the second through the backend, for every type."""
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
 def given(dtype: torch.dtype, rank: int | None = None, shape: tuple[int, ...] = (3, 4)) -> Tensor:
-    """Small whole numbers, other ones on each rank; every type holds their sums and products."""
+    """Small integers, different on each rank; every type can hold their sums and products."""
     generator = torch.Generator().manual_seed(hvd.rank() if rank is None else rank)
     return torch.randint(1, 5, shape, generator=generator).to(dtype)
 
@@ -56,8 +56,8 @@ def case_complex_numbers_are_summed() -> None:
         torch.testing.assert_close(result, torch.complex(total, total))
 
 
-def case_truth_values() -> None:
-    """Their sum is whether any is true, their product whether all are."""
+def case_booleans() -> None:
+    """Their sum is true if any is, their product if all are."""
     for shape in SHAPES:
         for op, wanted in (
             (hvd.Sum, [True, True, False]),
@@ -122,7 +122,7 @@ def case_in_place_on_a_parameter() -> None:
     torch.testing.assert_close(parameter.data, of_all(torch.float32).mean(0))
 
 
-def case_many_at_once() -> None:
+def case_many_in_flight() -> None:
     handles = [hvd.allreduce_async(torch.full((n + 1,), float(n)), op=hvd.Sum) for n in range(20)]
     results = [hvd.synchronize(handle) for handle in handles]
     assert all(hvd.poll(handle) for handle in handles)
@@ -184,7 +184,7 @@ def case_gradient_through_compression() -> None:
 
 
 def case_average_of_metrics() -> None:
-    """Each rank has one more sample than the one before, and rank 0 none: what it gives does not matter."""
+    """Each rank has one more sample than the previous one. Rank 0 has none, so its value is ignored."""
     metrics = {"loss": 10.0 * hvd.rank() if hvd.rank() else float("nan"), "accuracy": torch.tensor(1 / 3)}
     if hvd.rank() % 2:
         metrics = dict(reversed(metrics.items()))

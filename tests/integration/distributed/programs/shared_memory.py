@@ -1,4 +1,4 @@
-"""Allreduce through memory between ranks of one machine: in several parts, out of step, and where there is none."""
+"""Allreduce through shared memory: in several chunks, from two groups at the same time, and without memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._shared_memory import SLOT_BYTES
 
 PART = SLOT_BYTES // 4
-"""float32 numbers of one part."""
+"""float32 elements of one chunk."""
 
 
 def given(numel: int, rank: int) -> torch.Tensor:
-    """Noise that is another on each rank: sums in another order would differ in their last bits."""
+    """Noise that differs between ranks: sums in another order would differ in the last bits."""
     return torch.randn(numel, generator=torch.Generator().manual_seed(rank))
 
 
@@ -43,14 +43,14 @@ def case_parts_of_any_size() -> None:
             check(numel)
 
 
-def case_nothing_and_one_number() -> None:
+def case_empty_and_one_element() -> None:
     for numel in (0, 1, 2):
         with hvd.same_order():
             check(numel)
 
 
 def case_named_and_ordered_at_once() -> None:
-    """Both have memory of their own, so neither waits for the other."""
+    """Each has its own memory, so neither waits for the other."""
     named = [hvd.allreduce_async_(given(PART + 7, hvd.rank()), name=str(n), op=hvd.Sum) for n in range(4)]
     with hvd.same_order():
         ordered = [hvd.allreduce_async_(given(PART + 7, hvd.rank()), op=hvd.Sum) for _ in range(4)]
@@ -60,8 +60,8 @@ def case_named_and_ordered_at_once() -> None:
         assert torch.equal(hvd.synchronize(handle), total)
 
 
-def case_after_its_end() -> None:
-    """Another thread may have found it before: what it starts fails, and does not wait for ever."""
+def case_after_close() -> None:
+    """Another thread may still hold it: what it starts fails instead of waiting forever."""
     check(PART, "before the end")
     ended = list(_state.current().memory.values())
     hvd.shutdown()
@@ -73,7 +73,7 @@ def case_after_its_end() -> None:
 
 
 def case_without_memory() -> None:
-    """Files may not be as large as it would have to be on rank 0: then all ranks do without."""
+    """The file size limit on rank 0 is too small, so all ranks do without it."""
     hvd.shutdown()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     if os.environ.get("RANK") == "0":

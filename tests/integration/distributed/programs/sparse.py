@@ -1,4 +1,4 @@
-"""sparse_allreduce_async: indices and values of all ranks, added up."""
+"""sparse_allreduce_async adds up the indices and values of all ranks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import cloudtrain.distributed.torch as hvd
 
 
 def sparse_of(rank: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Row 0 and a row of the rank's own; as many values as the rank has."""
+    """Row 0 and one row per rank."""
     rows = [0, 1 + rank][: 1 + (rank > 0)]
     values = torch.tensor([[rank + 1.0, 2.0]] * len(rows)).to(dtype)
     return torch.sparse_coo_tensor(torch.tensor([rows]), values, (6, 2))
@@ -49,7 +49,7 @@ def case_values_given_twice() -> None:
     assert reduced.to_dense().tolist() == [0.0, 2.0 * hvd.size(), 0.0, 0.0]
 
 
-def case_what_it_refuses() -> None:
+def case_invalid_arguments() -> None:
     with raises(ValueError, "needs a sparse COO tensor"):
         hvd.sparse_allreduce_async(torch.ones(2))
     with raises(ValueError, "is not supported for sparse tensors"):

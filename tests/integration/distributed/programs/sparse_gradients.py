@@ -1,4 +1,4 @@
-"""Sparse gradients, of embeddings, travel as sparse or as dense ones."""
+"""Sparse gradients of embeddings, reduced as sparse or dense tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import cloudtrain.distributed.torch as hvd
 
 ROWS, WORDS = 12, 5
-"""Of the embedding; of one rank's batch."""
+"""Rows of the embedding, and words of one rank's batch."""
 
 
 class Tagger(nn.Module):
@@ -53,7 +53,7 @@ def train_alone(steps: int = 4) -> Tensor:
     return weights(model)
 
 
-def case_as_one_process_with_the_joined_batch() -> None:
+def case_equals_one_process_with_all_batches() -> None:
     for arguments in (
         {},
         {"sparse_as_dense": True},

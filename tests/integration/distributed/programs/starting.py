@@ -1,4 +1,4 @@
-"""broadcast_parameters and broadcast_optimizer_state: every rank starts as the root is."""
+"""broadcast_parameters and broadcast_optimizer_state: every rank starts with the root's values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cloudtrain.distributed.torch as hvd
 
 
 def own_model() -> nn.Module:
-    """Other weights on each rank."""
+    """Different weights on each rank."""
     model = make_model()
     for parameter in model.parameters():
         parameter.data += hvd.rank()
@@ -88,7 +88,7 @@ def same(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
-def case_state_that_the_root_alone_has() -> None:
+def case_state_that_only_the_root_has() -> None:
     for name, make_optimizer in OPTIMIZERS.items():
         for root_has_it in (True, False):
             _, optimizer = state_with(make_optimizer, trained=(hvd.rank() == 0) == root_has_it)
@@ -97,7 +97,7 @@ def case_state_that_the_root_alone_has() -> None:
             assert same(optimizer.state_dict(), wanted), name
 
 
-def case_state_that_is_each_rank_s_own() -> None:
+def case_state_that_differs_between_ranks() -> None:
     with raises(ValueError, "cannot broadcast torch.optim.LBFGS state"):
         hvd.broadcast_optimizer_state(torch.optim.LBFGS(make_model().parameters()), root_rank=0)
 

@@ -1,4 +1,4 @@
-"""SyncBatchNorm is BatchNorm on the joined batch of all ranks."""
+"""SyncBatchNorm equals BatchNorm on the batches of all ranks together."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import cloudtrain.distributed.torch as hvd
 
 CHANNELS = 3
 SHAPES = [(), (5,), (4, 2), (2, 3, 2)]
-"""After rows and channels."""
+"""Dimensions after rows and channels."""
 
 
 def rows_of(rank: int) -> int:
@@ -26,7 +26,7 @@ def plain_layer(inputs: Tensor, **arguments: Any) -> nn.Module:
 
 
 def joined(shape: tuple[int, ...], rows: list[int], dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Inputs and the gradients of outputs, of all ranks; far from zero mean, where sums of squares suffer."""
+    """Inputs and output gradients of all ranks, with a mean far from zero, where sums of squares lose precision."""
     generator = torch.Generator().manual_seed(4)
     size = (sum(rows), CHANNELS, *shape)
     drawn = [torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(2)]
@@ -54,7 +54,7 @@ def compare(
     steps: int = 2,
     **arguments: Any,
 ) -> tuple[nn.Module, nn.Module]:
-    """Train both layers for a few steps and compare all that they compute; returns them."""
+    """Train both layers for a few steps, compare all their results, and return them."""
     inputs, gradients = joined(shape, rows, dtype)
     layers = hvd.SyncBatchNorm(CHANNELS, **arguments), plain_layer(inputs, **arguments)
     same_weights(layers, dtype)
@@ -91,7 +91,7 @@ def case_a_rank_without_rows() -> None:
         compare((4,), [0, *range(2, hvd.size() + 1)])
 
 
-def case_one_row_a_rank() -> None:
+def case_one_row_per_rank() -> None:
     if hvd.size() > 1:
         compare((), [1] * hvd.size())
 
@@ -178,7 +178,7 @@ def case_the_same_layer_twice() -> None:
     torch.testing.assert_close(layers[0].running_var, layers[1].running_var)
 
 
-def case_training_as_one_process_with_the_joined_batch() -> None:
+def case_training_equals_one_process_with_all_batches() -> None:
     models = []
     for layer in (hvd.SyncBatchNorm, nn.BatchNorm1d):
         torch.manual_seed(6)

@@ -1,4 +1,4 @@
-"""DistributedOptimizer trains as one process with the joined batch does."""
+"""Training with DistributedOptimizer equals training in one process with the batches of all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
 }
 
 
-def case_as_one_process_with_the_joined_batch() -> None:
+def case_equals_one_process_with_all_batches() -> None:
     for make_optimizer in OPTIMIZERS.values():
         for set_to_none in (True, False):
             model = make_model()
@@ -42,7 +42,7 @@ def case_as_one_process_with_the_joined_batch() -> None:
             check(model, train_alone(make_optimizer))
 
 
-def case_gradients_are_averages_and_live_in_buckets() -> None:
+def case_gradients_are_averages_in_buckets() -> None:
     model = make_model(width=400)
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()))
     inputs, targets = next(batches(1))
@@ -52,7 +52,7 @@ def case_gradients_are_averages_and_live_in_buckets() -> None:
     for parameter, gradient in zip(model.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
     storages = {parameter.grad.untyped_storage().data_ptr() for parameter in model.parameters()}
-    # The first bucket ends with the megabyte: the last three layers' 1.3 MB; then the rest.
+    # The first bucket is full at 1 MB, with the last three layers' 1.3 MB; the second has the rest.
     assert len(storages) == (2 if hvd.size() > 1 else 6)
     with optimizer.skip_synchronize():
         optimizer.step()
@@ -145,8 +145,8 @@ def case_gradient_scaler() -> None:
     check(model)
 
 
-def case_gradient_scaler_without_ceremony() -> None:
-    """`scaler.step` waits for the gradients itself."""
+def case_gradient_scaler_without_synchronize() -> None:
+    """`scaler.step` waits for the gradients by itself."""
 
     def make_fused(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         return torch.optim.Adam(parameters, lr=0.01, fused=True)

@@ -1,4 +1,4 @@
-"""What DistributedOptimizer takes, keeps and refuses; parameters of every kind."""
+"""DistributedOptimizer: arguments, wrapped optimizers, errors, and parameters of every kind."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def case_loading_a_state_drops_gradients() -> None:
         check(model, train_alone(make_sgd))
 
 
-def case_ranks_that_meet_again() -> None:
+def case_ranks_that_initialize_again() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
     for step, (inputs, targets) in enumerate(batches(6)):
@@ -121,7 +121,7 @@ def case_ranks_that_meet_again() -> None:
     check(model, train_alone(make_sgd))
 
 
-def case_synchronized_twice_warns_and_is_right() -> None:
+def case_synchronizing_twice_warns_and_is_correct() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
     for inputs, targets in batches(6):
@@ -178,12 +178,12 @@ def case_parameters_that_differ_between_ranks() -> None:
 
 
 def train_with(model: nn.Module) -> nn.Module:
-    """One step, which is right after all that was refused."""
+    """One correct step after all the refused ones."""
     one_step(model, hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters()))
     return model
 
 
-def case_an_optimizer_that_is_gone_reduces_no_more() -> None:
+def case_a_deleted_optimizer_reduces_nothing() -> None:
     model = make_model()
     for _ in range(2):
         optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
@@ -196,7 +196,7 @@ def case_an_optimizer_that_is_gone_reduces_no_more() -> None:
 
 
 class Branches(nn.Module):
-    """Each rank takes its own way, nobody the last; wide enough for two buckets."""
+    """Each rank uses another branch, and no rank the last one; wide enough for two buckets."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ def case_strides_of_channels_last() -> None:
 
 
 def case_the_comparison_can_fail() -> None:
-    """It does where nothing is averaged."""
+    """It fails if nothing is averaged."""
     if hvd.size() == 1:
         return
     model = make_model()
@@ -304,7 +304,7 @@ def case_the_comparison_can_fail() -> None:
         check(model, train_alone(make_sgd))
 
 
-def case_a_schedule_of_the_wrapped_optimizer_still_counts_after_a_broadcast_of_the_state() -> None:
+def case_a_schedule_of_the_wrapped_optimizer_survives_a_broadcast_of_the_state() -> None:
     model = make_model()
     wrapped = make_sgd(model.parameters())
     schedule = torch.optim.lr_scheduler.StepLR(wrapped, step_size=1, gamma=0.5)

@@ -1,7 +1,7 @@
-"""A small training as a Horovod user would write it, which notes what it does and is killed where it is told.
+"""A small training script in Horovod's style that records its steps, and fails where its arguments say.
 
-Every rank appends to a file of its own in FOLDER one JSON line a step. The joined batch is the same in every world,
-so that the losses are those of one process, whatever happens on the way.
+Every rank appends one JSON line per step to its own file in FOLDER. All ranks' batches together are the same for every
+number of ranks, so that the losses equal those of one process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def make_dataset() -> TensorDataset:
 
 
 def once(folder: Path, name: str) -> bool:
-    """Whether nobody has asked this before."""
+    """True for the first call with this name in any process."""
     try:
         (folder / name).touch(exist_ok=False)
     except FileExistsError:
@@ -48,7 +48,7 @@ def die() -> None:
 
 
 def die_in_next_commit(folder: Path) -> None:
-    """Have the next file that torch saves torn: the process is killed when half of it is written."""
+    """Kill the process when half of the next file that torch saves is written."""
     save = torch.save
 
     def torn(obj: Any, file: Any) -> None:
@@ -61,7 +61,7 @@ def die_in_next_commit(folder: Path) -> None:
 
 
 def train(options: argparse.Namespace) -> list[float]:
-    """The mean loss of every step that this process has trained."""
+    """Returns the mean loss of every step of this process."""
     torch.manual_seed(5)
     dataset = make_dataset()
     model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
@@ -119,7 +119,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kill", action="append", default=[], type=pair, metavar="RANK:STEP")
     parser.add_argument("--kill-in-commit", type=int, metavar="STEP")
-    parser.add_argument("--stall", type=int, metavar="STEP", help="rank 1 lets the others wait for too long")
+    parser.add_argument(
+        "--stall", type=int, metavar="STEP", help="rank 1 makes the others wait longer than the timeout"
+    )
     parser.add_argument("--hold", action="append", default=[], type=pair, metavar="STEP:WORLD")
     return parser.parse_args(arguments)
 
