@@ -110,9 +110,9 @@ def _with_cross_rank(world: World, start_timeout: float) -> World:
         return world
     store = shared_store(world, start_timeout)
     store.set(f"host/{world.rank}", f"{socket.gethostname()} {world.local_rank}")
-    told = [store.get(f"host/{rank}").decode().split(" ") for rank in range(world.size)]
+    found = [store.get(f"host/{rank}").decode().split(" ") for rank in range(world.size)]
     # As in Horovod: among the ranks with the same local rank.
-    hosts = [host for host, local_rank in told if int(local_rank) == world.local_rank]
+    hosts = [host for host, local_rank in found if int(local_rank) == world.local_rank]
     return replace(world, cross_rank=hosts.index(socket.gethostname()), cross_size=len(hosts))
 
 

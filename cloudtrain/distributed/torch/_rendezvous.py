@@ -150,7 +150,7 @@ def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
     own = os.urandom(8).hex()
     try:
         if world.rank == 0:
-            store.set("word", own)
+            store.set("token", own)
             answers = [f"{own}/{rank}" for rank in range(1, world.size)]
             while missing := [rank for rank, answer in enumerate(answers, 1) if not store.check([answer])]:
                 if time.monotonic() > end:
@@ -164,9 +164,9 @@ def _sign_in(world: World, store: Any, timeout: float, where: str) -> str:
             return own
         seen = ""
         while not store.check([own]):
-            if store.check(["word"]) and (word := store.get("word").decode()) != seen:
-                seen = word
-                store.set(f"{word}/{world.rank}", own)
+            if store.check(["token"]) and (token := store.get("token").decode()) != seen:
+                seen = token
+                store.set(f"{token}/{world.rank}", own)
             if time.monotonic() > end:
                 raise CollectiveError(
                     f"{where} waited {timeout:g} s for rank 0 and the others",

@@ -101,13 +101,13 @@ def DistributedOptimizer(
     names = names_of(optimizer, named_parameters)
     own = set(parameters_of(optimizer))
     numbers = group_numbers(groups, (p for p in names if p in own))
-    travels = process_set.included() and process_set.size() > 1
-    if op == Adasum and travels:
+    reduces = process_set.included() and process_set.size() > 1
+    if op == Adasum and reduces:
         trained = [describe(names[p], p) for p in parameters_of(optimizer) if p.requires_grad]
         check_equal_on_all_ranks(trained, process_set)
         return _with_class(optimizer, AdasumOptimizer, _process_set=process_set, _compression=compression)
     reducer = None
-    if travels:
+    if reduces:
         reduction = Reduction(op, gradient_predivide_factor, compression, sparse_as_dense, process_set)
         reducer = GradientReducer(names, numbers, backward_passes_per_step, reduction)
         reducer.track(parameters_of(optimizer))
@@ -304,8 +304,8 @@ def _batches(tensors: Sequence[Tensor]) -> Iterator[list[Tensor]]:
     batch: list[Tensor] = []
     size = 0
     for tensor in tensors:
-        alike = batch and (batch[0].dtype, batch[0].device) == (tensor.dtype, tensor.device)
-        if batch and (not alike or size >= limit):
+        same_kind = batch and (batch[0].dtype, batch[0].device) == (tensor.dtype, tensor.device)
+        if batch and (not same_kind or size >= limit):
             yield batch
             batch, size = [], 0
         batch.append(tensor)

@@ -60,8 +60,8 @@ def run_each(
     Args:
         left: the index of a process that is not waited for.
     """
-    told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
-    base = {name: value for name, value in os.environ.items() if name not in told}
+    ours = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in ours}
     command = [str(PROGRAMS / program), *arguments]
     with contextlib.ExitStack() as stack:
         # Files, not pipes: a rank with much output must not block while another rank's output is read.

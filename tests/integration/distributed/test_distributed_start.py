@@ -63,10 +63,10 @@ def test_ranks_of_one_host_without_a_master_address(names: tuple[str, str]) -> N
     of_all, of_host = names
     environments = []
     for rank in range(2):
-        told = {of_all.format("RANK"): f"{rank}", of_all.format("SIZE"): "2"}
+        variables = {of_all.format("RANK"): f"{rank}", of_all.format("SIZE"): "2"}
         local = {of_host.format("RANK"): f"{rank}", of_host.format("SIZE"): "2"} if of_host else {}
         mpich = {"MPI_LOCALRANKID": f"{rank}", "MPI_LOCALNRANKS": "2"}
-        environments.append({**told, **(local or mpich)})
+        environments.append({**variables, **(local or mpich)})
     assert lines(run_each("_starts.py", environments, "together")) == [
         "0 2 0 2 0 1 1 False False",
         "1 2 1 2 0 1 1 False False",

@@ -75,8 +75,8 @@ def test_every_launcher_describes_the_same_world(environ: dict[str, str]) -> Non
 
 
 def test_hosts_with_different_numbers_of_ranks() -> None:
-    told = {"OMPI_COMM_WORLD_CROSS_RANK": "2", "OMPI_COMM_WORLD_CROSS_SIZE": "3"}
-    assert World.from_environ({**OPEN_MPI, **told, **MASTER}).cross_rank == 2
+    hosts = {"OMPI_COMM_WORLD_CROSS_RANK": "2", "OMPI_COMM_WORLD_CROSS_SIZE": "3"}
+    assert World.from_environ({**OPEN_MPI, **hosts, **MASTER}).cross_rank == 2
     world = World.from_environ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "7", **MASTER})
     assert (world.cross_rank, world.cross_size) == (1, 2)
 

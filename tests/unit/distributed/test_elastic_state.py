@@ -81,7 +81,7 @@ def test_after_a_failure_the_function_is_called_with_the_last_commit() -> None:
     state.register_reset_callbacks([lambda: resets.append(hvd.size())])
 
     @elastic.run
-    def train(state: elastic.ObjectState, limit: int, *, word: str) -> str:
+    def train(state: elastic.ObjectState, limit: int, *, text: str) -> str:
         calls.append(state.batch)
         while state.batch < limit:
             state.batch += 1
@@ -89,9 +89,9 @@ def test_after_a_failure_the_function_is_called_with_the_last_commit() -> None:
                 raise CollectiveError("a rank is late")
             if state.batch % 2 == 0:
                 state.commit()
-        return word
+        return text
 
-    assert train(state, 9, word="done") == "done"
+    assert train(state, 9, text="done") == "done"
     assert (calls, resets) == ([0, 2, 4], [1, 1])
     assert train.__name__ == "train"
 

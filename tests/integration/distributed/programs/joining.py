@@ -13,7 +13,7 @@ import cloudtrain.distributed.torch as hvd
 def case_nothing_in_flight() -> None:
     for _ in range(3):
         assert 0 <= hvd.join() < hvd.size()
-    assert len(set(hvd.allgather_object(hvd.join()))) == 1, "all ranks are told the same"
+    assert len(set(hvd.allgather_object(hvd.join()))) == 1, "all ranks get the same result"
 
 
 def case_the_last_rank_is_returned() -> None:

@@ -71,11 +71,11 @@ def case_added_by_all_ranks_in_different_orders_of_names() -> None:
     if hvd.size() < 3:
         return
     if hvd.rank() == 0:
-        handle = hvd.allreduce_async(torch.ones(2), name="beside")
+        handle = hvd.allreduce_async(torch.ones(2), name="in flight")
         added = pair()
     else:
         added = pair()
-        handle = hvd.allreduce_async(torch.ones(2), name="beside")
+        handle = hvd.allreduce_async(torch.ones(2), name="in flight")
     assert hvd.synchronize(handle).tolist() == [1.0, 1.0]
     hvd.remove_process_set(added)
 

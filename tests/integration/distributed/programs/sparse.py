@@ -10,7 +10,7 @@ import cloudtrain.distributed.torch as hvd
 
 
 def sparse_of(rank: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Row 0 and one row per rank."""
+    """Row 0 and, except on rank 0, one more row; ranks differ in the number of values."""
     rows = [0, 1 + rank][: 1 + (rank > 0)]
     values = torch.tensor([[rank + 1.0, 2.0]] * len(rows)).to(dtype)
     return torch.sparse_coo_tensor(torch.tensor([rows]), values, (6, 2))
