@@ -1,8 +1,8 @@
-"""Two ranks on this machine, and the fair order in which contestants take their turns in them.
+"""Two ranks on this machine in which contestants take turns in a fair order.
 
-The real Horovod was built into an environment of its own (``scripts/build_horovod``), with mpi4py and the same
-PyTorch. Where it is there all contestants run in its Python, started by ``mpirun``; else in this Python, without
-Horovod and mpi4py.
+``scripts/build_horovod`` builds the real Horovod in a separate environment, with mpi4py and the same PyTorch. If it
+exists, all contestants run in its Python, started with ``mpirun``; otherwise in this Python, without Horovod and
+mpi4py.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ RANKS = 2
 REPOSITORY = Path(__file__).parents[1]
 HOROVOD = PEERS / "horovod" / "bin" / "python"
 MPIRUN = "/usr/bin/mpirun"
-"""Debian's, for which `HOROVOD` was built."""
+"""Debian's, with which `HOROVOD` was built."""
 
 
 def has_horovod() -> bool:
-    """Whether the ranks run in the Python that has the real Horovod, and mpi4py."""
+    """Whether the ranks run in the Python with the real Horovod and mpi4py."""
     return HOROVOD.exists() and os.path.exists(MPIRUN)
 
 
@@ -35,7 +35,7 @@ def is_rank() -> bool:
 
 
 def run_in_ranks(*arguments: str) -> int:
-    """Run this script in all ranks; the first exit code that is not 0, else 0."""
+    """Run this script in all ranks; returns the first exit code other than 0, or 0."""
     script = [str(Path(sys.argv[0]).resolve()), *arguments]
     if has_horovod():
         return subprocess.run([*_mpirun(), str(HOROVOD), *script], env=_environment()).returncode
@@ -61,8 +61,8 @@ def run_in_ranks(*arguments: str) -> int:
 
 
 def _mpirun() -> list[str]:
-    # Ranks that wait do not keep the core from those that work: without it Horovod's two threads a rank need 20
-    # times as long once the machine does anything else.
+    # Waiting ranks yield their core to working ones: without this, Horovod's two threads per rank take 20 times as
+    # long as soon as the machine does anything else.
     yields = ["--mca", "mpi_yield_when_idle", "1"]
     return [MPIRUN, "--allow-run-as-root", "-np", str(RANKS), "--bind-to", "none", *yields]
 
@@ -73,14 +73,14 @@ def _environment() -> dict[str, str]:
 
 @contextmanager
 def running(name: str) -> Iterator[None]:
-    """Horovod's threads talk over MPI every millisecond: only in a turn of the contestant of that name."""
+    """Horovod's threads communicate over MPI every millisecond, so they run only in the turn of this contestant."""
     if name != "Horovod":
         yield
         return
     import horovod.torch as horovod
     from mpi4py import MPI
 
-    assert MPI.Is_initialized()  # by mpi4py, which keeps it: Horovod alone would end it for good
+    assert MPI.Is_initialized()  # by mpi4py, which keeps it; Horovod alone would finalize MPI
     horovod.init()
     yield
     horovod.shutdown()
@@ -89,10 +89,10 @@ def running(name: str) -> Iterator[None]:
 def take_turns(
     contestants: Mapping[str, Callable[[], object]], calls: int, rounds: int
 ) -> dict[str, list[float]]:
-    """Seconds a call of each contestant, by round.
+    """Seconds per call of each contestant, by round.
 
-    Who begins changes from round to round. Each turn begins with some calls that are not counted, as does the
-    whole with one round.
+    The first contestant changes from round to round. Each turn starts with some uncounted calls, and the benchmark with
+    an uncounted round.
     """
     import cloudtrain.distributed.torch as hvd
 

@@ -1,4 +1,4 @@
-"""Models, data and the ways to train them on several ranks, for the benchmarks of whole training steps."""
+"""Models, data and training steps on several ranks, for benchmarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 class Residual(nn.Module):
-    """Two 3x3 convolutions around which the input is led (He et al. 2015, figure 5, left)."""
+    """Two 3x3 convolutions with a shortcut around them (He et al. 2015, figure 5, left)."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Residual(nn.Module):
 
 
 def resnet() -> nn.Module:
-    """ResNet-20 for 32x32 images, twice as wide: 1.1 million parameters in 59 tensors."""
+    """ResNet-20 for 32x32 images with twice the width: 1.1 million parameters in 59 tensors."""
     blocks = [Residual(32, 32, 1) for _ in range(3)]
     for inputs, outputs in ((32, 64), (64, 128)):
         blocks += [Residual(inputs, outputs, 2), Residual(outputs, outputs, 1), Residual(outputs, outputs, 1)]
@@ -46,7 +46,7 @@ def resnet() -> nn.Module:
 
 
 def mlp(*widths: int) -> nn.Module:
-    """Linear layers from each width to the next, with ReLU between them."""
+    """Linear layers with the given widths, with ReLU between them."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), nn.ReLU()]
@@ -54,7 +54,7 @@ def mlp(*widths: int) -> nn.Module:
 
 
 def alone(model: nn.Module, shape: Shape) -> Step:
-    """Without any other rank."""
+    """Training without other ranks."""
     return step(model, sgd(model), shape)
 
 
@@ -67,14 +67,14 @@ def ddp(model: nn.Module, shape: Shape, *, views: bool) -> Step:
 
 
 def horovod(model: nn.Module, shape: Shape) -> Step:
-    """To be called, like its result, while Horovod is running."""
+    """Horovod's step. Call this and the step only while Horovod is running."""
     import horovod.torch
 
     return step(model, horovod.torch.DistributedOptimizer(sgd(model), model.named_parameters()), shape)
 
 
 def contestants() -> dict[str, Callable[[nn.Module, Shape], Step]]:
-    """What makes a model's training step, by the names in the tables; the first is ours."""
+    """Functions that create a model's training step, by their names in the tables; the first is ours."""
     return {
         "ours": ours,
         "DDP": partial(ddp, views=False),

@@ -1,11 +1,11 @@
-"""Allreduce of float32 arrays on two ranks of this machine, CPU: bandwidth against the peers.
+"""Compares the bandwidth of allreduce on float32 arrays with other libraries: two ranks on this machine, CPU.
 
     python benchmarks/allreduce.py [--rounds 9] [--quick]
 
-Ours, by name and with ``same_order()`` as the optimizer does it, against bare ``torch.distributed`` (Gloo), mpi4py
-(Open MPI), Horovod, and a copy of the array within memory, which no allreduce of two ranks can beat. mpi4py and
-Horovod take part where they are built (``scripts/build_horovod``). The contestants take turns in the same two
-processes. Prints a Markdown table; GB/s are bytes of the array over the seconds of one allreduce.
+Measures ours, negotiated by name and with ``same_order()`` as the optimizer uses it, against plain
+``torch.distributed`` (Gloo), mpi4py (Open MPI), Horovod, and a copy of the array in memory, which is a bound for an
+allreduce of two ranks. mpi4py and Horovod take part if ``scripts/build_horovod`` has built them. The contestants take
+turns in the same two processes. Prints a Markdown table; GB/s are bytes of the array per second of one allreduce.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BY_NAME, IN_ORDER = "cloudtrain, by name", "cloudtrain, same_order"
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else arguments.rounds
     if not is_rank():
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def contestants(array: torch.Tensor) -> dict[str, Callable[[], object]]:
-    """What sums ``array`` over the ranks in place, each in its own way. It is all zeros, and stays so."""
+    """Ways to sum ``array`` over the ranks in place. It is and stays all zeros."""
 
     def in_order() -> None:
         with hvd.same_order():

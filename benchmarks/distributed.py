@@ -1,9 +1,9 @@
-"""Training steps of ``DistributedOptimizer`` against ``DistributedDataParallel`` and Horovod: two ranks, CPU.
+"""Compares training steps of ``DistributedOptimizer`` with ``DistributedDataParallel`` and Horovod: two ranks, CPU.
 
     python benchmarks/distributed.py [--rounds 9] [--quick]
 
-Same seeds and data; the contestants take turns in the same two processes. Horovod takes part where it is built
-(``scripts/build_horovod``). Prints rows of a Markdown table: seconds for one training step, so the last column is
+Seeds and data are the same, and the contestants take turns in the same two processes. Horovod takes part if
+``scripts/build_horovod`` has built it. Prints rows of a Markdown table in seconds per training step; the last column is
 ours / peer in steps per second. Fails if the contestants do not end with the same weights.
 """
 
@@ -25,13 +25,13 @@ SUBJECTS = {
     "MLP, 5.2 M parameters, batch 64": (partial(mlp, 512, 1536, 1536, 1280, 10), (64, 512), 12),
     "ResNet-20 x2, 1.1 M parameters, batch 16": (resnet, (16, 3, 32, 32), 6),
 }
-"""Model, shape of a batch, steps a turn."""
+"""Model, shape of a batch, steps per turn."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else arguments.rounds
     if not is_rank():

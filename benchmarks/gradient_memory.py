@@ -1,12 +1,12 @@
-"""Memory that averaging the gradients costs above training alone: two ranks, CPU.
+"""Measures the memory that gradient averaging adds to training: two ranks, CPU.
 
     python benchmarks/gradient_memory.py
 
-The peak of resident memory (VmHWM of proc(5), set back by ``clear_refs``) of a model's steps by each contestant, less
-that of the same steps in the same process without any other rank. The C library returns whatever is freed
-(``MALLOC_MMAP_THRESHOLD_``), so that resident is what lives; the allreduce's own buffers count too. Every contestant
-has processes of its own. The first three steps are told apart: there buckets are made. Prints rows of a Markdown
-table, in copies of all gradients.
+This is the peak of resident memory (VmHWM of proc(5), reset through ``clear_refs``) during a model's steps, minus the
+peak of the same steps in the same process without other ranks. The C library returns all freed memory
+(``MALLOC_MMAP_THRESHOLD_``), so that only live memory is resident; the buffers of the allreduce count too. Every
+contestant has its own processes. The first three steps are listed separately, because they allocate buckets. Prints
+rows of a Markdown table, in copies of all gradients.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
 def contest(name: str) -> None:
     torch.set_num_threads(1)
     hvd.init()
-    peaks(alone)  # from here on the libraries' own pages are resident
+    peaks(alone)  # loads the pages of the libraries
     lonely = peaks(alone)
     with running(name):
         together = peaks(contestants()[name])
@@ -60,7 +60,7 @@ def contest(name: str) -> None:
 
 
 def peaks(contestant: Callable[[nn.Module, Shape], Step]) -> tuple[int, int]:
-    """Bytes above those from before, at the worst moment of the first steps, and of the later ones."""
+    """Peak bytes above the level before, in the first steps and in the later ones."""
     before = resident("VmRSS")
     step = contestant(mlp(*WIDTHS), SHAPE)
     first = peak(partial(repeat, step, FIRST_STEPS))
@@ -76,7 +76,7 @@ def repeat(step: Step, times: int) -> None:
 
 
 def peak(run: Callable[[], None]) -> int:
-    """The most bytes that are resident at once while ``run`` runs."""
+    """The peak of resident bytes while ``run`` runs."""
     Path("/proc/self/clear_refs").write_text("5")
     run()
     return resident("VmHWM")

@@ -1,10 +1,10 @@
-"""What a recorded timeline costs of a training step, and what it costs when nothing is recorded: two ranks, CPU.
+"""Measures the cost of a recorded timeline per training step, and its cost when recording is off: two ranks, CPU.
 
     python benchmarks/timeline_cost.py [--rounds 9] [--quick]
 
-The same two processes take turns at training steps with and without a timeline; a third contestant, again without,
-says how much two equal ones differ. What nothing recorded costs is also measured by itself: the comparisons of a step,
-against the step. Prints rows of a Markdown table; the last column is without / with.
+The same two processes take turns at training steps with and without a timeline. A third contestant, again without one,
+shows how much two equal contestants differ. The cost when off is also computed from the duration of its comparisons.
+Prints rows of a Markdown table; the last column is without / with.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SUBJECTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
     "ResNet-20 x2, 1.1 M parameters, batch 16": (resnet, (16, 3, 32, 32), 6),
     "MLP, 0.1 M parameters, batch 8": (partial(mlp, 64, 256, 256, 10), (8, 64), 100),
 }
-"""Model, shape of a batch, steps a turn. In the last one nearly all is overhead."""
+"""Model, shape of a batch, steps per turn. The last one is nearly all overhead."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
     arguments = parser.parse_args()
     rounds = 2 if arguments.quick else arguments.rounds
     if not is_rank():
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def repeat(step: Step, times: int, timeline: Timeline | None) -> None:
-    """Steps that are recorded by ``timeline``, if any. What is left to be written is, before the next turn counts."""
+    """Run steps, recorded by ``timeline`` if there is one. Pending records are written before the next turn starts."""
     before, recorder.active = recorder.active, timeline
     for _ in range(times):
         step()
@@ -79,7 +79,7 @@ def repeat(step: Step, times: int, timeline: Timeline | None) -> None:
 
 
 def comparison() -> float:
-    """Seconds to see that nothing is recorded."""
+    """Seconds of the check whether a timeline is recorded."""
     return min(timeit.repeat("recorder.active is None", globals={"recorder": recorder}, number=10**5)) / 10**5
 
 
