@@ -98,27 +98,27 @@ def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> Failur
 
 
 def diagnose_agent(
-    program: str, exit_code: int, begun: bool, log_tail: tuple[str, ...], host: str
+    program: str, exit_code: int, scripts_started: bool, log_tail: tuple[str, ...], host: str
 ) -> FailureReport:
     """The report of an mpirun, or one of its daemons, that failed. Does not name a rank.
 
     Args:
         exit_code: negative for a signal.
-        begun: whether any rank had reached its script.
+        scripts_started: whether any rank had reached its script.
         log_tail: the last lines of the output of mpirun itself.
     """
-    how = "failed" if begun else "did not start the ranks"
-    said = " ".join(line.strip() for line in _last_block(log_tail))
+    how = "failed" if scripts_started else "did not start the ranks"
+    text = " ".join(line.strip() for line in _last_block(log_tail))
     return FailureReport(
-        FailureClass.USER_ERROR if begun else FailureClass.PLATFORM,
-        f"{program} {how}" + (f": {said}" if said else ""),
+        FailureClass.USER_ERROR if scripts_started else FailureClass.PLATFORM,
+        f"{program} {how}" + (f": {text}" if text else ""),
         ""
-        if begun
+        if scripts_started
         else "See its own messages below. Check custom_mpi_options: mpirun may reject one of them.",
         host=host,
         exit_code=128 - exit_code if exit_code < 0 else exit_code or 1,
         log_tail=log_tail,
-        phase="train" if begun else "launch",
+        phase="train" if scripts_started else "launch",
         time=time.time(),
     )
 

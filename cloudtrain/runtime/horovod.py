@@ -22,7 +22,7 @@ START_SECONDS = 10.0
 """Time limit for the start of the rendezvous server, which usually takes 0.1 s."""
 
 _SERVER_MODULE = "cloudtrain.runtime.horovod_rendezvous"
-_ELSEWHERE = "/"
+_NEUTRAL_FOLDER = "/"
 """The working folder for Python's ``-c`` and ``-m``: in the code folder, a ``json.py`` would shadow the module."""
 
 _FIND = """
@@ -39,7 +39,7 @@ def find_horovod(python: str, environ: Mapping[str, str]) -> str:
     This searches Horovod's libraries instead: only Gloo's part contains the name of the rendezvous variable.
     """
     found = subprocess.run(
-        [python, "-c", _FIND], cwd=_ELSEWHERE, env=dict(environ), stdout=subprocess.PIPE, check=True
+        [python, "-c", _FIND], cwd=_NEUTRAL_FOLDER, env=dict(environ), stdout=subprocess.PIPE, check=True
     )
     libraries = [
         library for folder in json.loads(found.stdout) for library in Path(folder).glob("*/mpi_lib*.so")
@@ -69,32 +69,33 @@ def start_rendezvous(
         PlatformError: the server does not start.
     """
     plan = ",".join(f"{host}:{ranks_per_host}" for host in hosts)
-    answer, its_end = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         server = subprocess.Popen(
-            [python, "-m", _SERVER_MODULE, plan, str(its_end)],
-            cwd=_ELSEWHERE,
+            [python, "-m", _SERVER_MODULE, plan, str(write_end)],
+            cwd=_NEUTRAL_FOLDER,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            pass_fds=(its_end,),
+            pass_fds=(write_end,),
         )
     finally:
-        os.close(its_end)
-    with open(answer, "rb") as file, server.stdout as output:  # type: ignore[union-attr]
+        os.close(write_end)
+    with open(read_end, "rb") as file, server.stdout as output:  # type: ignore[union-attr]
         in_time = select.select([file], [], [], START_SECONDS)[0]
         port = file.read() if in_time else b""
         if port:
             return server, int(port)
         server.kill()
         server.wait()
-        answer_text = output.read() if in_time else f"no answer within {START_SECONDS:.0f} s".encode()
-    why = answer_text.decode(errors="backslashreplace").strip().splitlines()[-1:]  # the error of a traceback
+        message = output.read() if in_time else f"no answer within {START_SECONDS:.0f} s".encode()
+    why = message.decode(errors="backslashreplace").strip().splitlines()[-1:]  # the error of a traceback
     raise PlatformError(
         f"Horovod's rendezvous server does not start: {''.join(why) or 'it exited without a message'}",
-        hint="Check that horovodrun works there, or set distribution.horovod.implementation to cloudtrain.",
+        hint="Check that horovodrun works in this environment."
+        " Or set distribution.horovod.implementation to cloudtrain.",
     )
 
 

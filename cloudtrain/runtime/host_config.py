@@ -51,10 +51,13 @@ class HostConfig:
                 distribution_hosts=distribution_hosts,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise InvalidJob(f"the job's configuration cannot be read: {error}") from None
+            raise InvalidJob(
+                f"the job's configuration cannot be read: {error}",
+                hint=f"Check the files in {paths.input_config}, and the variables CLOUDTRAIN_*.",
+            ) from None
 
     @property
-    def team(self) -> Host:
+    def host_in_world(self) -> Host:
         """This host among those of its world. A host outside the distribution forms its own world."""
         hosts = self.distribution_hosts
         return replace(self.host, hosts=hosts if self.host.current in hosts else (self.host.current,))

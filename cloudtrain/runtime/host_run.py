@@ -215,7 +215,7 @@ class HostRun:
             environment = {**self._environ, "PYTHONPATH": library_path(self._config, self._environ)}
             ranks = ranks_on_host(self._config, self._environ)
             self._rendezvous, port = start_rendezvous(
-                self._python, self._config.team.hosts, ranks, environment
+                self._python, self._config.host_in_world.hosts, ranks, environment
             )
             self._horovod = replace(self._horovod, port=port)
         self._leader.send({"type": "ready", "horovod": asdict(self._horovod)})
@@ -336,7 +336,7 @@ class HostRun:
         self._notify_ranks(Notice(time.time() + grace, "the job is stopped"))
         if self._launch is None:
             return HostOutcome(JobStatus.INTERRUPTED)
-        if not self._launch.begun:
+        if not self._launch.scripts_started:
             self._launch.kill()  # no rank has reached its script: there is nothing to save
         self._kill_at = time.monotonic() + grace
         return None

@@ -185,9 +185,8 @@ class Launch:
             self.deaths.setdefault(slot.rank, reported[1])
             return reported[0]
         if self.plan.agent == "mpirun":
-            return _failed_but_lingers(
-                record
-            )  # each rank's parent reports its exit code, even if mpirun dies
+            # each rank's parent reports its exit code, even if mpirun dies
+            return _failed_but_lingers(record)
         if agent_code is not None:
             return agent_code
         if self.plan.restarts:
@@ -217,11 +216,11 @@ class Launch:
         if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
             return None
         program = "mpirun" if self.plan.command else "the daemon of mpirun"
-        if self.begun and code >= 0 and not self.plan.command:
+        if self.scripts_started and code >= 0 and not self.plan.command:
             code = (
                 128 + signal.SIGTERM
             )  # mpirun ended it or is gone: a consequence of what the leader reports
-        return diagnose_agent(program, code, self.begun, self.output.tail(None), host)
+        return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
 
     @property
     def running(self) -> bool:
@@ -233,7 +232,7 @@ class Launch:
         return any(process.poll() is None for process in self.processes)
 
     @property
-    def begun(self) -> bool:
+    def scripts_started(self) -> bool:
         """Whether any rank has reached its script."""
         return any(self.record(slot) for slot in self.plan.slots)
 

@@ -51,10 +51,10 @@ def make_launch_plan(
         PlatformError: there is no suitable mpirun.
     """
     entry = _entry(config)
-    team = config.team
-    slots = tuple(RankSlot.on_host(team.rank, team.count, ranks_on_host(config, environ)))
+    host = config.host_in_world
+    slots = tuple(RankSlot.on_host(host.rank, host.count, ranks_on_host(config, environ)))
     environment = _environment(config, python, master, horovod, environ)
-    if team.hosts != config.distribution_hosts:
+    if host.hosts != config.distribution_hosts:
         master = ("127.0.0.1", master[1])  # this host's world has no other hosts
     ranks_on_machine = len(slots) * config.settings.hosts_on_machine
     if ranks_on_machine > 1:
@@ -88,7 +88,7 @@ def make_launch_plan(
         environment.update(_common(rank_environments[0]))
         programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
         command = ()  # mpirun sends the command of its daemon later
-        if team.leads:
+        if host.leads:
             options = config.launcher.custom_mpi_options
             command = mpirun.Mpirun.find(environment).command(slots[0], rank_command, environment, options)
     else:
@@ -120,7 +120,11 @@ def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
 
 def network_interface(config: HostConfig) -> str:
     """The network interface for traffic between ranks."""
-    return "lo" if config.team.count == config.settings.hosts_on_machine else config.host.network_interface
+    return (
+        "lo"
+        if config.host_in_world.count == config.settings.hosts_on_machine
+        else config.host.network_interface
+    )
 
 
 def _agent(config: HostConfig, horovod: HorovodChoice) -> str:
@@ -170,7 +174,7 @@ def _environment(
     horovod: HorovodChoice,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    promised = script_environment(
+    script_variables = script_environment(
         config.paths,
         config.host,
         config.hyperparameters,
@@ -186,7 +190,7 @@ def _environment(
         # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
         **{
             name: value
-            for name, value in promised.items()
+            for name, value in script_variables.items()
             if len(f"{name}={value}".encode()) < LONGEST_VARIABLE
         },
         "PYTHONPATH": python_path,

@@ -48,22 +48,25 @@ def parse(text: str) -> list[str]:
         InvalidJob: a quote is not closed, or an option sets hosts or numbers of ranks.
     """
     try:
-        words = shlex.split(text)
+        arguments = shlex.split(text)
     except ValueError as error:
-        raise InvalidJob(f"custom_mpi_options: cannot be split like a shell command: {error}") from None
+        raise InvalidJob(
+            f"custom_mpi_options: cannot be split like a shell command: {error}",
+            hint="Close every quote, or escape it with a backslash.",
+        ) from None
     options: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        if _plain(word.partition("=")[0]) in JOBS_OWN:
+    rest = iter(arguments)
+    for argument in rest:
+        if _plain(argument.partition("=")[0]) in JOBS_OWN:
             raise InvalidJob(
-                f"custom_mpi_options: {word} is not allowed: the job determines hosts and ranks",
+                f"custom_mpi_options: {argument} is not allowed: the job determines hosts and ranks",
                 hint="Set instance_count and processes_per_host instead.",
             )
-        name, _, level = word.partition("=")
+        name, _, level = argument.partition("=")
         if name == "--NCCL_DEBUG":
             options += ["-x", f"NCCL_DEBUG={level or next(rest, '')}"]
         else:
-            options.append(word)
+            options.append(argument)
     return options
 
 
@@ -73,23 +76,23 @@ def for_version(options: list[str], version: int) -> list[str]:
         return options
     translated: list[str] = []
     rest = iter(options)
-    for word in rest:
-        plain = _plain(word)
+    for argument in rest:
+        plain = _plain(argument)
         if plain in _PARAMETERS:
-            translated += _parameter(word, next(rest, ""), next(rest, ""))
-        elif word in ("-x", "--x"):
-            translated += [word, next(rest, "")]
+            translated += _parameter(argument, next(rest, ""), next(rest, ""))
+        elif argument in ("-x", "--x"):
+            translated += [argument, next(rest, "")]
         elif plain in _DROPPED:
             continue
-        elif plain == word and len(word) > 2 and word.startswith("-") and word not in _SHORT:
-            translated.append(f"-{word}")
+        elif plain == argument and len(argument) > 2 and argument.startswith("-") and argument not in _SHORT:
+            translated.append(f"-{argument}")
         else:
-            translated.append(word)
+            translated.append(argument)
     return translated
 
 
-def _plain(word: str) -> str:
-    return word[1:] if word.startswith("--") else word
+def _plain(argument: str) -> str:
+    return argument[1:] if argument.startswith("--") else argument
 
 
 def _parameter(option: str, name: str, value: str) -> list[str]:

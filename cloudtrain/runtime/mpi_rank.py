@@ -40,7 +40,11 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
         environ["HOROVOD_RANK"], environ["HOROVOD_LOCAL_RANK"] = str(rank), str(local)
     first = host_rank * local_size
     if size != world:
-        _refuse(folder, local, f"mpirun started a world of {size} ranks, but the job has {world}")
+        _refuse(
+            folder,
+            local,
+            f"mpirun started a world of {size} ranks, but the job has {world}: check the mpirun on the PATH",
+        )
     if rank != first + local:
         _refuse(
             folder,

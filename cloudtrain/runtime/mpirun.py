@@ -54,7 +54,7 @@ class Mpirun:
             )
         # if /bin is a link to /usr/bin, Open MPI 4 started as /bin/mpirun would look for its files in /
         path = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
-        answer = subprocess.run(
+        version_text = subprocess.run(
             [path, "--version"],
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -62,9 +62,9 @@ class Mpirun:
             stderr=subprocess.STDOUT,
             check=False,
         ).stdout.decode(errors="backslashreplace")
-        match = re.search(r"\(Open MPI\) (\d+)", answer)
+        match = re.search(r"\(Open MPI\) (\d+)", version_text)
         if match is None:
-            first = (answer.strip().splitlines() or ["nothing"])[0]
+            first = (version_text.strip().splitlines() or ["nothing"])[0]
             raise PlatformError(
                 f"{path} is not Open MPI's mpirun: its version is {first!r}",
                 hint="Put the mpirun of Open MPI 4 or 5 first on the PATH.",

@@ -40,7 +40,9 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
         StorageError: the archive is damaged, the disk is full, or ``folder`` cannot be written.
     """
     if not archive.is_file():
-        raise NotFound(f"there is no source archive {archive}")
+        raise NotFound(
+            f"there is no source archive {archive}", hint="Submit the job again, which uploads it."
+        )
     scratch = None
     try:
         if sha256 is not None and _sha256(archive) != sha256:
