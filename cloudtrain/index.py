@@ -74,5 +74,5 @@ def _database() -> Iterator[sqlite3.Connection]:
     except sqlite3.Error as error:
         raise StorageError(
             f"the index of jobs {path} cannot be used: {error}",
-            hint="Delete the file. That removes the list of jobs, but no job.",
+            hint="Remove it: that loses the list of jobs, but no job.",
         ) from error

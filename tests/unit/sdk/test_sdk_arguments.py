@@ -113,7 +113,7 @@ def test_both_names_at_once_are_refused() -> None:
         ),
         ({"rules": ["rule"]}, r"rules: not supported by cloudtrain"),
         ({"compiler_config": 1}, r"compiler_config: .*\n.*torch.compile"),
-        ({"training_recipe": "x"}, r"training_recipe: .*\n  Give the recipe's own script"),
+        ({"training_recipe": "x"}, r"training_recipe: .*\n  Pass the recipe's script"),
         ({"instance_cout": 1}, r"PyTorch has no argument 'instance_cout'\n  Did you mean 'instance_count'"),
     ],
 )
