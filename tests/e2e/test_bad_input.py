@@ -1,4 +1,4 @@
-"""Bad input, as a person gives it: one clear message, no traceback, and nothing is left behind."""
+"""Bad input from users gives one clear message and no traceback, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def is_one_error(done: Result, *words: str) -> None:
-    """The message has the words; there is no traceback; a usage error is 2, anything else 1."""
+def is_one_error(done: Result, *phrases: str) -> None:
+    """Assert that the output is one message with all phrases, without a traceback, and the status is 1 or 2."""
     assert done.code in (1, 2)
     assert done.out == ""
     assert "Traceback" not in done.err
     assert "Error:" in done.err
-    for word in words:
-        assert word in done.err, done.err
+    for phrase in phrases:
+        assert phrase in done.err, done.err
 
 
 ARGUMENTS = {
@@ -68,9 +68,9 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("case", ARGUMENTS)
 def test_arguments(here: Path, case: str) -> None:
-    arguments, words = ARGUMENTS[case]
+    arguments, phrases = ARGUMENTS[case]
     done = cloudtrain("submit", *arguments, cwd=here)
-    is_one_error(done, *words)
+    is_one_error(done, *phrases)
     assert "sesame" not in done.err
     assert cloudtrain("list", "--json", cwd=here).json == []
 
@@ -92,20 +92,20 @@ FILES = {
 
 @pytest.mark.parametrize("case", FILES)
 def test_job_files(here: Path, case: str) -> None:
-    text, words = FILES[case]
+    text, phrases = FILES[case]
     (here / "job.yaml").write_text(text)
-    is_one_error(cloudtrain("submit", "job.yaml", cwd=here), *words)
+    is_one_error(cloudtrain("submit", "job.yaml", cwd=here), *phrases)
     assert cloudtrain("list", "--json", cwd=here).json == []
 
 
 @pytest.mark.parametrize("command", ["describe", "logs", "wait", "stop", "download"])
-def test_jobs_that_are_not_there(here: Path, command: str) -> None:
+def test_jobs_that_do_not_exist(here: Path, command: str) -> None:
     is_one_error(cloudtrain(command, "nosuch", cwd=here), "there is no job nosuch", "cloudtrain list")
     failed = cloudtrain(command, "nosuch", "--json", cwd=here)
     assert failed.json["error"]["type"] == "JobNotFound"
 
 
-def test_a_port_that_is_taken(here: Path) -> None:
+def test_a_port_that_is_in_use(here: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         (here / "meets.py").write_text(

@@ -1,4 +1,4 @@
-"""The command line, from submit to download, each command a process of its own."""
+"""The command line, from submit to download. Each command is a separate process."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_dry_run_prints_the_request_and_starts_nothing(here: Path) -> None:
     assert cloudtrain("list", "--json", cwd=here).json == []
 
 
-def test_the_exit_status_is_the_jobs(here: Path) -> None:
+def test_the_exit_status_is_that_of_the_job(here: Path) -> None:
     done = cloudtrain("submit", "fails.py", cwd=here)
     assert done.code == 7
     assert "rank 0 on algo-1 exited with code 7" in done.err
@@ -91,7 +91,7 @@ def test_without_waiting_then_stopped(here: Path) -> None:
 
 @pytest.mark.parametrize("command", ["submit", "logs"])
 def test_ctrl_c_leaves_the_job_running(here: Path, command: str) -> None:
-    name = "goes-on"
+    name = "detached"
     if command == "submit":
         arguments = ["submit", "sleeps.py", "--name", name]
     else:
@@ -131,7 +131,7 @@ def test_on_a_terminal_ranks_are_coloured_and_phases_shown(here: Path) -> None:
     assert b"train" in shown
 
 
-def test_a_reader_that_has_seen_enough(here: Path) -> None:
+def test_a_reader_that_closes_the_pipe(here: Path) -> None:
     (here / "many.py").write_text("for i in range(100_000): print(i)")
     cloudtrain("submit", "many.py", "--name", "many", cwd=here)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""``cloudtrain doctor``, ``submit --check`` and ``submit --diff`` as a person types them."""
+"""``cloudtrain doctor``, ``submit --check`` and ``submit --diff`` as users run them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def outcomes(result: Result) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("command", [("doctor", "job.yaml"), ("submit", "job.yaml", "--check")])
-def test_a_job_that_is_well(source: Path, command: tuple[str, ...]) -> None:
+def test_a_job_without_problems(source: Path, command: tuple[str, ...]) -> None:
     result = cloudtrain(*command, "--json", cwd=source)
     assert result.code == 0
     found = outcomes(result)
@@ -31,7 +31,7 @@ def test_a_job_that_is_well(source: Path, command: tuple[str, ...]) -> None:
     assert cloudtrain("list", "--json", cwd=source).json == []
 
 
-def test_the_table_shows_every_check_and_what_to_do(source: Path) -> None:
+def test_the_table_shows_every_check_and_its_hint(source: Path) -> None:
     (source / "helpers.py").write_text("import no_such_module\n")
     result = cloudtrain("doctor", "job.yaml", cwd=source)
     assert result.code == 0  # a warning
@@ -75,7 +75,7 @@ def test_sagemaker_without_credentials(tmp_path: Path) -> None:
     assert set(found.values()) == {"unknown"}
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
     result = cloudtrain("doctor", "none.yaml", cwd=tmp_path)
     assert result.code == 2
     assert "none.yaml" in result.err
@@ -101,7 +101,7 @@ def test_diff(source: Path) -> None:
     assert [job["name"] for job in cloudtrain("list", "--json", cwd=source).json] == ["first"]
 
 
-def test_diff_with_a_job_that_is_not_there(source: Path) -> None:
+def test_diff_with_a_job_that_does_not_exist(source: Path) -> None:
     result = cloudtrain("submit", "job.yaml", "--diff", "none", cwd=source)
     assert result.code == 1
     assert "none" in result.err

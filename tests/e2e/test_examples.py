@@ -35,7 +35,7 @@ def tensorflow_python() -> str:
 
 
 def copy(example: str, folder: Path) -> Path:
-    """An example on its own, as its reader would take it."""
+    """A copy of an example, without the rest of the repository."""
     return shutil.copytree(REPOSITORY / "examples" / example, folder / example)
 
 
@@ -46,13 +46,13 @@ def run(*command: str, cwd: Path) -> str:
 
 
 def accuracy_of(printed: str) -> float:
-    """What the last line of a training says."""
+    """The accuracy in the last line of the output."""
     [found] = re.findall(r"trained \d+ epochs.*accuracy=([0-9.]+)", printed)
     return float(found)
 
 
 def band_of(example: Path) -> tuple[float, float]:
-    """The accuracy that the page promises, on however many ranks."""
+    """The range of accuracy that the example's page states, for any number of ranks."""
     [band] = re.findall(r"between (\d+) and (\d+) %", (example / "README.md").read_text())
     low, high = band
     return int(low) / 100, int(high) / 100
@@ -76,7 +76,7 @@ def test_keras(name: str, tensorflow_python: str, tmp_path: Path) -> None:
     run(tensorflow_python, "make_data.py", "data", cwd=example)
     options = re.findall(r"^    python train.py(.*)", (example / "README.md").read_text(), re.MULTILINE)
     alone = run(tensorflow_python, "train.py", *options[0].split(), cwd=example)
-    data = (example / "data").rename(tmp_path / "data")  # which is not to be packed
+    data = (example / "data").rename(tmp_path / "data")  # outside the source, so that it is not packed
     job = cloudtrain(
         "submit",
         "train.yaml",

@@ -1,4 +1,4 @@
-"""``cloudtrain preempt`` and ``cloudtrain checkpoints`` as a person types them."""
+"""``cloudtrain preempt`` and ``cloudtrain checkpoints`` as users run them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ for step in range(first, first + 1000):
 """
 
 
-def test_a_job_is_preempted_and_its_checkpoints_are_looked_after(tmp_path: Path) -> None:
+def test_a_job_is_preempted_and_its_checkpoints_are_managed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAINS)
     assert cloudtrain("submit", "train.py", "--name", "trip", "--no-wait", cwd=tmp_path).code == 0
     deadline = time.monotonic() + 60

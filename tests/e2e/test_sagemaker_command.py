@@ -1,4 +1,4 @@
-"""The command line with SageMaker as the platform: from submit to download, and failures, and a stop."""
+"""The command line with the platform ``sagemaker``: from submit to download, failures, and a stop."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Runs Python that submits jobs, and records the requests that it makes of AWS.
+"""Runs Python code that submits jobs, and records its requests to AWS.
 
     python capture.py {sagemaker|cloudtrain|from_sagemaker} < cases.json > requests.json
 
-With ``from_sagemaker`` the SDK makes the estimator, and `Estimator.from_sagemaker` runs it.
+With ``from_sagemaker``, the SDK creates the estimator, and `Estimator.from_sagemaker` converts it.
 
-The same file runs under the interpreter of the SageMaker SDK and under ours: standard library and botocore only.
-``AWS_ENDPOINT_URL`` leads to a server that stands for AWS.
+This file runs in the interpreter of the SageMaker SDK and in that of cloudtrain, so it imports only the standard
+library and botocore. ``AWS_ENDPOINT_URL`` is the URL of a server that simulates AWS.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def go(est, inputs=IN, **k): return _go(_Ours.from_sagemaker(est), inputs, **k)
 
 
 def capture(code: str, library: str) -> dict[str, Any]:
-    """Run ``code`` with the names of ``library``, in a folder that has the sources it speaks of.
+    """Run ``code`` with the names of ``library``, in a folder with the sources that it uses.
 
     Returns:
         ``requests`` by operation, ``calls`` in their order, and the ``error``, if one was raised.
@@ -120,11 +120,11 @@ def _inside(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _recorded() -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """What clients made meanwhile are asked for, before botocore validates it, and the calls that they make."""
+    """The requests, before botocore validates them, and the calls of clients that are created in this context."""
     import boto3
     from botocore.handlers import BUILTIN_HANDLERS
 
-    boto3.DEFAULT_SESSION = None  # it would keep the handlers of an earlier case
+    boto3.DEFAULT_SESSION = None  # the default session has the handlers of an earlier case
 
     requests: dict[str, Any] = {}
     calls: list[str] = []
@@ -136,7 +136,7 @@ def _recorded() -> Iterator[tuple[dict[str, Any], list[str]]]:
     def on_call(model: Any, params: dict[str, Any], **_: Any) -> None:
         calls.append(f"{model.service_model.service_name}.{model.name}")
         endpoint = os.environ.get("AWS_ENDPOINT_URL")
-        if endpoint:  # the SDK asks STS at an address of its own
+        if endpoint:  # the SDK sends requests for STS to another address
             params["url"] = re.sub(r"^https?://[^/]+", endpoint, params["url"])
 
     handlers = [("provide-client-params.*.*", on_params), ("before-call.*.*", on_call)]

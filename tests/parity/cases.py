@@ -1,6 +1,6 @@
-"""Jobs as users of the SageMaker SDK write them, by the names of what they are about.
+"""Jobs as users of the SageMaker SDK write them, by topic.
 
-The names in the code are those of `capture`: ``BASE`` and ``P4`` are arguments, ``go`` starts a job.
+The code uses names that `capture` defines: ``BASE`` and ``P4`` are arguments, ``go`` starts a job.
 """
 
 from __future__ import annotations

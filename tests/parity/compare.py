@@ -1,8 +1,8 @@
 """Runs the same Python with the SageMaker SDK and with cloudtrain, and compares the requests.
 
-    python compare.py [--sdk PYTHON] [--ours PYTHON] [--from-sagemaker] [CASE ...]
+    python compare.py [--sdk PYTHON] [--cloudtrain PYTHON] [--from-sagemaker] [CASE ...]
 
-``PYTHON`` is the interpreter that has the library; the default is this one. A moto server stands for AWS.
+``PYTHON`` is an interpreter with the library, by default this one. A moto server simulates AWS.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from parity.deviations import JOB, STRICTER, TUNING, WIDER, correct, differences
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sdk", default=sys.executable)
-    parser.add_argument("--ours", default=sys.executable)
-    parser.add_argument("cases", nargs="*", metavar="CASE", help="the beginning of a case's name")
+    parser.add_argument("--cloudtrain", default=sys.executable)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="start of the names of the cases to run")
     parser.add_argument(
         "--from-sagemaker",
         action="store_true",
-        help="have the SDK make the estimators that cloudtrain runs; PYTHON has both libraries",
+        help="let the SDK create the estimators that cloudtrain runs; PYTHON must have both libraries",
     )
     options = parser.parse_args()
     cases = {name: code for name, code in CASES.items() if name.startswith(tuple(options.cases or [""]))}
@@ -53,7 +53,10 @@ def main() -> int:
             theirs = _capture(options.sdk, "sagemaker", cases, environment)
             _new_account(environment)
             ours = _capture(
-                options.ours, "from_sagemaker" if options.from_sagemaker else "cloudtrain", cases, environment
+                options.cloudtrain,
+                "from_sagemaker" if options.from_sagemaker else "cloudtrain",
+                cases,
+                environment,
             )
         finally:
             server.stop()
@@ -83,7 +86,7 @@ def _environment(home: str, endpoint: str) -> dict[str, str]:
         "AWS_EC2_METADATA_DISABLED": "true",
         "CLOUDTRAIN_RUNTIME": "toolkit",
         "HOME": home,
-        "HTTPS_PROXY": "http://127.0.0.1:9",  # nothing leaves this machine, the SDK's telemetry neither
+        "HTTPS_PROXY": "http://127.0.0.1:9",  # no request leaves this machine, not even the SDK's telemetry
         "NO_PROXY": "127.0.0.1",
         "XDG_CONFIG_HOME": home,
         "XDG_STATE_HOME": home,
@@ -91,7 +94,7 @@ def _environment(home: str, endpoint: str) -> dict[str, str]:
 
 
 def _new_account(environment: dict[str, str]) -> None:
-    """Forget all that was asked for before; there is one bucket."""
+    """Delete all resources of earlier cases, and create the bucket."""
     endpoint = environment["AWS_ENDPOINT_URL"]
     urllib.request.urlopen(f"{endpoint}/moto-api/reset", data=b"", timeout=60).close()
     session = boto3.Session(environment["AWS_ACCESS_KEY_ID"], environment["AWS_SECRET_ACCESS_KEY"])
@@ -118,19 +121,21 @@ def _capture(
 
 
 def _same(name: str, sdk: dict[str, Any], ours: dict[str, Any]) -> bool:
-    """Print how the two answers to a case compare; whether they may stand as they are."""
+    """Print the differences between the two requests of a case. Returns whether all of them are expected."""
     operation = TUNING if TUNING in sdk["requests"] else JOB
     asked, made = (None if side["error"] else side["requests"].get(operation) for side in (sdk, ours))
     if asked is None or made is None:
-        named = STRICTER.get(name) if asked else WIDER.get(name) if made else "both refuse"
+        named = STRICTER.get(name) if asked else WIDER.get(name) if made else "both refuse it"
         print(f"{'same' if named else 'DIFFERS'}  {name}: {named or ''}")
-        print(f"    SDK: {sdk['error']}\n    ours: {ours['error']}")
+        print(f"    SDK: {sdk['error']}\n    cloudtrain: {ours['error']}")
         return bool(named)
     made = normalise(made)
     corrected, deviations = correct(normalise(asked), made)
     found = differences(corrected, made)
     calls = f"{len(sdk['calls'])} and {len(ours['calls'])} calls"
-    print(f"{'DIFFERS' if found else 'same'}  {name}: {calls}{''.join(f'; {word}' for word in deviations)}")
+    print(
+        f"{'DIFFERS' if found else 'same'}  {name}: {calls}{''.join(f'; {deviation}' for deviation in deviations)}"
+    )
     for line in found:
         print(f"    {line}")
     return not found

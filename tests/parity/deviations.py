@@ -1,4 +1,7 @@
-"""What two requests for the same job may differ in: names that are made, and where the SageMaker SDK is wrong."""
+"""Expected differences between the requests of the SageMaker SDK and of cloudtrain for the same job.
+
+These are generated names, and mistakes of the SDK.
+"""
 
 from __future__ import annotations
 
@@ -10,44 +13,44 @@ from typing import Any
 JOB = "CreateTrainingJob"
 TUNING = "CreateHyperParameterTuningJob"
 
-_MADE_NAMES = {
-    r"s3://[^\"]*/sourcedir\.tar\.gz": "<source>",  # ours is found by its content, theirs by the job
+_GENERATED_NAMES = {
+    r"s3://[^\"]*/sourcedir\.tar\.gz": "<source>",  # cloudtrain names it by its content, the SDK by the job
     r"(DetailedProfilerProcessingJobConfig)-[a-z0-9-]*": r"\1-<name>",
-    r"-\d{4}(-\d\d){5}-\d{3}\b": "-<time>",  # theirs
-    r"-\d{8}-\d{6}-[a-z0-9]{4}\b": "-<time>",  # ours
+    r"-\d{4}(-\d\d){5}-\d{3}\b": "-<time>",  # the SDK
+    r"-\d{8}-\d{6}-[a-z0-9]{4}\b": "-<time>",  # cloudtrain
 }
 
 
 STRICTER = {
-    "distribution/tf_torch_distributed": "the SDK forgets a distribution of another framework",
-    "distribution/mx_torch_distributed": "the SDK forgets a distribution of another framework",
-    "distribution/unknown_distribution": "the SDK takes a distribution that nobody knows, and starts one rank a host",
-    "option/spot_no_wait": "the SDK asks for spot instances without a max_wait, which SageMaker refuses",
-    "tuning/wait_missing": "the SDK asks for spot instances without a max_wait, which SageMaker refuses",
+    "distribution/tf_torch_distributed": "the SDK drops a distribution of another framework",
+    "distribution/mx_torch_distributed": "the SDK drops a distribution of another framework",
+    "distribution/unknown_distribution": "the SDK accepts an unknown distribution, and starts one rank per host",
+    "option/spot_no_wait": "the SDK requests spot instances without a max_wait, which SageMaker refuses",
+    "tuning/wait_missing": "the SDK requests spot instances without a max_wait, which SageMaker refuses",
 }
-"""Cases that the SDK sends and we refuse."""
+"""Cases that the SDK submits and cloudtrain refuses."""
 
 WIDER = {
     "image/torch_newer": "a version that the SDK does not know",
     "image/tf_newer": "a version that the SDK does not know",
 }
-"""Cases that the SDK refuses and we send."""
+"""Cases that the SDK refuses and cloudtrain submits."""
 
 
 def normalise(request: Mapping[str, Any]) -> dict[str, Any]:
-    """``request`` without what is made anew for every job: the end of its name, the place of its source."""
+    """``request`` without the values that differ for every job: the suffix of its name, and the URI of its source."""
     text = json.dumps(request)
-    for pattern, standing in _MADE_NAMES.items():
-        text = re.sub(pattern, standing, text)
+    for pattern, placeholder in _GENERATED_NAMES.items():
+        text = re.sub(pattern, placeholder, text)
     normal: dict[str, Any] = json.loads(text)
     return normal
 
 
 def correct(sdk: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The SDK's request as it should be, and the names of the deviations that this took.
+    """The SDK's request with its mistakes corrected, and the names of the corrections.
 
     Args:
-        sdk: normalised, as ``ours`` is; of a training job.
+        sdk: the request for a training job, normalised like ``ours``.
     """
     sdk = dict(sdk)
     named = []
@@ -77,7 +80,7 @@ def correct(sdk: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[dict[str, 
 
 
 def _is_repr(text: str, value: str) -> bool:
-    """Whether ``text`` is Python for the dict or list that ``value`` has in JSON."""
+    """Whether ``text`` is the ``repr`` of the dict or list that ``value`` encodes in JSON."""
     try:
         return text == repr(json.loads(value)) and value[:1] in "[{"
     except ValueError:
@@ -85,7 +88,7 @@ def _is_repr(text: str, value: str) -> bool:
 
 
 def differences(sdk: Any, ours: Any, path: str = "") -> list[str]:
-    """A line for each field that is not the same."""
+    """One line per field that differs."""
     if isinstance(sdk, dict) and isinstance(ours, dict):
         return [
             line
@@ -94,4 +97,4 @@ def differences(sdk: Any, ours: Any, path: str = "") -> list[str]:
                 sdk.get(key, "absent"), ours.get(key, "absent"), f"{path}.{key}".lstrip(".")
             )
         ]
-    return [] if sdk == ours else [f"{path}: SDK {json.dumps(sdk)}, ours {json.dumps(ours)}"]
+    return [] if sdk == ours else [f"{path}: SDK {json.dumps(sdk)}, cloudtrain {json.dumps(ours)}"]

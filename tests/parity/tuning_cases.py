@@ -1,6 +1,6 @@
-"""Tuning jobs as users of the SageMaker SDK write them; the names in the code are those of `capture`.
+"""Tuning jobs as users of the SageMaker SDK write them. The code uses names that `capture` defines.
 
-Each has a name of its own: no two tuning jobs of an account may have the same.
+Each has its own name, because tuning jobs of one account must have different names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The public names: whoever adds, renames or removes one changes this table too."""
+"""The public names. A change that adds, renames or removes one also changes this table."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ PUBLIC = {
 }
 
 ELSEWHERE = re.compile(r"\b(keras|mxnet|tensorflow)\b")
-"""What needs a library that has an environment of its own; there the names are used."""
+"""Modules that need a library from another environment, where other tests use their names."""
 
 LIBRARIES = {"boto3", "click", "msgspec", "numpy", "pathspec", "rich", "torch", "yaml"}
 

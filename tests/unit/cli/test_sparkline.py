@@ -1,4 +1,4 @@
-"""Numbers as a line of bars."""
+"""Sparklines."""
 
 from __future__ import annotations
 

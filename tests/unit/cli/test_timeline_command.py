@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "ranks"
 
 
-def test_one_row_a_rank(folder: Path) -> None:
+def test_one_row_per_rank(folder: Path) -> None:
     result = run(folder)
     assert result.exit_code == 0, result.output
     heading, *rows = result.stdout.splitlines()
@@ -55,12 +55,12 @@ def test_one_row_a_rank(folder: Path) -> None:
     assert sum(int(row.split()[-1].split("/")[0]) for row in rows) == 3
 
 
-def test_one_row_a_step(folder: Path) -> None:
+def test_one_row_per_step(folder: Path) -> None:
     rows = run("--steps", *folder.iterdir()).stdout.splitlines()[1:]
     assert [row.split()[0] for row in rows] == ["1", "2", "3"]
 
 
-def test_all_of_it_as_json(folder: Path) -> None:
+def test_json(folder: Path) -> None:
     described: dict[str, Any] = json.loads(run(folder, "--json").stdout)
     assert [(rank["rank"], rank["steps"]) for rank in described["ranks"]] == [(0, 3), (1, 3)]
     assert set(described["ranks"][0]["parts"]) == {"total", "compute", "communication", "exposed"}
@@ -81,7 +81,7 @@ def test_one_trace_is_written(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not HAS_MATPLOTLIB and "CLOUDTRAIN_REQUIRE_ALL" not in os.environ, reason="matplotlib is not installed"
 )
-def test_a_picture_is_drawn(folder: Path, tmp_path: Path) -> None:
+def test_a_plot_is_written(folder: Path, tmp_path: Path) -> None:
     assert run(folder, "--png", tmp_path / "picture.png").exit_code == 0
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
@@ -100,7 +100,7 @@ def test_a_folder_without_traces(tmp_path: Path) -> None:
 
 
 class Elsewhere(FakePlatform):
-    """Has jobs whose outputs are at ``uri``."""
+    """A platform with jobs whose outputs are at ``uri``."""
 
     def __init__(self, uri: str | None) -> None:
         super().__init__(model_data="s3://nobody/asks-for-it/model.tar.gz")
@@ -129,7 +129,7 @@ def test_the_files_of_a_job_that_ran_elsewhere(folder: Path, tmp_path: Path) -> 
         assert all(path.parent.parent.parent.name == f"to-{name}" for path in files)
 
 
-def test_a_job_that_has_left_none(tmp_path: Path) -> None:
+def test_a_job_without_a_timeline(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"has no timeline\n.*timeline=True"):
         job_files(job_with(None), tmp_path)
     (tmp_path / "output.tar.gz").write_text("no archive")

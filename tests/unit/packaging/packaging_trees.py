@@ -1,4 +1,4 @@
-"""Trees to pack, and a look into what came of them."""
+"""Helpers that create source trees, and inspect their archives."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def content(archive: Path, name: str) -> bytes:
 
 
 def leftovers(cache: Path) -> list[str]:
-    """What a broken-off packing has left in the cache."""
+    """The files that an interrupted packing left in the cache."""
     return [name for _, _, files in os.walk(cache) for name in files if is_temporary(name)]

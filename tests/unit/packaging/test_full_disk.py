@@ -1,4 +1,4 @@
-"""A disk that is full, really: a file system of 1 MB in a mount namespace of its own."""
+"""A real full disk: a file system of 1 MB in its own mount namespace."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ except StorageError as error:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Path:
-    """Where the 1 MB will be mounted."""
+    """The mount point of the file system of 1 MB."""
     if subprocess.run([*NAMESPACE, "true"], capture_output=True).returncode:
         if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
             pytest.fail("this system makes no user namespaces")
@@ -48,7 +48,7 @@ def small_disk(tmp_path: Path) -> Path:
 
 
 def run_on(disk: Path, script: str, argument: Path) -> str:
-    """What ``script``, with the arguments ``disk`` and ``argument``, prints."""
+    """The output of ``script`` with the arguments ``disk`` and ``argument``."""
     mount = 'mount -t tmpfs -o size=1m none "$1" && exec "$0" -c "$3" "$1" "$2"'
     command = [*NAMESPACE, "sh", "-c", mount, sys.executable, str(disk), str(argument), script]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout

@@ -1,4 +1,4 @@
-"""Which imports of a script come from elsewhere."""
+"""Finding a script's imports from outside its source."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from cloudtrain.packaging.imports import outside_imports, read_sources
         ({"train.py": "try:\n  import apex\nexcept KeyError:\n  pass"}, ["apex"]),
         ({"train.py": "if TYPE_CHECKING:\n  import torch\nelse:\n  import jax"}, ["jax"]),
         ({"train.py": "def main():\n  import torch"}, ["torch"]),
-        # beside a script that is not at the top
+        # next to a script that is not at the top
         ({"src/train.py": "import near, far", "src/near.py": "import a", "far.py": "import b"}, ["a", "b"]),
         ({"run.sh": "import nothing", "train.py": ""}, []),
     ],
@@ -73,7 +73,7 @@ def test_a_module_that_does_not_compile_is_named() -> None:
         outside_imports(files, "train.py")
 
 
-def test_a_file_that_nobody_imports_may_be_broken() -> None:
+def test_a_file_that_is_not_imported_may_be_broken() -> None:
     assert outside_imports(_encoded({"train.py": "", "template.py": "{{ x }} ("}), "train.py") == []
 
 
@@ -87,7 +87,7 @@ def test_sources_are_read_from_the_archive(tmp_path: Path) -> None:
     assert read_sources(path) == {"train.py": b"text", "lib/a.py": b"text", "requirements.txt": b"text"}
 
 
-def test_an_archive_that_is_none(tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_archive(tmp_path: Path) -> None:
     (tmp_path / "sourcedir.tar.gz").write_bytes(b"no archive")
     with pytest.raises(StorageError, match="cannot read the source archive"):
         read_sources(tmp_path / "sourcedir.tar.gz")

@@ -1,4 +1,4 @@
-"""The second time: what has not changed is not read, and every change is noticed."""
+"""Packing again: unchanged files are not read, and every change is detected."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ def packed(folder: Path) -> SourceArchive:
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Wait until no change is so recent that another one could go unnoticed."""
-    monkeypatch.setattr(_index, "SLOWEST_TICK", 50_000_000)  # enough here, and no test waits for two seconds
+    """Wait until no change is so recent that another one could be missed."""
+    monkeypatch.setattr(
+        _index, "SLOWEST_TICK", 50_000_000
+    )  # long enough here; two seconds would slow down the tests
     return lambda: time.sleep(0.1)
 
 
 @contextmanager
 def opened_below(folder: Path) -> Iterator[list[str]]:
-    """The names of the files below ``folder`` that are opened meanwhile."""
+    """The names of the files below ``folder`` that are opened inside the context."""
     names: list[str] = []
     listening = True
 
@@ -47,7 +49,7 @@ def opened_below(folder: Path) -> Iterator[list[str]]:
         if listening and event == "open" and str(arguments[0]).startswith(f"{folder}/"):
             names.append(Path(str(arguments[0])).name)
 
-    sys.addaudithook(hook)  # stays for ever, but says nothing more
+    sys.addaudithook(hook)  # cannot be removed, but records nothing more
     yield names
     listening = False
 
@@ -121,7 +123,7 @@ def _retarget(folder: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("wait", [True, False])
-def test_every_change_is_noticed(
+def test_every_change_is_detected(
     tmp_path: Path, settled: Callable[[], None], change: Callable[[Path], None], wait: bool
 ) -> None:
     make_tree(tmp_path, {**FILES, "src/swap.py": "print(9)"})
@@ -143,7 +145,7 @@ def test_edits_of_the_same_size_in_quick_succession(tmp_path: Path) -> None:
 
 
 def test_an_edit_that_leaves_no_trace_in_the_stat_data(tmp_path: Path) -> None:
-    """As on a file system whose clock ticks slowly: a page already written to is written to once more."""
+    """As on a file system with a coarse clock: a page is written twice within one tick."""
     make_tree(tmp_path, FILES)
     path = tmp_path / "src" / "train.py"
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content_of_file:

@@ -1,4 +1,4 @@
-"""The same tree gives the same bytes; what is in the archive and how."""
+"""The same tree gives the same bytes; the content and the modes of the archive."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {
 }
 
 
-def test_bytes_do_not_depend_on_order_time_mode_or_place(tmp_path: Path) -> None:
+def test_bytes_do_not_depend_on_order_time_mode_or_path(tmp_path: Path) -> None:
     one = make_tree(tmp_path / "one", FILES)
     other = make_tree(tmp_path / "other" / "place", dict(reversed(FILES.items())))
     for path in other.rglob("*"):
@@ -95,7 +95,7 @@ def test_an_empty_source_and_a_single_file(tmp_path: Path) -> None:
     assert names(pack(tmp_path / "train.py", cache_dir=tmp_path / "cache").path) == ["train.py"]
 
 
-def test_dependencies_stand_at_the_top_under_their_base_name(tmp_path: Path) -> None:
+def test_dependencies_are_at_the_top_with_their_base_name(tmp_path: Path) -> None:
     make_tree(tmp_path, {"src/train.py": "", "shared/lib/a.py": "", "shared/lib/sub/b.py": "", "util.py": ""})
     (tmp_path / "linked").symlink_to("shared/lib")
     archive = pack(
@@ -117,7 +117,7 @@ def test_dependencies_stand_at_the_top_under_their_base_name(tmp_path: Path) -> 
         ("train.py", ["other/train.py"], "'train.py' in the archive"),
     ],
 )
-def test_missing_and_clashing_parts(
+def test_missing_parts_and_name_clashes(
     tmp_path: Path, source: str, dependencies: list[str], message: str
 ) -> None:
     make_tree(

@@ -1,4 +1,4 @@
-"""The commit and the changes are recorded beside the archive."""
+"""The commit and the uncommitted changes are recorded next to the archive."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_clean_checkout(repository: Path, tmp_path: Path) -> None:
 
 
 def test_the_diff_can_be_applied(repository: Path, tmp_path: Path) -> None:
-    git(repository, "config", "diff.noprefix", "true")  # the user's settings do not matter
+    git(repository, "config", "diff.noprefix", "true")  # the user's settings must not matter
     git(repository, "config", "color.ui", "always")
     (repository / "src" / "train.py").write_text("two\n")
     (repository / "src" / "größe.py").write_bytes(b"not utf-8 \xff\n")

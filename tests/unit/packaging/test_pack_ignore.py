@@ -1,4 +1,4 @@
-"""What stays out of the archive."""
+"""Files that are left out of the archive."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GITIGNORES = {
 
 
 @pytest.mark.parametrize("ignores", GITIGNORES.values(), ids=GITIGNORES.keys())
-def test_gitignore_means_what_git_means(tmp_path: Path, ignores: dict[str, str | bytes]) -> None:
+def test_gitignore_has_the_meaning_of_git(tmp_path: Path, ignores: dict[str, str | bytes]) -> None:
     root = make_tree(tmp_path / "src", {**TREE, **ignores})
     subprocess.run(["git", "init", "-q", str(root)], check=True)
     command = ["git", "-c", "core.excludesFile=", "ls-files", "-z", "--others", "--exclude-standard"]
@@ -58,13 +58,15 @@ def test_gitignore_means_what_git_means(tmp_path: Path, ignores: dict[str, str |
         ({".cloudtrainignore": "*.log\n", "lib/.cloudtrainignore": "!a.log\n"}, {"a.log", "keep.log"}),
     ],
 )
-def test_cloudtrainignore_wins(tmp_path: Path, ignores: dict[str, str], left_out: set[str]) -> None:
+def test_cloudtrainignore_takes_precedence(
+    tmp_path: Path, ignores: dict[str, str], left_out: set[str]
+) -> None:
     root = make_tree(tmp_path / "src", {**TREE, **ignores})
     packed = set(names(pack(root, cache_dir=tmp_path / "cache").path))
     assert set(TREE) - packed == left_out
 
 
-def test_what_never_belongs_in_an_archive(tmp_path: Path) -> None:
+def test_files_that_are_always_left_out(tmp_path: Path) -> None:
     never = (
         *(".git/config", "lib/.git", "lib/__pycache__/a.pyc", ".DS_Store", ".ipynb_checkpoints/a.ipynb"),
         *(".venv/pyvenv.cfg", ".venv/bin/python", "tools/my-env/pyvenv.cfg", "tools/my-env/lib/x.py"),
@@ -89,17 +91,17 @@ def test_rules_of_the_repository_above(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(repository)], check=True)
     cache = tmp_path / "cache"
     assert names(pack(repository / "jobs" / "one", cache_dir=cache).path) == ["train.py"]
-    # Named by the user, although the repository does not want to see it.
+    # The user named the folder, although the repository ignores it.
     assert names(pack(repository / "generated" / "two", cache_dir=cache).path) == ["a.log", "train.py"]
 
 
 def test_a_folder_that_is_left_out_is_not_entered(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "src", {".gitignore": "big/\n", "train.py": "", "big/link": ""})
-    (root / "big" / "loop").symlink_to("loop")  # refused wherever it is seen
+    (root / "big" / "loop").symlink_to("loop")  # refused if it is visited
     assert names(pack(root, cache_dir=tmp_path / "cache").path) == [".gitignore", "train.py"]
 
 
-def test_dependencies_have_rules_of_their_own(tmp_path: Path) -> None:
+def test_dependencies_have_their_own_rules(tmp_path: Path) -> None:
     make_tree(
         tmp_path,
         {

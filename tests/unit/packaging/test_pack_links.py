@@ -1,4 +1,4 @@
-"""Links: those inside of the tree stay, those that lead out are followed, loops are refused."""
+"""Links: those inside the tree stay, those that lead out are followed, loops are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_links_inside_stay_and_are_relative(tmp_path: Path) -> None:
     assert archive.warnings == ()
 
 
-def test_links_that_lead_out_become_what_they_point_to(tmp_path: Path) -> None:
+def test_links_that_lead_out_are_replaced_by_their_targets(tmp_path: Path) -> None:
     shared = make_tree(
         tmp_path / "shared", {"a.py": "a", "sub/b.py": "b", "x.log": "", ".gitignore": "*.log\n"}
     )
@@ -61,7 +61,7 @@ def test_a_source_that_is_a_link(tmp_path: Path) -> None:
     assert archives[0].sha256 == archives[1].sha256
 
 
-def test_a_link_to_what_is_left_out_is_warned_about(tmp_path: Path) -> None:
+def test_a_warning_for_a_link_to_an_ignored_file(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "src", {"data/a.csv": "", ".gitignore": "/data/\n"})
     (root / "train.csv").symlink_to("data/a.csv")
     (warning,) = pack(root, cache_dir=tmp_path / "cache").warnings

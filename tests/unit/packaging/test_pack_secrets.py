@@ -1,4 +1,4 @@
-"""Files that look like secrets are refused. The samples are put together here, so that no scanner trips."""
+"""Files that look like secrets are refused. The samples are assembled here, to not alarm secret scanners."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_harmless(tmp_path: Path, name: str) -> None:
     assert names(pack(root, cache_dir=tmp_path / "cache").path) == [name]
 
 
-def test_all_are_listed_and_nothing_is_left_in_the_cache(tmp_path: Path) -> None:
+def test_all_are_listed_and_the_cache_stays_empty(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "src", SECRETS)
     with pytest.raises(InvalidSource) as caught:
         pack(root, cache_dir=tmp_path / "cache")
@@ -80,11 +80,11 @@ def test_all_are_listed_and_nothing_is_left_in_the_cache(tmp_path: Path) -> None
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_ways_out(tmp_path: Path) -> None:
+def test_secrets_can_be_ignored_or_allowed(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "src", {"train.py": "", ".env": "A=b"})
     cache = tmp_path / "cache"
     assert names(pack(root, cache_dir=cache, allow_secrets=True).path) == [".env", "train.py"]
-    with pytest.raises(InvalidSource):  # what was once allowed is not remembered
+    with pytest.raises(InvalidSource):  # an earlier allow_secrets is not remembered
         pack(root, cache_dir=cache)
     (root / ".cloudtrainignore").write_text(".env\n")
     assert names(pack(root, cache_dir=cache).path) == [".cloudtrainignore", "train.py"]
@@ -103,7 +103,7 @@ def test_a_link_does_not_hide_a_secret(tmp_path: Path) -> None:
     assert listed == [".env", "cloud/credentials", "notes"]
 
 
-def test_dependencies_are_looked_at_too(tmp_path: Path) -> None:
+def test_dependencies_are_checked_too(tmp_path: Path) -> None:
     make_tree(tmp_path, {"src/train.py": "", "lib/deep/key.txt": PEM})
     with pytest.raises(InvalidSource, match=r"lib/deep/key\.txt"):
         pack(tmp_path / "src", [tmp_path / "lib"], cache_dir=tmp_path / "cache")

@@ -1,4 +1,4 @@
-"""Unusual files, files that change, and disks that do not cooperate."""
+"""Unusual files, files that change, and disks that fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOBODY = 65534
 
 @contextmanager
 def as_nobody() -> Iterator[Path]:
-    """A new folder, and no right to read what others may not read: root may read everything."""
+    """A new folder, without root's permission to read every file."""
     with tempfile.TemporaryDirectory() as folder:
         if os.geteuid() != 0:
             yield Path(folder)
@@ -53,7 +53,7 @@ def test_names_of_every_kind(tmp_path: Path) -> None:
     archive = pack(root, cache_dir=tmp_path / "cache")
     expected = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
     assert names(archive.path) == sorted(expected)
-    "".join(name for name, _ in archive.largest).encode()  # can be shown
+    "".join(name for name, _ in archive.largest).encode()  # printable
 
 
 def test_empty_folders_and_read_only_files_are_kept(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def _socket(path: Path) -> None:
 
 @pytest.mark.parametrize(("kind", "make"), [("fifo", _fifo), ("socket", _socket)])
 def test_special_files_are_refused_by_name(kind: str, make: Callable[[Path], None]) -> None:
-    with tempfile.TemporaryDirectory() as short:  # the path of a socket is limited
+    with tempfile.TemporaryDirectory() as short:  # the length of a socket's path is limited
         root = make_tree(Path(short, "src"), {"lib/": "", "train.py": ""})
         make(root / "lib" / "special")
         with pytest.raises(InvalidSource, match=f"lib/special is a {kind}"):
@@ -87,7 +87,7 @@ def test_special_files_are_refused_by_name(kind: str, make: Callable[[Path], Non
 
 
 @pytest.mark.parametrize("name", ["lib/secret.bin", "lib/sub/", ".gitignore"])
-def test_what_cannot_be_read_is_named(name: str) -> None:
+def test_an_unreadable_file_is_named(name: str) -> None:
     with as_nobody() as folder:
         root = make_tree(folder / "src", {"train.py": "", name: ""})
         (root / name).chmod(0)
@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written() -> None:
 
 @contextmanager
 def meanwhile(action: Callable[[int], None]) -> Iterator[None]:
-    """Call ``action`` with 0, 1, 2, ... all the time."""
+    """Call ``action`` with 0, 1, 2, ... in the background."""
     ended = threading.Event()
 
     def loop() -> None:

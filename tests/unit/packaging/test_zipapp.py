@@ -1,4 +1,4 @@
-"""The runtime as one file: the same bytes everywhere, nothing in it that does not travel, unpacked safely."""
+"""The bundled runtime: the same bytes everywhere, only the bundled packages, unpacked safely."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PACK += "print(p(Path(sys.argv[1])).sha256)"
 def test_the_same_files_give_the_same_bytes_anywhere(tmp_path: Path) -> None:
     here = pack_runtime(tmp_path / "cache")
     copy = tmp_path / "elsewhere" / "cloudtrain"
-    shutil.copytree(Path(cloudtrain.__file__).parent, copy, copy_function=shutil.copyfile)  # other times
+    shutil.copytree(Path(cloudtrain.__file__).parent, copy, copy_function=shutil.copyfile)  # with other times
     (copy / "runtime" / "notes.txt").write_text("not code")
     there = subprocess.run(
         [sys.executable, "-c", PACK, str(tmp_path / "other cache")],
@@ -53,7 +53,7 @@ def test_a_change_gives_another_name(tmp_path: Path) -> None:
     assert after.stdout.strip() != before.sha256
 
 
-def test_only_what_travels_is_in_it(tmp_path: Path) -> None:
+def test_only_bundled_packages_are_in_it(tmp_path: Path) -> None:
     with zipfile.ZipFile(pack_runtime(tmp_path).path) as archive:
         names = archive.namelist()
     assert names[0] == "__main__.py"
@@ -63,7 +63,7 @@ def test_only_what_travels_is_in_it(tmp_path: Path) -> None:
     assert all(name.endswith(".py") for name in names)
 
 
-def test_a_damaged_cache_is_mended(tmp_path: Path) -> None:
+def test_a_damaged_cache_is_repaired(tmp_path: Path) -> None:
     archive = pack_runtime(tmp_path)
     whole = archive.path.read_bytes()
     archive.path.write_bytes(whole[:1000])
@@ -79,13 +79,13 @@ def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 @pytest.fixture
 def archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A packed runtime, and a temporary folder of its own."""
+    """A packed runtime, with its own temporary folder."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
     return str(pack_runtime(tmp_path / "cache").path)
 
 
-def test_unpacked_once_for_all_who_come_later(archive: str, tmp_path: Path) -> None:
+def test_unpacked_once_for_all_later_processes(archive: str, tmp_path: Path) -> None:
     folder = unpack(archive)
     program = Path(folder) / "cloudtrain" / "runtime" / "rank.py"
     before = program.stat()
@@ -95,7 +95,7 @@ def test_unpacked_once_for_all_who_come_later(archive: str, tmp_path: Path) -> N
     assert os.stat(folder).st_mode & 0o077 == 0
 
 
-def test_a_folder_that_is_not_whole_is_passed_by(archive: str) -> None:
+def test_an_incomplete_folder_is_skipped(archive: str) -> None:
     folder = unpack(archive)
     (Path(folder) / "cloudtrain" / "errors.py").unlink()
     again = unpack(archive)
@@ -103,20 +103,20 @@ def test_a_folder_that_is_not_whole_is_passed_by(archive: str) -> None:
     assert (Path(again) / "cloudtrain" / "errors.py").exists()
 
 
-def test_a_file_of_another_size_is_passed_by(archive: str) -> None:
+def test_a_file_with_another_size_is_skipped(archive: str) -> None:
     folder = unpack(archive)
     (Path(folder) / "cloudtrain" / "errors.py").write_text("")
     assert unpack(archive) != folder
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
-def test_somebody_else_s_folder_is_passed_by(archive: str) -> None:
+def test_the_folder_of_another_user_is_skipped(archive: str) -> None:
     folder = unpack(archive)
     os.chown(folder, 12345, 12345)
     assert unpack(archive) != folder
 
 
-def test_many_at_once_find_one_folder(archive: str, tmp_path: Path) -> None:
+def test_concurrent_processes_share_one_folder(archive: str, tmp_path: Path) -> None:
     code = "import sys, tempfile; tempfile.tempdir = sys.argv[1]; from cloudtrain.runtime.zipapp_main import unpack;"
     code += "print(unpack(sys.argv[2]))"
     command = [sys.executable, "-c", code, str(tmp_path / "tmp"), archive]

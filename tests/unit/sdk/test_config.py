@@ -25,7 +25,7 @@ def config(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(tmp_path / "config.yaml"))
 
 
-def test_the_file_has_defaults_and_arguments_go_first(
+def test_arguments_override_the_defaults_of_the_file(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config("instance_count: 3\nmax_run: 60\nplatform: nosuch", tmp_path, monkeypatch)
@@ -43,7 +43,7 @@ def test_the_file_has_defaults_and_arguments_go_first(
         ("- 1", "not a mapping"),
     ],
 )
-def test_a_file_that_is_wrong(
+def test_an_invalid_file(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
 ) -> None:
     config(text, tmp_path, monkeypatch)
@@ -51,7 +51,7 @@ def test_a_file_that_is_wrong(
         Estimator(script).prepare()
 
 
-def test_a_file_that_is_named_and_missing(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_named_file_that_is_missing(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOUDTRAIN_CONFIG", "/nosuch.yaml")
     with pytest.raises(InvalidJob, match=r"there is no file /nosuch\.yaml"):
         Estimator(script).prepare()

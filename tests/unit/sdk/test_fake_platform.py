@@ -45,9 +45,7 @@ def test_a_failure(script: str) -> None:
         Estimator(script, platform=FakePlatform(failure=failure)).fit()
 
 
-def test_fit_takes_its_arguments_in_the_order_of_the_sdk(
-    script: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_fit_has_the_argument_order_of_the_sdk(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     estimator = Estimator(script, platform=FakePlatform(logs=["a line"]))
     assert estimator.fit("s3://b/train", False, "All", "first").name == "first"
     estimator.fit(None, True, "None", "second")

@@ -13,7 +13,7 @@ from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs, remove_jo
 from cloudtrain.storage import state_home
 
 
-def test_what_is_added_is_found_until_it_is_removed() -> None:
+def test_an_added_job_is_found_until_it_is_removed() -> None:
     old, new = IndexEntry("a", "local", 1.0), IndexEntry("a", "other", 2.0)
     assert [add_job(old), add_job(new), add_job(old)] == [True, True, False]
     assert find_job("a") == new

@@ -1,4 +1,4 @@
-"""What the local platform asks for, and what it refuses rather than ignores."""
+"""The request of the local platform, and the fields that it refuses instead of ignoring them."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_it_cannot_do(case: str) -> None:
+def test_unsupported_fields_are_refused(case: str) -> None:
     fields, message = REFUSED[case]
     with pytest.raises(InvalidJob, match=message):
         body(**fields)
 
 
-def test_what_asks_for_nothing_special_is_accepted() -> None:
+def test_fields_without_effect_are_accepted() -> None:
     fields = channel(compression="None", record_wrapping="None", content_type="text/csv")
     request = body(image_uri="team/image:1", **fields)
     assert request["channels"]["train"]["RecordWrapperType"] == "None"

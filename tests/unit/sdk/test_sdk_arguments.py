@@ -1,4 +1,4 @@
-"""Estimators take what scripts for the SageMaker SDK, version 2, give them: by place, by name, by old names."""
+"""Estimators accept the arguments of the SageMaker SDK, version 2: by position, by name, and by old names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_one_positional_argument_of_ecr_is_the_image() -> None:
     assert Estimator(ECR, role="r").arguments == {"image_uri": ECR, "role": "r"}
 
 
-def test_one_positional_argument_beside_a_script_is_the_image() -> None:
+def test_one_positional_argument_with_a_script_is_the_image() -> None:
     arguments = Estimator("my:1", entry_point="train.py").arguments
     assert arguments == {"image_uri": "my:1", "entry_point": "train.py"}
 
@@ -93,13 +93,13 @@ def test_frameworks_have_the_order_of_the_sdk(name: str) -> None:
     assert TrainingJob.from_dict(arguments).framework == name
 
 
-def test_names_of_version_1_are_taken_with_a_warning() -> None:
+def test_names_of_version_1_are_accepted_with_a_warning() -> None:
     with pytest.warns(UserWarning, match="train_instance_count was renamed to instance_count in version 2"):
         estimator = Estimator("train.py", train_instance_count=2)
     assert estimator.arguments["instance_count"] == 2
 
 
-def test_both_names_at_once_are_refused() -> None:
+def test_both_names_together_are_refused() -> None:
     with pytest.raises(InvalidJob, match="train_max_run and max_run are the same argument"):
         Estimator("train.py", train_max_run=1, max_run=2)
 
@@ -122,11 +122,11 @@ def test_what_is_refused(arguments: dict[str, Any], message: str) -> None:
         PyTorch("train.py", **arguments)
 
 
-def test_an_empty_unsupported_argument_asks_for_nothing() -> None:
+def test_an_empty_unsupported_argument_is_ignored() -> None:
     assert Estimator("train.py", rules=[], git_config={}).arguments == {"entry_point": "train.py"}
 
 
-def test_an_argument_by_place_and_by_name_is_refused() -> None:
+def test_an_argument_by_position_and_by_name_is_refused() -> None:
     with pytest.raises(InvalidJob, match="Estimator got 'role' twice"):
         Estimator("my:1", "role", role="other")
 

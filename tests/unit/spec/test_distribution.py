@@ -1,4 +1,4 @@
-"""A distribution, from what the user writes to what the ranks' launcher is told."""
+"""Distributions: from the user's options to the keys of the contract, which the launcher reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job files: read strictly, with the place of what is wrong."""
+"""Job files are read strictly; errors give line and column."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
         (b"1: a", "not a mapping"),
     ],
 )
-def test_files_that_are_no_job(tmp_path: Path, content: bytes | None, message: str) -> None:
+def test_files_that_are_not_job_files(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "job.yaml"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""What a process can be given is accepted to the byte, and nothing more."""
+"""The limits of ``execve`` are applied to the byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HYPERPARAMETERS = {
 
 
 @pytest.mark.parametrize("case", HYPERPARAMETERS)
-def test_hyperparameters_that_are_no_arguments(case: str) -> None:
+def test_hyperparameters_that_cannot_be_arguments(case: str) -> None:
     values, message = HYPERPARAMETERS[case]
     with pytest.raises(InvalidJob, match=message):
         TrainingJob.from_dict({"hyperparameters": values})

@@ -1,4 +1,4 @@
-"""Changes from the command line."""
+"""Overrides from the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import apply_overrides, script_arguments
 
 
-def test_settings_are_put_in_their_place_and_the_given_fields_stay() -> None:
+def test_settings_override_fields_in_a_copy() -> None:
     fields = {"hyperparameters": {"lr": 1}}
     changed = apply_overrides(
         fields, ["hyperparameters.lr=1e-3", "hyperparameters.name=x=y", "a.b.c=[1]", "n=2"]

@@ -1,4 +1,4 @@
-"""The description of a job: what is accepted, what is refused, and with which words."""
+"""The description of a job: valid and invalid fields, and the messages for invalid ones."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_model_to_start_from_is_the_last_channel() -> None:
         ({"entry_point": "train.py"}, None),
     ],
 )
-def test_the_beginning_of_a_made_name(fields: dict[str, Any], name: str | None) -> None:
+def test_the_start_of_a_generated_name(fields: dict[str, Any], name: str | None) -> None:
     assert base_name(TrainingJob.from_dict(fields)) == name
 
 
@@ -183,6 +183,6 @@ def test_what_is_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["{bad", "", "[1]", "null", '{"job_name": "\ud800"}', b"\xff"])
-def test_text_that_is_no_job(text: str | bytes) -> None:
+def test_text_that_is_not_a_job(text: str | bytes) -> None:
     with pytest.raises(InvalidJob, match="not a JSON object"):
         TrainingJob.from_json(text)
