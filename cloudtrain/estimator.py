@@ -247,11 +247,4 @@ def _channels(inputs: Inputs) -> dict[str, Any]:
         inputs = {DEFAULT_CHANNEL: inputs}
     if not isinstance(inputs, Mapping):
         raise InvalidJob(f"inputs: expected a URI or a dict of channels, got {type(inputs).__name__}")
-    return {name: _channel(channel) for name, channel in inputs.items()}
-
-
-def _channel(channel: Any) -> Any:
-    """The URI of a local file or folder; anything else converted for validation."""
-    if isinstance(channel, (str, Path)) and "://" not in str(channel) and Path(channel).exists():
-        return Path(channel).absolute().as_uri()
-    return _to_builtins(channel)
+    return {name: _to_builtins(channel) for name, channel in inputs.items()}

@@ -17,6 +17,7 @@ from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, get_platform
 from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
+from cloudtrain.spec._uris import existing_to_uri
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
 
 OnUpload = Callable[[int], None]
@@ -88,7 +89,7 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None, session
         InvalidSource: the source cannot be packed.
         UnknownPlatform: there is no such platform.
     """
-    job = TrainingJob.from_dict({**read_config(), **fields})
+    job = TrainingJob.from_dict(_with_uris({**read_config(), **fields}))
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
     job, archive = _pack(job)
@@ -100,6 +101,14 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None, session
     if archive:
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
     return Submission(job, platform, platform.render(job), archive, indexed=by_name)
+
+
+def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:
+    """``fields`` with channels that are local files or folders as URIs."""
+    inputs = fields.get("inputs")
+    if not isinstance(inputs, Mapping):
+        return fields
+    return {**fields, "inputs": {name: existing_to_uri(channel) for name, channel in inputs.items()}}
 
 
 def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 from cloudtrain._sdk_objects._values import get, given, instance_group
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._uris import to_uri
 
 SAME = {
     "role": "role",
@@ -132,7 +132,7 @@ def _channel(channel: Any) -> tuple[str, Any]:
     """The name and data of a ``Channel`` or an ``InputData``; the source of the latter may be a URI or a path."""
     source = get(channel, "data_source")
     if isinstance(source, str):
-        uri = source if "://" in source else Path(source).absolute().as_uri()
+        uri = to_uri(source)
         fields: dict[str, Any] = {"s3_data": uri}
     else:
         fields = _source_fields(source, channel.channel_name)

@@ -165,9 +165,7 @@ def _folder(fields: dict[str, Any]) -> str:
 
 
 def _channel(text: str) -> tuple[str, str]:
-    from pathlib import Path
-
     name, separator, uri = text.partition("=")
     if not separator or not name or not uri:
         raise click.BadParameter(f"{text!r} does not have the form CHANNEL=URI", param_hint="--input")
-    return name, Path(uri).absolute().as_uri() if "://" not in uri and Path(uri).exists() else uri
+    return name, uri

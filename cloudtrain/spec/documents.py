@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._uris import to_uri
 
 PATH_FIELDS = ("source_dir", "dependencies")
 
@@ -67,11 +68,7 @@ def _absolute_channel(folder: Path, channel: Any) -> Any:
     """The channel, with a path converted to a URI."""
     if isinstance(channel, dict) and isinstance(channel.get("s3_data"), str):
         return {**channel, "s3_data": _absolute_channel(folder, channel["s3_data"])}
-    return (
-        (folder / channel).absolute().as_uri()
-        if isinstance(channel, str) and "://" not in channel
-        else channel
-    )
+    return to_uri(channel, folder) if isinstance(channel, str) else channel
 
 
 def _absolute(folder: Path, value: Any) -> Any:
