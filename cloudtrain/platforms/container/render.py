@@ -14,13 +14,17 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.common.bundled_runtime import (
+    DEFAULT_CHECKPOINTS,
+    check_bundled_runtime,
+    check_channel_names,
+)
 from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.common.toolkit import toolkit_hyperparameters
 from cloudtrain.platforms.container.options import ContainerOptions, parse_volume
-from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import split_uri
 
@@ -78,7 +82,7 @@ def render(job: TrainingJob) -> Request:
             "shm_size": options.shm_size,
         },
         "volumes": options.volumes,
-        "checkpoint_path": job.checkpoint_local_path or f"{DEFAULT_BASE}/checkpoints",
+        "checkpoint_path": job.checkpoint_local_path or DEFAULT_CHECKPOINTS,
         "network_isolation": job.enable_network_isolation,
     }
     if options.engine:
@@ -130,33 +134,15 @@ def _check(job: TrainingJob, options: ContainerOptions) -> None:
             hint="image_uri='auto' takes one of cloudtrain's own; platform='local' needs none.",
         )
     check_channels(job, NAME)
-    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL) if job.source else ():
-        if name in job.channels:
-            raise InvalidJob(
-                f"inputs.{name}: runtime and source come in a channel of this name",
-                hint="Give the channel another name.",
-            )
-    if _runtime(job) == "toolkit":
-        if options.mount_source:
-            raise InvalidJob(
-                "platform_options.mount_source: an image's own program unpacks its source itself",
-                hint='Leave it out, or use runtime="cloudtrain".',
-            )
+    if _runtime(job) == "cloudtrain":
+        check_bundled_runtime(job)
         return
-    if job.entry_point is None:
+    if job.source:
+        check_channel_names(job)
+    if options.mount_source:
         raise InvalidJob(
-            "entry_point: cloudtrain's runtime needs one", hint="Name the script to run; or no runtime."
-        )
-    for field in ("container_entry_point", "container_arguments"):
-        if getattr(job, field):
-            raise InvalidJob(
-                f"{field}: cloudtrain's runtime starts the container itself",
-                hint='Run the program as the job\'s entry_point, a shell script, say; or use runtime="toolkit".',
-            )
-    if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):
-        raise InvalidJob(
-            f"checkpoint_local_path: {job.checkpoint_local_path!r} is not absolute",
-            hint=f"Write {DEFAULT_BASE}/{job.checkpoint_local_path}, or leave it out.",
+            "platform_options.mount_source: an image's own program unpacks its source itself",
+            hint='Leave it out, or use runtime="cloudtrain".',
         )
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Settings, encode_hyperparameters
-from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
+from cloudtrain.platforms.common.bundled_runtime import DEFAULT_CHECKPOINTS, check_bundled_runtime
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
 from cloudtrain.platforms.common.toolkit import model_dir
@@ -39,8 +39,6 @@ REMEMBERED_SECONDS = 86400.0
 
 OUR_SOURCES = "/cloudtrain/source"
 """The end of the code location of jobs that name none."""
-
-_CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
 
 
 def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
@@ -109,33 +107,13 @@ def runtime_uri(body: Mapping[str, Any]) -> str | None:
 
 
 def _check(job: TrainingJob) -> None:
-    elsewhere = 'use runtime="toolkit", which leaves the container to its image'
-    if job.entry_point is None:
-        raise InvalidJob(
-            "entry_point: cloudtrain's runtime needs one", hint=f"Name the script to run; or {elsewhere}."
-        )
-    for field in ("container_entry_point", "container_arguments"):
-        if getattr(job, field):
-            raise InvalidJob(
-                f"{field}: cloudtrain's runtime starts the container itself",
-                hint=f"Run the program as the job's entry_point, a shell script, say; or {elsewhere}.",
-            )
-    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
-        if name in job.channels:
-            raise InvalidJob(
-                f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
-                hint=f"Give the channel another name; or {elsewhere}.",
-            )
+    check_bundled_runtime(job)
     if len(job.channels) > MOST_CHANNELS - 2:
         raise InvalidJob(
             f"inputs: {len(job.channels)} channels and the two of cloudtrain's runtime are more than SageMaker's "
             f"{MOST_CHANNELS}",
-            hint=f"Put the data of some under one prefix, for one channel; or {elsewhere}.",
-        )
-    if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):
-        raise InvalidJob(
-            f"checkpoint_local_path: {job.checkpoint_local_path!r} is not absolute",
-            hint=f"Write {DEFAULT_BASE}/{job.checkpoint_local_path}, or leave it out: then it is {_CHECKPOINTS}.",
+            hint='Put the data of some under one prefix, for one channel; or use runtime="toolkit", which leaves the '
+            "container to its image.",
         )
 
 
@@ -145,7 +123,7 @@ def _settings(job: TrainingJob) -> Settings:
     return Settings(
         job_name=job.job_name or "",
         # elsewhere than in checkpoints/: the runtime keeps both the same
-        checkpoint_uri=Path(local_path).as_uri() if local_path and local_path != _CHECKPOINTS else "",
+        checkpoint_uri=Path(local_path).as_uri() if local_path and local_path != DEFAULT_CHECKPOINTS else "",
         source_sha256=job.source.sha256,
         git_commit=job.source.git_commit,
         source_channel=SOURCE_CHANNEL,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from cloudtrain.aws.errors import error_code
+from cloudtrain.platforms.common.log_merge import Event, Page
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 MOST_EVENTS = 10_000
@@ -19,22 +20,11 @@ _RUNTIME_PREFIX = re.compile(r"\[rank \d+\] ")
 _STREAM = re.compile(r"(?P<host>.+?)(?:-(?P<start>\d{5,}))?")
 
 
-class Event(NamedTuple):
-    """What a host printed with one write. ``time`` is in milliseconds since the epoch."""
-
-    time: int
-    host: str
-    text: str
-
-    def lines(self) -> Iterator[str]:
-        """Each line with its host before it, unless the runtime has said already which rank it is from."""
-        for line in self.text.rstrip("\r\n").split("\n"):
-            shown = line.rstrip("\r").rpartition("\r")[2]  # a progress bar overwrites its line
-            yield shown if _RUNTIME_PREFIX.match(shown) else f"[{self.host}] {shown}"
-
-
-Page = tuple[list[Event], bool]
-"""Events, and whether they are the last for now."""
+def lines(event: Event) -> Iterator[str]:
+    """Each line with its host before it, unless the runtime has put the rank there."""
+    for line in event.text.rstrip("\r\n").split("\n"):
+        shown = line.rstrip("\r").rpartition("\r")[2]  # a progress bar overwrites its line
+        yield shown if _RUNTIME_PREFIX.match(shown) else f"[{event.host}] {shown}"
 
 
 class LogStream:

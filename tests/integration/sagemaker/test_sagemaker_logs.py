@@ -16,8 +16,9 @@ from service import Lost, SageMakerService, ServiceError
 from training_requests import request, training_request
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.common.log_merge import HELD_EVENTS
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
-from cloudtrain.platforms.sagemaker._log_reader import HELD_EVENTS, LogReader
+from cloudtrain.platforms.sagemaker._log_reader import LogReader
 from cloudtrain.platforms.sagemaker.logs import Pace, logs
 
 QUICK = Pace(shortest=0.05, longest=0.1, each_stream=0.0, new_streams=0.2, settle=0.5)

@@ -1,0 +1,42 @@
+"""What cloudtrain's runtime asks of a job whose image does not bring it."""
+
+from __future__ import annotations
+
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
+from cloudtrain.spec import TrainingJob
+
+DEFAULT_CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
+
+
+def check_bundled_runtime(job: TrainingJob) -> None:
+    """Raises InvalidJob for a job that cloudtrain's runtime cannot run in a container."""
+    elsewhere = 'use runtime="toolkit", which leaves the container to its image'
+    if job.entry_point is None:
+        raise InvalidJob(
+            "entry_point: cloudtrain's runtime needs one", hint=f"Name the script to run; or {elsewhere}."
+        )
+    for field in ("container_entry_point", "container_arguments"):
+        if getattr(job, field):
+            raise InvalidJob(
+                f"{field}: cloudtrain's runtime starts the container itself",
+                hint=f"Run the program as the job's entry_point, a shell script, say; or {elsewhere}.",
+            )
+    check_channel_names(job)
+    if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):
+        raise InvalidJob(
+            f"checkpoint_local_path: {job.checkpoint_local_path!r} is not absolute",
+            hint=f"Write {DEFAULT_BASE}/{job.checkpoint_local_path}, or omit it: the default is {DEFAULT_CHECKPOINTS}.",
+        )
+
+
+def check_channel_names(job: TrainingJob) -> None:
+    """Raises InvalidJob for a channel with the name of one that brings the runtime or the source."""
+    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
+        if name in job.channels:
+            raise InvalidJob(
+                f"inputs.{name}: cloudtrain's runtime and the source come in channels of these names",
+                hint='Rename the channel; or use runtime="toolkit", which leaves the container to its image.',
+            )
