@@ -1,4 +1,4 @@
-"""The way to the parts of other folders that play a platform."""
+"""Makes the simulated platforms of other folders importable."""
 
 from __future__ import annotations
 

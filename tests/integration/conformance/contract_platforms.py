@@ -1,4 +1,4 @@
-"""The platforms that keep the contract, each as a way to run jobs, and to read what they left."""
+"""The platforms that implement the contract: how to run jobs on each, and to read their results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from cloudtrain.errors import TrainingFailed
 from cloudtrain.storage import open_store
 
 Seen = dict[int, dict[str, Any]]
-"""What each rank has seen."""
+"""The observations of each rank."""
 
 PROCESSES: Mapping[str, Any] = {"distribution": {"processes": {"processes_per_host": 2}}}
 TOOLKIT: Mapping[str, Any] = {"distribution": {"mpi": {"processes_per_host": 2}}, "runtime": "toolkit"}
-"""The image has a runtime: ours, in place of Amazon's, reads the request that Amazon's would."""
+"""The image contains a runtime: cloudtrain's, in place of Amazon's toolkit, runs a request for the toolkit."""
 
 PACKAGE = Path(cloudtrain.__file__).parents[1]
 
 
 @dataclass(frozen=True)
 class Place:
-    """A platform that is there."""
+    """An available platform."""
 
     estimator: Callable[..., Estimator]
     data: str
@@ -36,7 +36,7 @@ class Place:
     out: str
 
     def run(self, job_name: str, **arguments: Any) -> Job:
-        """A job of two hosts with two ranks each that has ended, well or not."""
+        """A finished job of two hosts with two ranks each, successful or not."""
         estimator = self.estimator(instance_count=2, disable_output_compression=True, **arguments)
         job = estimator.fit({"train": self.data}, job_name=job_name, wait=False)
         with suppress(TrainingFailed):
@@ -44,7 +44,7 @@ class Place:
         return job
 
     def seen(self, job: Job) -> Seen:
-        """What the ranks of ``job`` have written down."""
+        """The observations that the ranks of ``job`` wrote."""
         store = open_store(self.out)
         found = [entry.key for entry in store.list() if job.name in entry.key and "/seen-" in entry.key]
         return {int(key.rpartition("seen-")[2][:-5]): json.loads(store.read(key)) for key in found}
@@ -57,7 +57,7 @@ def on_local(folder: Path, _: pytest.FixtureRequest) -> Iterator[Place]:
 
 @contextmanager
 def on_container(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Our runtime travels with the job."""
+    """With the bundled runtime."""
     yield _on_this_machine(
         folder,
         platform="container",
@@ -78,7 +78,7 @@ def _on_this_machine(folder: Path, **arguments: Any) -> Place:
 
 @contextmanager
 def on_sagemaker(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Our runtime travels with the job."""
+    """With the bundled runtime."""
     from simulation import simulated_sagemaker
 
     with simulated_sagemaker(request.getfixturevalue("s3_server"), folder) as simulated:

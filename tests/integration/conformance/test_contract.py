@@ -1,4 +1,4 @@
-"""What a script is promised, checked from inside a job. Every platform runs this suite."""
+"""The contract, checked from inside a job. Every platform runs this suite."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def seen(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    """What each rank saw."""
+    """The observations of each rank."""
     source = tmp_path_factory.mktemp("sees")
     (source / "train.py").write_text(SCRIPT)
     (source / "helper.py").touch()
@@ -133,7 +133,7 @@ def seen(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Seen:
 
 @pytest.fixture(scope="module")
 def failure(place: Place, tmp_path_factory: pytest.TempPathFactory) -> FailureReport:
-    """What is told of a rank that failed."""
+    """The report of a failed rank."""
     source = tmp_path_factory.mktemp("fails")
     (source / "train.py").write_text(FAILS)
     found = place.run("fails", source_dir=str(source)).failure
@@ -141,7 +141,7 @@ def failure(place: Place, tmp_path_factory: pytest.TempPathFactory) -> FailureRe
     return found
 
 
-def test_every_rank_was_there(seen: Seen) -> None:
+def test_every_rank_ran(seen: Seen) -> None:
     assert sorted(seen) == [0, 1, 2, 3]
 
 
@@ -178,7 +178,7 @@ def test_the_environment(seen: Seen, rank: int) -> None:
     assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 0.1)
 
 
-def test_all_ranks_meet_at_one_address(seen: Seen) -> None:
+def test_all_ranks_have_the_same_master_address(seen: Seen) -> None:
     addresses = {(rank["environ"]["MASTER_ADDR"], rank["environ"]["MASTER_PORT"]) for rank in seen.values()}
     assert len(addresses) == 1
     [(host, port)] = addresses
@@ -210,7 +210,7 @@ def test_the_documents(seen: Seen, rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_the_python_api_says_the_same(seen: Seen, rank: int) -> None:
+def test_the_python_api_agrees(seen: Seen, rank: int) -> None:
     api, base = seen[rank]["api"], seen[rank]["base"]
     assert api.pop("checkpoint_uri")
     assert api == {
@@ -223,7 +223,7 @@ def test_the_python_api_says_the_same(seen: Seen, rank: int) -> None:
     }
 
 
-def test_a_failure_is_told_of_in_the_same_words(failure: FailureReport) -> None:
+def test_a_failure_has_the_same_report_everywhere(failure: FailureReport) -> None:
     assert failure.failure_class == FailureClass.USER_ERROR
     assert (failure.exception_type, failure.message) == ("ValueError", "it broke")
     assert (failure.host, failure.rank, failure.exit_code) == ("algo-2", 3, 1)

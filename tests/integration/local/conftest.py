@@ -50,7 +50,7 @@ def run(tmp_path: Path) -> Iterator[Run]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[None]:
-    """Jobs are kept on a file system of 4 MB."""
+    """Stores jobs on a file system of 4 MB."""
     small = tmp_path / "small"
     small.mkdir()
     if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", small], check=False).returncode:

@@ -1,4 +1,4 @@
-"""What the tests of local jobs have in common."""
+"""Helpers for tests of local jobs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Run = Callable[..., Job]
 
 
 def write(folder: Path, name: str, text: str) -> Path:
-    """Write one file, its text dedented, and return its folder."""
+    """Write a file with dedented text, and return its folder."""
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(textwrap.dedent(text))
     return folder
 
 
 def wait_for_end(job: Job, timeout: float = 60) -> Job:
-    """Wait for the job's end, well or badly."""
+    """Wait for the end of the job, successful or not."""
     wait_until(lambda: job.status.is_final, f"the end of {job.name}", timeout)
     return job
 
@@ -38,7 +38,7 @@ def wait_until(condition: Callable[[], object], what: str, timeout: float = 30) 
 
 
 def events(job: Job, kind: str) -> list[dict[str, Any]]:
-    """The job's events of one kind."""
+    """The events of one kind."""
     return [event for event in LocalPlatform().events(job.name) if event["event"] == kind]
 
 
@@ -47,7 +47,7 @@ def folder(job: Job) -> JobFolder:
 
 
 def live_processes(job: Job) -> list[str]:
-    """The command lines of processes that belong to the job: those that have its folder in their environment."""
+    """The command lines of the job's processes, which have its folder in their environment."""
     needle = str(folder(job).path).encode()
     found = []
     for process in Path("/proc").glob("[0-9]*"):

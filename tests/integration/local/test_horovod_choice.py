@@ -1,4 +1,4 @@
-"""Whose ``horovod`` the ranks of a job import."""
+"""The ``horovod`` that the ranks of a job import: the real one or cloudtrain's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DISTRIBUTIONS = {
 
 
 @pytest.mark.parametrize("case", DISTRIBUTIONS)
-def test_cloudtrains_where_there_is_no_other(run: Run, case: str) -> None:
+def test_cloudtrains_is_imported_if_there_is_no_other(run: Run, case: str) -> None:
     job = run(PRINTS_WHERE, distribution=DISTRIBUTIONS[case])
     assert job.status == JobStatus.COMPLETED, job.logs()
     assert job.logs().count("cloudtrain/alias/horovod rank") == (1 if case == "none" else 2)
@@ -38,7 +38,7 @@ PRINTS_VARIABLES = """
     print(*(os.environ.get(f"HOROVOD_{name}") for name in names), flush=True)
 """
 TWO_HOSTS_OF_TWO = ["0 4 0 2 0 2", "1 4 1 2 0 2", "2 4 0 2 1 2", "3 4 1 2 1 2"]
-"""What the four ranks print with the distribution horovod."""
+"""The output of the four ranks with the distribution horovod."""
 
 
 def printed_variables(job: Job) -> list[str]:
@@ -65,21 +65,21 @@ def test_other_distributions_do_not_set_them(run: Run, monkeypatch: pytest.Monke
     assert printed_variables(job) == ["None None None None None None"] * 2
 
 
-def test_a_module_of_the_users_own_comes_first(run: Run, tmp_path: Path) -> None:
+def test_a_module_in_the_source_comes_first(run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "source", "train.py", PRINTS_WHERE)
     write(source, "horovod/__init__.py", "")
     job = run(source)
     assert "code/horovod rank 0" in job.logs()
 
 
-def test_one_that_is_installed_is_left_alone(run: Run, tmp_path: Path) -> None:
+def test_an_installed_one_is_used(run: Run, tmp_path: Path) -> None:
     installed = tmp_path / "installed"
     write(installed, "horovod/__init__.py", "")
     job = run(PRINTS_WHERE, environment={"PYTHONPATH": str(installed)})
     assert f"from {installed}/horovod rank 0" in job.logs()
 
 
-def test_the_real_one_is_asked_for_and_not_there(run: Run) -> None:
+def test_the_real_one_is_required_and_not_installed(run: Run) -> None:
     job = run("print('never')", distribution={"horovod": {"implementation": "horovod"}})
     assert job.status == JobStatus.FAILED
     assert job.failure

@@ -1,4 +1,4 @@
-"""A checkpoint tells from which commit it was made."""
+"""A checkpoint records the commit of the source."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def source(tmp_path: Path) -> Path:
     return source
 
 
-def test_of_a_clean_tree(run: Run, source: Path) -> None:
+def test_a_clean_tree(run: Run, source: Path) -> None:
     commit = git(source, "rev-parse", "HEAD")
     job = run(source, distribution=TWO_RANKS)
     assert commit_in_manifest(job) == job.describe().git_commit == commit
     assert f"commit        {commit}\n" in CliRunner().invoke(cli, ["describe", job.name]).output
 
 
-def test_of_a_tree_with_changes(run: Run, source: Path) -> None:
+def test_a_tree_with_changes(run: Run, source: Path) -> None:
     (source / "new.py").touch()
     job = run(source)
     assert commit_in_manifest(job) == job.describe().git_commit == f"{git(source, 'rev-parse', 'HEAD')}-dirty"

@@ -1,4 +1,4 @@
-"""What goes into a job and what comes out, by file:// and by a real S3 server."""
+"""Inputs and outputs of jobs, at file:// URIs and on a real S3 server."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def channel(request: pytest.FixtureRequest, data: Path) -> str:
     return f"s3://{bucket}/data"
 
 
-def test_a_channel_is_there_on_every_host(run: Run, channel: str) -> None:
+def test_a_channel_exists_on_every_host(run: Run, channel: str) -> None:
     job = run(LIST_CHANNEL, {"train": channel}, instance_count=2)
     assert sorted(job.logs().splitlines()) == [f"[rank {rank}] ['a', 'b', 'c', 'sub/d é']" for rank in (0, 1)]
 
@@ -87,7 +87,7 @@ def test_a_folder_of_this_machine_needs_no_uri(run: Run, data: Path) -> None:
     assert "'a', 'b', 'c'" in job.logs()
 
 
-def test_an_empty_or_missing_channel_starts_nothing(run: Run, tmp_path: Path, s3: str) -> None:
+def test_an_empty_or_missing_channel_is_refused_at_submit(run: Run, tmp_path: Path, s3: str) -> None:
     (tmp_path / "empty").mkdir()
     for uri in ((tmp_path / "empty").as_uri(), (tmp_path / "nosuch").as_uri(), f"s3://{s3}/nosuch"):
         with pytest.raises(NotFound, match=f"channel 'train': there is nothing at {uri}"):
@@ -154,7 +154,7 @@ def test_a_failed_job_leaves_its_outputs_and_no_model(run: Run, tmp_path: Path) 
     assert [path.name for path in (tmp_path / "out" / job.name / "output").iterdir()] == ["output.tar.gz"]
 
 
-def test_the_checkpoints_folder_is_kept_and_found_again(run: Run, s3: str) -> None:
+def test_the_checkpoints_folder_is_synced_and_restored(run: Run, s3: str) -> None:
     script = """
         import os, pathlib, time
         folder = pathlib.Path(os.environ["SAGEMAKER_BASE_DIR"], "checkpoints")
@@ -174,7 +174,7 @@ def test_the_checkpoints_folder_is_kept_and_found_again(run: Run, s3: str) -> No
 
 
 def test_the_sync_uploads_what_only_this_folder_has(tmp_path: Path) -> None:
-    """As after a restart in place: some files came from the URI, one was never there."""
+    """As after a restart in place: some files came from the URI, and one only exists locally."""
     there, here = tmp_path / "there", write(tmp_path / "here", "mine", "never uploaded")
     write(there, "theirs", "1")
     sync = CheckpointSync(here, there.as_uri(), EventLog(tmp_path / "events", "algo-1"))
@@ -185,7 +185,7 @@ def test_the_sync_uploads_what_only_this_folder_has(tmp_path: Path) -> None:
     assert [path.name for path in there.iterdir()] == ["mine"]
 
 
-def test_the_sync_goes_on_after_a_round_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sync_continues_after_a_failed_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cloudtrain.runtime.checkpoint_sync.SYNC_SECONDS", 0.05)
     here, there = write(tmp_path / "here", "a", "1"), tmp_path / "there"
     (here / "loop").symlink_to("loop")
@@ -208,7 +208,7 @@ def test_the_source_is_uploaded_once(run: Run, s3: str) -> None:
     assert entry.key.endswith("/sourcedir.tar.gz")
 
 
-def test_a_source_that_was_tampered_with_does_not_run(run: Run, s3: str) -> None:
+def test_a_modified_source_does_not_run(run: Run, s3: str) -> None:
     run("print('x')", code_location=f"s3://{s3}/code")
     store = open_store(f"s3://{s3}/code")
     [entry] = store.list()
@@ -218,7 +218,7 @@ def test_a_source_that_was_tampered_with_does_not_run(run: Run, s3: str) -> None
     assert (job.failure.phase, job.failure.rank) == ("unpack", None)
 
 
-def test_a_disk_that_is_full_while_unpacking(small_disk: None, run: Run, tmp_path: Path) -> None:
+def test_a_full_disk_while_unpacking(small_disk: None, run: Run, tmp_path: Path) -> None:
     source = write(tmp_path / "src", "train.py", "print('never')")
     (source / "big").write_bytes(bytes(8_000_000))
     job = run(source)
@@ -227,13 +227,15 @@ def test_a_disk_that_is_full_while_unpacking(small_disk: None, run: Run, tmp_pat
     assert not list(folder(job).host("algo-1").code.iterdir())
 
 
-def test_an_unreachable_server_is_said_at_once(run: Run, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported_at_submit(
+    run: Run, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:1"):
         run("print('x')", {"train": f"s3://{s3}/x"})
 
 
-def test_a_server_that_goes_away_before_the_upload_fails_the_job_and_loses_nothing(
+def test_a_server_that_fails_before_the_upload_fails_the_job_and_loses_nothing(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with S3Server() as server:

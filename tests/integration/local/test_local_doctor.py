@@ -1,4 +1,4 @@
-"""What the doctor finds on this machine."""
+"""The checks of the local platform."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def find(script: Path, **fields: object) -> dict[str, Finding]:
 
 
 def interpreter(folder: Path, script: str) -> str:
-    """A program that stands where a Python is expected."""
+    """A program in place of a Python."""
     path = folder / "python-else"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return str(path)
 
 
-def test_this_python_is_well() -> None:
+def test_this_python_is_suitable() -> None:
     found = check_python(sys.executable)
     assert found.status == CheckStatus.OK
     assert "Python 3." in found.what
@@ -51,20 +51,20 @@ def test_this_python_is_well() -> None:
         ("echo '[[3, 8, 1], [], null]'", "Python 3.8.1"),
     ],
 )
-def test_a_python_that_will_not_do(tmp_path: Path, answers: str, words: str) -> None:
+def test_an_unsuitable_python(tmp_path: Path, answers: str, words: str) -> None:
     found = check_python(interpreter(tmp_path, answers))
     assert found.status == CheckStatus.FAILED
     assert words in found.what and found.hint
 
 
-def test_the_interpreter_of_the_job_is_asked(script: Path, tmp_path: Path) -> None:
+def test_the_interpreter_of_the_job_is_checked(script: Path, tmp_path: Path) -> None:
     python = interpreter(tmp_path, f'exec {sys.executable} -I -S "$@"')  # without cloudtrain
     found = find(script, platform_options={"python": python})
     version = ".".join(map(str, sys.version_info[:3]))
     assert found["python"] == Finding(CheckStatus.OK, f"{python} is Python {version}")
 
 
-def test_torch_is_looked_for_where_it_is_imported(script: Path, tmp_path: Path) -> None:
+def test_torch_is_checked_if_the_script_imports_it(script: Path, tmp_path: Path) -> None:
     assert "torch" not in find(script)
     script.write_text("import torch\n")
     assert find(script)["torch"].status == CheckStatus.OK
@@ -79,7 +79,7 @@ def test_imports() -> None:
     assert found.what.endswith(" has no_such_module")
 
 
-def test_mpirun_is_looked_for_where_it_is_needed(
+def test_mpirun_is_checked_if_the_job_needs_it(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "mpirun" not in find(script)
@@ -103,7 +103,7 @@ def test_inputs_and_buckets(script: Path, s3: str) -> None:
     assert outcomes["input test"] == outcomes["bucket no-such-bucket-here"] == CheckStatus.FAILED
 
 
-def test_a_bucket_is_asked_about_without_a_trace(s3: str) -> None:
+def test_checking_a_bucket_leaves_no_object(s3: str) -> None:
     assert check_bucket(f"s3://{s3}/out").status == CheckStatus.OK
     assert list(open_store(f"s3://{s3}").list()) == []
 

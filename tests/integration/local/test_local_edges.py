@@ -1,4 +1,4 @@
-"""What happens at the edges: between two phases, two attempts, two jobs, and in damaged surroundings."""
+"""Edge cases: between phases, attempts and jobs, and with damaged files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cloudtrain.runtime.launch import process_lives
 TORCHRUN = {"torch_distributed": {"processes_per_host": 2}}
 
 
-def test_under_torchrun_the_killed_rank_is_blamed_and_not_the_one_that_saved_and_left(run: Run) -> None:
+def test_under_torchrun_the_killed_rank_is_the_cause_and_not_one_that_saved_and_exited(run: Run) -> None:
     job = run(
         """
         import os, signal, sys, time
@@ -42,7 +42,7 @@ def test_under_torchrun_the_killed_rank_is_blamed_and_not_the_one_that_saved_and
     assert (failure.rank, failure.signal, failure.exit_code) == (1, 9, 137)
 
 
-def test_under_torchrun_the_exit_code_is_the_ranks_while_another_takes_its_time(run: Run) -> None:
+def test_under_torchrun_the_exit_code_is_the_ranks_while_another_is_slow_to_end(run: Run) -> None:
     job = run(
         """
         import os, signal, time
@@ -112,7 +112,7 @@ def test_outputs_of_a_failed_job_can_be_downloaded(run: Run, tmp_path: Path) -> 
     assert [path.name for path in job.download(tmp_path)] == ["output.tar.gz"]
 
 
-def test_a_job_from_inside_a_job_is_a_job_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_a_job_submitted_by_a_job_is_independent(run: Run, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "x").touch()
     job = run(
@@ -135,7 +135,7 @@ def test_a_job_from_inside_a_job_is_a_job_of_its_own(run: Run, tmp_path: Path) -
     assert job.logs() == "[rank 0] [rank 0] inner 1 []\n"
 
 
-def test_what_a_script_started_ends_with_its_supervisor(run: Run) -> None:
+def test_processes_of_a_script_end_with_its_supervisor(run: Run) -> None:
     job = run(
         'python -c "import time; print(1, flush=True); time.sleep(60)"; true', name="run.sh", wait=False
     )
@@ -147,7 +147,7 @@ def test_what_a_script_started_ends_with_its_supervisor(run: Run) -> None:
     assert job.status == JobStatus.FAILED
 
 
-def test_a_runtime_that_is_told_to_end_by_the_machine_is_interrupted(run: Run) -> None:
+def test_a_runtime_that_receives_sigterm_is_interrupted(run: Run) -> None:
     never_again = {"max_preemptions": 0}
     script = "import time; print('on', flush=True); time.sleep(60)"
     job = run(script, wait=False, platform_options=never_again)
@@ -167,7 +167,7 @@ def test_a_damaged_job_folder_harms_no_other(run: Run) -> None:
     assert {job.name for job in LocalPlatform().list()} == {damaged.name, other.name}
 
 
-def test_a_python_that_cannot_run_leaves_nothing(run: Run, tmp_path: Path) -> None:
+def test_a_python_that_cannot_run_is_refused(run: Run, tmp_path: Path) -> None:
     (tmp_path / "python").write_text("no program")
     (tmp_path / "python").chmod(0o755)
     with pytest.raises(InvalidJob, match=r"platform_options\.python: .*Exec format error") as caught:
@@ -206,7 +206,7 @@ def test_a_hyperparameter_that_is_nearly_too_long_arrives(run: Run) -> None:
     assert job.logs() == "[rank 0] 120000\n", job.failure
 
 
-def test_instance_groups_are_told_to_the_script(run: Run) -> None:
+def test_the_script_receives_the_instance_groups(run: Run) -> None:
     groups = [
         {"instance_group_name": name, "instance_type": f"ml.{name}", "instance_count": count}
         for name, count in (("a", 1), ("b", 2))

@@ -52,7 +52,7 @@ def test_a_shell_script_passes_its_code_on(run: Run) -> None:
 
 
 def test_a_shell_script_has_the_signals_of_a_plain_shell(run: Run) -> None:
-    """bash cannot undo a SIGPIPE that was ignored when it started: yes would then fail with code 1, and say so."""
+    """bash cannot restore a SIGPIPE that was ignored at its start: yes would then fail with code 1 and a message."""
     job = run("#!/bin/bash\nyes | head -1\necho ${PIPESTATUS[0]}", name="run.sh")
     assert job.logs() == "[rank 0] y\n[rank 0] 141\n"
 
@@ -65,13 +65,13 @@ def test_a_script_finds_itself_and_its_arguments_as_under_plain_python(run: Run)
     assert job.logs() == f"[rank 0] {plain}"
 
 
-def test_the_children_of_a_shell_script_are_told_of_a_stop(run: Run) -> None:
+def test_the_children_of_a_shell_script_receive_sigterm(run: Run) -> None:
     from local_jobs import wait_for_end, wait_until
 
     script = """
         python -c "
         import signal, sys, time
-        signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), sys.exit()))
+        signal.signal(signal.SIGTERM, lambda *_: (print('stopping', flush=True), sys.exit()))
         print('on', flush=True)
         time.sleep(60)"
     """
@@ -83,7 +83,7 @@ def test_the_children_of_a_shell_script_are_told_of_a_stop(run: Run) -> None:
     wait_until(lambda: "on" in job.logs(), "the child")
     job.stop()
     wait_for_end(job)
-    assert "told" in job.logs()
+    assert "stopping" in job.logs()
 
 
 def test_any_executable(run: Run, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_module_of_a_package(run: Run, tmp_path: Path) -> None:
     assert (job.status, job.logs()) == (JobStatus.COMPLETED, "[rank 0] module __main__ \n")
 
 
-def test_modules_beside_the_script_and_dependencies_can_be_imported(run: Run, tmp_path: Path) -> None:
+def test_modules_next_to_the_script_and_dependencies_can_be_imported(run: Run, tmp_path: Path) -> None:
     folder = write(tmp_path / "src", "train.py", "import helper, lib.extra; print(helper.x + lib.extra.y)")
     write(folder, "helper.py", "x = 1")
     write(tmp_path / "lib", "extra.py", "y = 2")
@@ -137,10 +137,10 @@ def test_requirements_are_installed_for_every_kind_and_only_for_the_job(
     ).returncode
 
 
-def test_requirements_lie_over_this_environment_and_leave_it_alone(
+def test_requirements_are_installed_on_top_of_this_environment_without_changing_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another version of what is installed here, asked for by a job inside of a rank of another job."""
+    """The job, inside a rank of another job, requires another version of an installed package."""
     here = importlib.metadata.version("click")
     text = PACKAGE.format(name="click").replace("1.0", "99.0")
     write(write(tmp_path / "newer", "pyproject.toml", text), "click.py", "")
@@ -179,9 +179,7 @@ def test_requirements_that_cannot_be_installed(run: Run, tmp_path: Path) -> None
         ("", "../train.py", "outside source_dir"),
     ],
 )
-def test_entry_points_that_cannot_be(
-    run: Run, tmp_path: Path, script: str | None, name: str, message: str
-) -> None:
+def test_invalid_entry_points(run: Run, tmp_path: Path, script: str | None, name: str, message: str) -> None:
     folder = tmp_path / "src"
     folder.mkdir()
     if script is not None:
@@ -190,7 +188,7 @@ def test_entry_points_that_cannot_be(
         run(folder, name=name)
 
 
-def test_torchrun_gives_its_environment(run: Run) -> None:
+def test_torchrun_sets_its_variables(run: Run) -> None:
     job = run(
         """
         import os
@@ -206,12 +204,12 @@ def test_torchrun_gives_its_environment(run: Run) -> None:
 
 @pytest.mark.parametrize("name", ["json.py", "types.py", "cloudtrain.py", "logging.py"])
 @pytest.mark.parametrize("distribution", [None, {"torch_distributed": {}}])
-def test_a_script_may_be_called_like_a_module(run: Run, name: str, distribution: object) -> None:
+def test_a_script_may_have_the_name_of_a_module(run: Run, name: str, distribution: object) -> None:
     job = run("import os; print('ran', __name__)", name=name, distribution=distribution)
     assert "[rank 0] ran __main__" in job.logs().splitlines(), job.failure
 
 
-def test_what_python_itself_says_is_heard(run: Run) -> None:
+def test_errors_of_the_interpreter_are_in_the_log(run: Run) -> None:
     job = run("print('never')", environment={"PYTHONHOME": "/nosuch"})
     assert job.status == JobStatus.FAILED
     assert "encodings" in job.logs()

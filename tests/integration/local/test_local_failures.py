@@ -1,4 +1,4 @@
-"""Whatever ends badly, ends everywhere, soon, and with one report that says why."""
+"""Every failure ends the whole job soon, with one report of its cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDINGS = {
     "exit-5": ("sys.exit(5)", {"exit_code": 5, "failure_class": FailureClass.USER_ERROR}),
     "exit-7": ("raise SystemExit(7)", {"exit_code": 7, "exception_type": None}),
     "exit-text": ("sys.exit('no such model')", {"exit_code": 1, "message": "no such model"}),
-    "os-exit": ("print('last words', flush=True); os._exit(9)", {"exit_code": 9, "log_tail": ("started", "last words")}),  # noqa: E501
+    "os-exit": ("print('last line', flush=True); os._exit(9)", {"exit_code": 9, "log_tail": ("started", "last line")}),
     "exception": (
         "raise ValueError('bad\\nthing')",
         {"exit_code": 1, "exception_type": "ValueError", "message": "bad\nthing"},
@@ -44,7 +44,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("case", ENDINGS)
-def test_one_rank_ends_badly(run: Run, case: str) -> None:
+def test_one_rank_fails(run: Run, case: str) -> None:
     ending, expected = ENDINGS[case]
     job = run(RANK_3.format(ending=ending), instance_count=2, distribution=TWO_RANKS)
     failure = job.failure
@@ -53,7 +53,7 @@ def test_one_rank_ends_badly(run: Run, case: str) -> None:
     assert (failure.rank, failure.host) == (3, "algo-2")
     assert {name: getattr(failure, name) for name in expected} == expected
     assert job.describe().exit_code == failure.exit_code
-    # both hosts say the same, none says success, and everything is over within 5 s of the first death
+    # both hosts have the same report, none succeeds, and everything ends within 5 s of the first failure
     for outcome in (outcomes := events(job, "outcome")):
         assert (outcome["status"], outcome["exit_code"]) == ("Failed", failure.exit_code)
         assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
@@ -66,7 +66,7 @@ def test_one_rank_ends_badly(run: Run, case: str) -> None:
     assert live_processes(job) == []
 
 
-def test_the_traceback_is_the_users_own(run: Run) -> None:
+def test_the_traceback_contains_only_the_users_frames(run: Run) -> None:
     job = run("def f():\n    raise RuntimeError('x' * 3000)\n\nf()\n")
     failure = job.failure
     assert failure
@@ -82,7 +82,7 @@ def test_the_traceback_is_the_users_own(run: Run) -> None:
     assert caught.value.failure == failure
 
 
-def test_of_two_failures_the_cause_is_named_and_not_the_echo(run: Run) -> None:
+def test_of_two_failures_the_cause_is_reported_and_not_the_consequence(run: Run) -> None:
     job = run(
         """
         import os, time
@@ -127,7 +127,7 @@ def test_a_script_that_ignores_sigterm_is_killed_when_another_fails(run: Run) ->
 
 
 @pytest.mark.parametrize("case", ["kill-9", "exit-5", "exception"])
-def test_under_torchrun_the_same(run: Run, case: str) -> None:
+def test_failures_under_torchrun(run: Run, case: str) -> None:
     ending, expected = ENDINGS[case]
     job = run(
         RANK_3.format(ending=ending),
@@ -172,7 +172,7 @@ def test_a_host_vanishes(run: Run, victim: str) -> None:
     assert live_processes(job) == []
 
 
-def test_a_leader_that_hangs_is_noticed_within_15_s(run: Run) -> None:
+def test_a_hung_leader_is_detected_within_15_s(run: Run) -> None:
     job = run("import time; print('on'); time.sleep(60)", wait=False, instance_count=2)
     wait_until(lambda: job.logs().count("on") == 2, "two ranks")
     leader = host_pid(job, "algo-1")
@@ -194,7 +194,7 @@ def host_pid(job: object, host: str) -> int:
     return int(event["pid"])
 
 
-def test_a_host_that_dies_before_it_meets_the_others(run: Run) -> None:
+def test_a_host_that_dies_before_it_joins(run: Run) -> None:
     job = run("print('never')", wait=False, instance_count=2)
     wait_until(lambda: folder(job).read_record().pid, "the supervisor")
     children = Path(f"/proc/{folder(job).read_record().pid}/task/{folder(job).read_record().pid}/children")

@@ -1,4 +1,4 @@
-"""Hosts of several groups: ranks only where the distribution is."""
+"""Hosts of several instance groups: ranks run only on those of the distribution."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUPS = [
 
 @pytest.mark.parametrize("kind", ["processes", "torch_distributed", "mpi", "horovod"])
 def test_other_hosts_run_the_script_once(run: Run, kind: str) -> None:
-    """The first host takes no part: another one has rank 0, and starts mpirun."""
+    """The first host is not part of the distribution: another one has rank 0, and starts mpirun."""
     distribution = {kind: {"processes_per_host": 2}, "instance_groups": ["gpu"]}
     job = run(WHERE, instance_groups=GROUPS, distribution=distribution)
     assert job.failure is None
@@ -42,7 +42,7 @@ def test_other_hosts_run_the_script_once(run: Run, kind: str) -> None:
     ]
 
 
-def test_the_failure_of_a_host_without_ranks_is_the_job_s(run: Run) -> None:
+def test_the_failure_of_a_host_without_ranks_fails_the_job(run: Run) -> None:
     distribution = {"processes": {}, "instance_groups": ["gpu"]}
     failure = run(FAILS_BESIDE, instance_groups=GROUPS, distribution=distribution).failure
     assert failure

@@ -1,4 +1,4 @@
-"""A job that goes well, from its start to what it leaves."""
+"""A successful job, from its start to its outputs."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_the_job_outlives_its_client(tmp_path: Path) -> None:
     assert job.wait(30).status == JobStatus.COMPLETED
 
 
-def test_two_jobs_at_once_do_not_meet(run: Run) -> None:
+def test_two_concurrent_jobs_do_not_interfere(run: Run) -> None:
     script = """
         import os, time
         time.sleep(0.5)
@@ -88,7 +88,7 @@ def test_the_index_and_the_platform_know_the_job(run: Run) -> None:
     assert Job.attach(job.name).status == JobStatus.COMPLETED
 
 
-def test_a_name_is_taken_once(run: Run) -> None:
+def test_a_name_can_be_used_once(run: Run) -> None:
     run("print('x')", job_name="mine")
     with pytest.raises(JobExists, match="already a local job mine"):
         run("print('x')", job_name="mine")
@@ -116,7 +116,7 @@ def test_the_time_limit_stops_the_job(run: Run) -> None:
     assert (description.status, description.reason) == (JobStatus.STOPPED, "max_run of 1 s is over")
 
 
-def test_download_brings_what_the_job_left(run: Run, tmp_path: Path) -> None:
+def test_download_fetches_the_outputs(run: Run, tmp_path: Path) -> None:
     job = run("import os; open(os.environ['SM_MODEL_DIR'] + '/weights', 'w').write('w')")
     [archive] = job.download(tmp_path / "got")
     listing = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True).stdout
@@ -147,7 +147,7 @@ def test_secrets_reach_the_script_and_no_file(run: Run) -> None:
     assert [path for path in files if b"sesame" in path.read_bytes()] == []
 
 
-def test_arguments_that_contradict_or_do_not_exist(tmp_path: Path) -> None:
+def test_contradictory_or_unknown_arguments(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match=r"no argument 'instance_cout'\n  Did you mean 'instance_count'"):
         Estimator("train.py", instance_cout=2)
     (tmp_path / "train.py").write_text("")

@@ -1,11 +1,11 @@
-"""What ranks print: all of it, in order, whatever it is."""
+"""The output of ranks: complete, in order, and arbitrary bytes."""
 
 from __future__ import annotations
 
 from local_jobs import TWO_RANKS, Run, folder
 
 
-def test_a_flood_of_lines_arrives_whole_and_in_order(run: Run) -> None:
+def test_a_flood_of_lines_arrives_complete_and_in_order(run: Run) -> None:
     job = run("for i in range(50_000): print('line', i)", distribution=TWO_RANKS)
     lines = job.logs().splitlines()
     for rank in (0, 1):
@@ -16,7 +16,7 @@ def test_a_flood_of_lines_arrives_whole_and_in_order(run: Run) -> None:
         assert kept.read_text().splitlines() == [f"line {i}" for i in range(50_000)]
 
 
-def test_bytes_that_are_no_text_are_shown_and_kept(run: Run) -> None:
+def test_bytes_that_are_not_text_are_shown_and_stored(run: Run) -> None:
     job = run(
         r"import sys; sys.stdout.buffer.write(b'\xff\xfe ok\x00\n'); sys.stdout.flush(); raise ValueError('\udcff')"
     )
@@ -53,7 +53,7 @@ def test_standard_error_is_kept_in_its_place(run: Run) -> None:
     ]
 
 
-def test_the_last_words_of_a_rank_are_in_the_report(run: Run) -> None:
+def test_the_last_lines_of_a_rank_are_in_the_report(run: Run) -> None:
     job = run('printf "fatal: boom"; exit 3', name="run.sh")
     assert job.failure
     assert (job.failure.exit_code, job.failure.log_tail[-1]) == (3, "fatal: boom")

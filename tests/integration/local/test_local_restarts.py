@@ -1,4 +1,4 @@
-"""Ranks that torchrun's agent starts anew: a rank's death is not the job's end."""
+"""Ranks that torchrun's agent restarts: the death of a rank does not end the job."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ ELASTIC = """
 """
 
 
-def test_two_hosts_go_on_from_the_last_commit(run: Run) -> None:
+def test_two_hosts_resume_from_the_last_commit(run: Run) -> None:
     one_rank = {"torch_distributed": {"processes_per_host": 1, "max_restarts": 2}}
     job = wait_for_end(run(ELASTIC, wait=False, instance_count=2, distribution=one_rank), 120)
     logs = job.logs()
@@ -68,7 +68,7 @@ def test_two_hosts_go_on_from_the_last_commit(run: Run) -> None:
     assert steps[:-5] in ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4, 5])
 
 
-def test_a_stop_starts_nothing_anew(run: Run) -> None:
+def test_a_stop_restarts_nothing(run: Run) -> None:
     script = (
         "import os, time; print('on', os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True); time.sleep(60)"
     )

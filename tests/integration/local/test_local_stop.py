@@ -18,7 +18,7 @@ SAVES_ON_SIGTERM = """
 """
 
 
-def test_every_rank_is_told_and_may_save(run: Run, tmp_path: object) -> None:
+def test_every_rank_is_notified_and_may_save(run: Run, tmp_path: object) -> None:
     job = run(SAVES_ON_SIGTERM, wait=False, instance_count=2, distribution=TWO_RANKS)
     wait_until(lambda: job.logs().count("on") == 4, "four ranks")
     job.stop()
@@ -27,7 +27,7 @@ def test_every_rank_is_told_and_may_save(run: Run, tmp_path: object) -> None:
     assert (description.status, description.reason) == (JobStatus.STOPPED, "stopped by the user")
     assert (description.exit_code, description.failure) == (143, None)
     assert job.logs().count("saved") == 4
-    assert description.model_data  # what was saved is kept, as on SageMaker
+    assert description.model_data  # the saved model is uploaded, as on SageMaker
 
 
 def test_the_grace_is_limited(run: Run) -> None:
@@ -75,7 +75,7 @@ def test_a_hang_shows_the_stacks_of_all_ranks(run: Run) -> None:
     assert [f"rank {rank}:" in failure.stacks for rank in range(4)] == [True] * 4
 
 
-def test_a_job_that_beats_does_not_hang(run: Run) -> None:
+def test_a_job_that_sends_heartbeats_does_not_hang(run: Run) -> None:
     job = run(
         """
         import time
@@ -89,7 +89,7 @@ def test_a_job_that_beats_does_not_hang(run: Run) -> None:
     assert job.status == JobStatus.COMPLETED
 
 
-def test_a_retry_goes_on_from_what_was_saved(run: Run) -> None:
+def test_a_retry_resumes_from_the_saved_state(run: Run) -> None:
     job = run(
         """
         import os, pathlib, sys
@@ -110,6 +110,6 @@ def test_a_retry_goes_on_from_what_was_saved(run: Run) -> None:
     assert (job.describe().attempt, len(events(job, "retry"))) == (2, 2)
 
 
-def test_what_cannot_get_better_is_not_tried_again(run: Run) -> None:
+def test_failures_that_would_repeat_are_not_retried(run: Run) -> None:
     job = run("import nosuch", max_retry_attempts=3)
     assert (job.status, job.describe().attempt) == (JobStatus.FAILED, 0)

@@ -27,7 +27,7 @@ RunMpi = Callable[..., Job]
 def run_mpi(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> RunMpi:
     """``run(...)`` with two ranks on a host and the mpirun of one version.
 
-    The job's own Python, that of an environment which is made for its requirements, has no mpirun beside it.
+    The job's requirements give it an environment whose folder does not contain an mpirun.
     """
     mpirun = MPIRUN[request.param]
     answer = (
@@ -69,7 +69,7 @@ PLACE = """
 
 
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_every_rank_has_its_place(run_mpi: RunMpi, hosts: int) -> None:
+def test_the_position_of_every_rank(run_mpi: RunMpi, hosts: int) -> None:
     job = run_mpi(
         PLACE,
         """-verbose -x "TEXT=a 'b' \\"c\\"" -mca btl_vader_single_copy_mechanism none -bind-to none -map-by slot""",
@@ -128,7 +128,7 @@ ENDINGS = {
 
 @pytest.mark.parametrize("case", ENDINGS)
 @pytest.mark.parametrize("mpi", [IN_MPI, NO_MPI], ids=["mpi", "no-mpi"])
-def test_one_rank_ends_badly(run_mpi: RunMpi, case: str, mpi: dict[str, str]) -> None:
+def test_one_rank_fails(run_mpi: RunMpi, case: str, mpi: dict[str, str]) -> None:
     ending, expected = ENDINGS[case]
     job = run_mpi(RANK_3.format(ending=ending, **mpi), instance_count=2)
     failure = job.failure
@@ -152,7 +152,7 @@ def test_mpi_abort_is_a_failure_of_its_rank(run_mpi: RunMpi) -> None:
 
 
 def test_a_world_that_is_not_finalized_ends(run_mpi: RunMpi) -> None:
-    """What the ranks say counts, unless mpirun has killed one; it may also wait for ever."""
+    """The exit codes of the ranks count, unless mpirun killed a rank; mpirun may also wait forever."""
     script = (
         "import os; from mpi4py import MPI; MPI.COMM_WORLD.barrier(); print('done', flush=True); os._exit(0)"
     )
@@ -162,8 +162,8 @@ def test_a_world_that_is_not_finalized_ends(run_mpi: RunMpi) -> None:
     assert live_processes(job) == []
 
 
-def test_a_stop_leaves_every_rank_its_grace(run_mpi: RunMpi) -> None:
-    """Ranks end one after the other, the last one long after mpirun would have killed it."""
+def test_a_stop_gives_every_rank_its_grace_period(run_mpi: RunMpi) -> None:
+    """Ranks end one after another, the last one long after mpirun would have killed it."""
     job = run_mpi(
         """
         import os, signal, sys, time
@@ -186,7 +186,7 @@ def test_a_stop_leaves_every_rank_its_grace(run_mpi: RunMpi) -> None:
     assert live_processes(job) == []
 
 
-def test_mpirun_that_is_killed_is_a_failure(run_mpi: RunMpi) -> None:
+def test_a_killed_mpirun_is_a_failure(run_mpi: RunMpi) -> None:
     job = run_mpi(RANK_3.format(ending="", **NO_MPI), wait=False, instance_count=2)
     wait_until(lambda: job.logs().count("started") == 4, "four ranks")
     [pid] = [
@@ -234,7 +234,7 @@ def test_a_shell_script_is_launched_too(run_mpi: RunMpi) -> None:
     assert [job.logs().count(f"rank {rank} of 4") for rank in range(4)] == [1, 1, 1, 1]
 
 
-def test_an_mpi_job_inside_of_a_rank_or_an_allocation_is_a_world_of_its_own(run_mpi: RunMpi) -> None:
+def test_an_mpi_job_inside_a_rank_or_an_allocation_is_a_separate_world(run_mpi: RunMpi) -> None:
     outer = {
         "OMPI_COMM_WORLD_RANK": "7",
         "OMPI_COMM_WORLD_SIZE": "8",
@@ -263,20 +263,20 @@ OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$@"
 
 
 @pytest.mark.parametrize(
-    "version, words",
+    "version, message",
     [
         ("mpirun (Open MPI) 4.1.4", "started a world of 1 ranks, but the job has 2"),
         ("HYDRA build details:", "is not Open MPI's"),
     ],
     ids=["world-of-one", "mpich"],
 )
-def test_an_mpirun_that_is_not_right(run: Run, tmp_path: Path, version: str, words: str) -> None:
+def test_an_unsuitable_mpirun(run: Run, tmp_path: Path, version: str, message: str) -> None:
     fake = write(tmp_path / "fake", "mpirun", FAKE_MPIRUN.format(version=version)) / "mpirun"
     fake.chmod(0o755)
     job = _start(run, tmp_path, str(fake.parent), "print('never')")
     assert job.status == JobStatus.FAILED
     assert job.failure
-    assert words in job.failure.reason()
+    assert message in job.failure.reason()
     assert "never" not in job.logs()
 
 

@@ -1,4 +1,4 @@
-"""``platform_options.python``: the script runs in another interpreter, which has nothing of cloudtrain's."""
+"""``platform_options.python``: the script runs in another interpreter, without cloudtrain installed."""
 
 from __future__ import annotations
 

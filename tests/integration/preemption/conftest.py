@@ -1,4 +1,4 @@
-"""Starts real jobs on the local platform, and stops what still runs at the end."""
+"""Starts real jobs on the local platform, and stops them at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Submit = Callable[..., Job]
 
 @pytest.fixture
 def submit(tmp_path: Path) -> Iterator[Submit]:
-    """``submit(script, **arguments)`` starts a job and returns at once."""
+    """``submit(script, **arguments)`` starts a job and returns immediately."""
     jobs: list[Job] = []
 
     def start(script: str, **arguments: Any) -> Job:

@@ -1,4 +1,4 @@
-"""EC2's instance metadata service, version 2, as far as spot notices go."""
+"""A simulated instance metadata service of EC2, version 2, for spot notices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOKEN = "a-token"
 
 
 class MetadataService(ThreadingHTTPServer):
-    """``action`` is what it says of a spot interruption; None: nothing yet."""
+    """``action`` is the answer about a spot interruption; None: no interruption."""
 
     action: dict[str, Any] | str | None = None
     daemon_threads = True

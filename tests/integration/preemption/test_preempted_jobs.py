@@ -1,4 +1,4 @@
-"""A job whose machines are taken away: it is told, leaves, is started again, and goes on."""
+"""A preempted job: it is notified, exits, is restarted, and resumes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNTS = """
             print("ready", first, flush=True)
         notice = environment.preemption()
         if notice:
-            print("told:", notice.reason, round(notice.deadline - time.time()), flush=True)
+            print("notice:", notice.reason, round(notice.deadline - time.time()), flush=True)
             saved.write_text(str(step))
             environment.exit_if_preempted()
         if first and step == first + 10:
@@ -58,13 +58,13 @@ def warn_host(job: Job) -> None:
 @pytest.mark.parametrize(
     ("notify", "reason"),
     [
-        (preempt, "told: the job is stopped 30"),
-        (terminate_host, "told: the job is stopped 30"),
-        (warn_host, "told: signal SIGUSR1 30"),
+        (preempt, "notice: the job is stopped 30"),
+        (terminate_host, "notice: the job is stopped 30"),
+        (warn_host, "notice: signal SIGUSR1 30"),
     ],
     ids=["preempt", "SIGTERM", "SIGUSR1"],
 )
-def test_a_preempted_job_goes_on(submit: Submit, notify: Notify, reason: str) -> None:
+def test_a_preempted_job_resumes(submit: Submit, notify: Notify, reason: str) -> None:
     job = submit(COUNTS, stop_grace=30)
     wait_for_line(job, "ready 0")
     notify(job)
@@ -77,7 +77,7 @@ def test_a_preempted_job_goes_on(submit: Submit, notify: Notify, reason: str) ->
     assert (first, second > 3) == (0, True)
 
 
-def test_preemptions_have_a_budget_of_their_own(submit: Submit) -> None:
+def test_preemptions_have_a_separate_budget(submit: Submit) -> None:
     leaves = "import sys; sys.exit(75)"
     job = submit(leaves, max_retry_attempts=5, platform_options={"max_preemptions": 2})
     logs = wait_for_end(job)
@@ -97,17 +97,17 @@ def test_failures_do_not_use_up_the_preemptions(submit: Submit) -> None:
     assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, 4), logs
 
 
-def test_a_stop_is_for_good(submit: Submit) -> None:
+def test_a_stopped_job_is_not_restarted(submit: Submit) -> None:
     job = submit(COUNTS)
     wait_for_line(job, "ready 0")
     job.stop()
     logs = wait_for_end(job)
     assert (job.status, job.describe().reason) == (JobStatus.STOPPED, "stopped by the user")
-    assert "told: the job is stopped" in logs
+    assert "notice: the job is stopped" in logs
     assert logs.count("starts at") == 1
 
 
-def test_a_script_that_never_asks_ends_by_sigterm(submit: Submit) -> None:
+def test_a_script_that_ignores_notices_ends_by_sigterm(submit: Submit) -> None:
     script = """
         import os, time
         if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
@@ -122,7 +122,7 @@ def test_a_script_that_never_asks_ends_by_sigterm(submit: Submit) -> None:
     assert (job.status, "again" in logs) == (JobStatus.COMPLETED, True), logs
 
 
-def test_what_has_ended_cannot_be_preempted(submit: Submit) -> None:
+def test_an_ended_job_cannot_be_preempted(submit: Submit) -> None:
     job = submit("print('x')")
     wait_for_end(job)
     with pytest.raises(PlatformError, match="is Completed: there is nothing to take away"):
@@ -138,7 +138,7 @@ SAVES_LONG = """
     attempt = os.environ["CLOUDTRAIN_ATTEMPT"]
     hvd.init()
     if hvd.rank() == 0:
-        # a checkpoint on its way, committed at exit, after the other ranks have lost this one
+        # a pending checkpoint, committed at exit, after the other ranks have lost this one
         atexit.register(lambda: (time.sleep(3), print("committed", flush=True)))
     for step in range(3000):
         if step == 5:
@@ -161,7 +161,7 @@ TWO_RANKS = {"processes_per_host": 2}
     ids=["processes", "torchrun", "mpirun"],
 )
 @pytest.mark.parametrize("notify", [preempt, warn_host], ids=["SIGTERM", "SIGUSR1"])
-def test_rank_0_is_waited_for_whatever_becomes_of_the_others(
+def test_the_job_waits_for_rank_0_whatever_happens_to_the_others(
     submit: Submit, distribution: dict[str, object], notify: Notify
 ) -> None:
     job = submit(

@@ -1,4 +1,4 @@
-"""Two ranks start alike from what rank 0 reads, and all hear it where it cannot be read."""
+"""Two ranks start with the state that rank 0 restores, and all ranks raise if it cannot."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def of_both_ranks(job: Job) -> list[str]:
 def test_from_a_checkpoint(submit: Submit, tmp_path: Path) -> None:
     save(tmp_path / "place")
     job = submit(RESTORES, hyperparameters={"place": str(tmp_path / "place")}, distribution=TWO_RANKS)
-    told = "step 7 same True sum 102 drawn 2"
-    assert of_both_ranks(job) == [f"[rank 0] {told}", f"[rank 1] {told}"]
+    expected = "step 7 same True sum 102 drawn 2"
+    assert of_both_ranks(job) == [f"[rank 0] {expected}", f"[rank 1] {expected}"]
 
 
 def test_without_one_all_begin_as_rank_0(submit: Submit, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_without_one_all_begin_as_rank_0(submit: Submit, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("damage", ["another model", "bytes"])
-def test_all_ranks_hear_why_it_failed(submit: Submit, tmp_path: Path, damage: str) -> None:
+def test_all_ranks_raise_the_reason(submit: Submit, tmp_path: Path, damage: str) -> None:
     save(tmp_path / "place", width=3 if damage == "another model" else 2)
     if damage == "bytes":
         [tensors] = (tmp_path / "place").rglob("*.safetensors")

@@ -1,4 +1,4 @@
-"""Two ranks whose job is preempted again and again see the data that an undisturbed job sees, and learn the same."""
+"""Two ranks of a repeatedly preempted job see the same data as an undisturbed job, and learn the same weights."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TRAINS = """
 
     hvd.init()
     torch.set_num_threads(1)
-    torch.manual_seed(1 + hvd.rank())  # fresh models differ: rank 0's is the one
+    torch.manual_seed(1 + hvd.rank())  # new models differ between ranks: rank 0's counts
     data = torch.rand(60, 6, generator=torch.Generator().manual_seed(7))
     if arguments.sampler == "elastic":
         sampler = ElasticSampler(data, seed=3)
@@ -80,7 +80,7 @@ TWO_RANKS = {"processes": {"processes_per_host": 2}}
 
 
 def seen_by(path: Path, rank: int) -> dict[int, object]:
-    """What each step saw, and its loss; of a step that was done again, the last time."""
+    """The data of each step, and its loss. Of repeated steps, the last one counts."""
     lines = path.with_name(f"{path.name}-{rank}").read_text().splitlines()
     return {record[0]: record[1:] for record in map(json.loads, lines)}
 
@@ -113,12 +113,12 @@ def test_the_same_data_and_the_same_weights(submit: Submit, tmp_path: Path, samp
     for rank in (0, 1):
         assert seen_by(cut, rank) == seen_by(whole, rank)
     assert Path(f"{cut}-weights").read_text() == Path(f"{whole}-weights").read_text()
-    # nothing that rank 0 did was lost: it saved at the step at which it was told
+    # no step of rank 0 was lost: it saved at the step at which it was notified
     steps = [json.loads(line)[0] for line in trace.read_text().splitlines()]
     assert steps == sorted(set(steps))
 
 
 def warn_last_host(job: Job) -> None:
-    """As Slurm does ahead of time: the ranks are not signalled."""
+    """Like Slurm, ahead of time: the ranks are not signalled."""
     hosts = [event["pid"] for event in LocalPlatform().events(job.name) if event["event"] == "host"]
     os.kill(hosts[-1], signal.SIGUSR1)

@@ -1,4 +1,4 @@
-"""The notice of a spot interruption, from a metadata service that speaks as Amazon's does."""
+"""The notice of a spot interruption, from a simulated metadata service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ACTION = {"action": "terminate", "time": "2026-11-21T17:02:00Z"}
 
 
 def test_none_and_then_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # the service is never behind one
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # the service is never behind a proxy
     with metadata_service() as service:
         assert spot_notice(service.endpoint) is None
         service.action = ACTION
@@ -29,7 +29,7 @@ def test_none_and_then_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("answer", ["", "<html>", "[]", '{"action": "stop"}', '{"action": 1, "time": 2}'])
-def test_an_answer_that_is_no_notice(answer: str) -> None:
+def test_an_invalid_answer(answer: str) -> None:
     with metadata_service() as service:
         service.action = answer
         if answer:
@@ -47,7 +47,7 @@ def test_no_service() -> None:
 
 
 @pytest.mark.parametrize("asked", ["1", ""])
-def test_a_process_without_a_job_hears_it_where_it_is_asked_for(asked: str) -> None:
+def test_a_process_outside_a_job_polls_if_enabled(asked: str) -> None:
     script = """
 import time
 from cloudtrain import environment
@@ -60,10 +60,10 @@ print(environment.preemption() and environment.preemption().reason)
 """
     with metadata_service() as service:
         service.action = ACTION
-        told = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "CLOUDTRAIN_SPOT_NOTICE": asked}
+        variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "CLOUDTRAIN_SPOT_NOTICE": asked}
         done = subprocess.run(
             [sys.executable, "-c", script],
-            env={**os.environ, **told},
+            env={**os.environ, **variables},
             capture_output=True,
             text=True,
             timeout=60,
@@ -80,9 +80,9 @@ WAITS = """
         while environment.preemption() is None and time.monotonic() < deadline:
             time.sleep(0.02)
         notice = environment.preemption()
-        print("told:", notice.reason, int(notice.deadline), flush=True)
+        print("notice:", notice.reason, int(notice.deadline), flush=True)
         if os.environ["RANK"] == "0":
-            time.sleep(1)  # until the other host's rank has heard it too
+            time.sleep(1)  # until the rank of the other host has been notified too
         environment.exit_if_preempted()
         time.sleep(60)
     print("again", flush=True)
@@ -92,10 +92,10 @@ WAITS = """
 def test_a_notice_on_one_host_reaches_the_ranks_of_all(submit: Submit) -> None:
     with metadata_service() as service:
         service.action = ACTION
-        told = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "CLOUDTRAIN_SPOT_NOTICE": "1"}
-        job = submit(WAITS, environment=told, instance_count=2)
+        variables = {"AWS_EC2_METADATA_SERVICE_ENDPOINT": service.endpoint, "CLOUDTRAIN_SPOT_NOTICE": "1"}
+        job = submit(WAITS, environment=variables, instance_count=2)
         logs = wait_for_end(job)
     assert (job.status, job.describe().attempt) == (JobStatus.COMPLETED, 1), logs
     for rank in (0, 1):
-        assert f"[rank {rank}] told: EC2 spot interruption: terminate 1795280520" in logs
+        assert f"[rank {rank}] notice: EC2 spot interruption: terminate 1795280520" in logs
         assert f"[rank {rank}] again" in logs

@@ -1,4 +1,4 @@
-"""What the tests of preemptions wait for."""
+"""Helpers that wait, for tests of preemptions."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def wait_for_line(job: Job, text: str) -> None:
 
 
 def wait_for_end(job: Job, timeout: float = 60) -> str:
-    """All that the job has printed."""
+    """The output of the job so far."""
     wait_until(lambda: job.status.is_final, job, timeout)
     return job.logs()
