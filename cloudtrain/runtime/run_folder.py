@@ -65,10 +65,7 @@ def spawn_address_path(folder: str) -> str:
 
 def write_code(folder: str, local: int, code: int) -> None:
     """Report the exit code of a rank that has just ended; negative for a signal."""
-    temporary = f"{folder}/rank-{local}.code.{os.getpid()}"
-    with open(temporary, "w") as file:
-        file.write(f"{code} {time.time()}")
-    os.replace(temporary, f"{folder}/rank-{local}.code")
+    _replace_file(f"{folder}/rank-{local}.code", f"{code} {time.time()}")
 
 
 def read_code(folder: str, local: int) -> tuple[int, float] | None:
@@ -116,10 +113,7 @@ class RankRecord:
             text = (
                 f'{{"pid": {self.pid}, "rank": {self.rank}, "exit_code": {exit_code}, "time": {self.time}}}'
             )
-        temporary = f"{folder}/rank-{local}.{os.getpid()}"
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, f"{folder}/rank-{local}.json")
+        _replace_file(f"{folder}/rank-{local}.json", text)
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
@@ -131,3 +125,11 @@ class RankRecord:
                 return cls(**json.load(file))
         except FileNotFoundError:
             return None
+
+
+def _replace_file(path: str, text: str) -> None:
+    """Like `cloudtrain.storage.atomic.replace_file`, without its imports, for which every rank would wait."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
