@@ -12,7 +12,7 @@ from cloudtrain.errors import StorageError
 from cloudtrain.testing import S3Server
 from cloudtrain.testing._weed_options import find_weed
 
-pytest_plugins = ["end_of_run"]
+pytest_plugins = ["end_of_run", "pages", "selection"]
 
 
 @pytest.fixture(autouse=True)

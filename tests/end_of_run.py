@@ -1,25 +1,26 @@
-"""What a run of pytest says at its end: figures that tests have recorded, and which tests were left out.
+"""The summary at the end of a run: figures that tests recorded, and how many tests were deselected and why.
 
-A plugin of `conftest`. pytest-xdist collects and runs tests in workers, and prints in a process that does neither:
-figures travel in reports, what was left out in the last word of a worker.
+A plugin of `conftest`. Workers of pytest-xdist collect and run the tests, another process prints the summary: figures
+reach it in the reports, the deselected tests in the output of a worker.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 FIGURES = "figures"
-"""What a test records by ``record_property`` under this name is printed."""
+"""The summary prints what a test records under this name with ``record_property``."""
 
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 
 def find_python(variable: str, environment: str) -> str | None:
-    """The interpreter that ``variable`` names, else that of an environment which a script of ours makes."""
+    """The interpreter that ``variable`` names, or that of the environment that ./scripts/build_* made."""
     named = os.environ.get(variable)
     path = Path(named or f"~/.cache/cloudtrain-bench/{environment}/bin/python").expanduser()
     if named and not path.is_file():
@@ -28,26 +29,38 @@ def find_python(variable: str, environment: str) -> str | None:
 
 
 def leave_out(config: pytest.Config, items: list[pytest.Item], folder: Path, why: str) -> None:
-    """Take the tests below ``folder`` out of ``items``."""
-    kept, gone = [], []
+    """Deselect the tests below ``folder``; the summary says why."""
+    deselect(config, items, lambda item: folder in item.path.parents, why)
+
+
+def deselect(
+    config: pytest.Config,
+    items: list[pytest.Item],
+    unwanted: Callable[[pytest.Item], bool],
+    why: str | None = None,
+) -> None:
+    """Remove the unwanted from ``items``; with ``why``, the summary counts them."""
+    kept: list[pytest.Item] = []
+    gone: list[pytest.Item] = []
     for item in items:
-        (gone if folder in item.path.parents else kept).append(item)
+        (gone if unwanted(item) else kept).append(item)
     if gone:
         items[:] = kept
         config.hook.pytest_deselected(items=gone)
-        config.stash.setdefault(_LEFT_OUT, {})[why] = len(gone)
+        if why:
+            config.stash.setdefault(_LEFT_OUT, {})[why] = len(gone)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    word: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
-    if word is not None:
-        word["left_out"] = session.config.stash.get(_LEFT_OUT, {})
+    output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["left_out"] = session.config.stash.get(_LEFT_OUT, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    word = getattr(node, "workeroutput", {})  # none of a worker that has crashed
-    node.config.stash.setdefault(_LEFT_OUT, {}).update(word.get("left_out", {}))
+    output = getattr(node, "workeroutput", {})  # a worker that crashed has none
+    node.config.stash.setdefault(_LEFT_OUT, {}).update(output.get("left_out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -57,4 +70,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
                 terminalreporter.section(report.nodeid)
                 terminalreporter.write_line(text)
     for why, count in config.stash.get(_LEFT_OUT, {}).items():
-        terminalreporter.write_line(f"{count} tests left out: {why}", yellow=True)
+        terminalreporter.write_line(f"{count} tests not run: {why}", yellow=True)

@@ -1,9 +1,10 @@
-"""The documentation keeps its word: what it shows runs, what it lists is all there is, its links lead somewhere."""
+"""The documentation is correct: its commands and snippets run, its lists are complete, its links resolve."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from documents import REPOSITORY, Reader, runs_something
 from markdown_it import MarkdownIt
+from pages import PASSED, lock_line, passed_before
 
 from cloudtrain.cli import cli
 from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment
@@ -25,14 +27,24 @@ ALL_PAGES = [
 ]
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "running_page" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--soak")
+        marks = {True: [pytest.mark.soak], False: []}
+        pages = [pytest.param(page, marks=marks[everything or passed_before(page)]) for page in PAGES]
+        metafunc.parametrize("running_page", pages)
+
+
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("page", PAGES)
-def test_every_command_and_snippet_runs(page: str, tmp_path: Path) -> None:
+def test_every_command_and_snippet_runs(
+    running_page: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     reader = Reader(tmp_path)
     try:
-        assert reader.follow(REPOSITORY / page) > 0
+        assert reader.follow(REPOSITORY / running_page) > 0
     finally:
         reader.end()
+    record_property(PASSED, lock_line(running_page))
 
 
 def test_every_guide_shows_something_that_runs() -> None:

@@ -1,4 +1,4 @@
-"""Rounds of a training that is killed: how they are chosen, played and judged."""
+"""Rounds of a training that is killed: how they are drawn, played and judged."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fault_training import Training
 
 VICTIMS = ("rank 0", "rank 1", "supervisor", "group")
 STORAGE = {"sound": 3, "flaky": 4, "stalls": 1, "paused": 1, "killed": 1}
-"""What happens to the storage in a round, and how often that is."""
+"""The storage's faults in a round, and their relative frequencies."""
 FLAKY = [Fault.DELAY, Fault.SLOW_BODY, Fault.CUT_REQUEST, Fault.CUT_ANSWER, Fault.LOST_ANSWER, *ERRORS]
 FLAKY_SHARE = 0.2
-"""Of the requests of a flaky round."""
+"""The share of a flaky round's requests that fail."""
 
 START_TIMEOUT = 60.0
 PATIENCE = 2.0
-"""Seconds from the start."""
+"""Seconds to wait for commits, from the start of the training."""
 GRACE = 2.0
-"""Seconds that what is left after a kill has to end by itself."""
+"""Seconds after a kill in which the remaining processes end by themselves."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Round:
     victim: str
     storage: str
     commits: int
-    """How many saves become durable before, unless that takes more than `PATIENCE`."""
+    """Saves that become durable before the kill, unless that takes longer than `PATIENCE`."""
     seconds: float
-    """From then to the kill."""
+    """From those commits to the kill."""
     fault_seconds: float
-    """From then to what happens to the server."""
+    """From those commits to the fault of the server."""
     when_busy: str
     asynchronous: bool
     every: int
@@ -77,11 +77,11 @@ class Round:
         )
 
 
-def play(place: Place, folder: Path, kills: int, seed: int) -> Figures:
-    """Kill trainings in ``place`` until there have been ``kills``; every tenth uses torch."""
+def play(place: Place, folder: Path, kills: int, seed: int, first: int = 1) -> Figures:
+    """Play rounds from number ``first`` on, until ``kills`` trainings were killed; every tenth round uses torch."""
     judge = Judge()
     with Host(place.env) as host:
-        number = 0
+        number = first - 1
         while judge.figures.kills.total() < kills:
             number += 1
             _play(place, host, folder, number, seed, judge)
@@ -89,7 +89,7 @@ def play(place: Place, folder: Path, kills: int, seed: int) -> Figures:
 
 
 def _play(place: Place, host: Host, folder: Path, number: int, seed: int, judge: Judge) -> None:
-    """One round. It is the same for a number and a seed, as far as the machine lets it."""
+    """One round. A number and a seed always draw the same round; its timing depends on the machine."""
     draw = random.Random(f"{seed} {number}")
     round = Round.drawn(draw)
     if place.server is None:
@@ -104,13 +104,13 @@ def _play(place: Place, host: Host, folder: Path, number: int, seed: int, judge:
     judge.read(journal.read_text(), where)
     everything = number % 3 == 0
     judge.found(host.call("look", uri=place.uri, local=place.local, everything=everything), where)
-    if place.local:  # another machine has the remote ones only
+    if place.local:  # another machine sees only the remote checkpoints
         found = host.call("look", uri=place.uri, local=None, everything=everything)
         judge.found(found, f"{where}, elsewhere")
 
 
 def _killed(place: Place, host: Host, training: Training, round: Round, draw: random.Random) -> bool:
-    """Play one round; afterwards the storage is sound again. False if the training ended by itself."""
+    """Play one round, then repair the storage. Returns False if the training ended by itself."""
     with _flaky(place, round, draw):
         host.call("train", **asdict(training))
         _wait_for_saves(Path(training.journal), round.commits)
@@ -124,7 +124,7 @@ def _killed(place: Place, host: Host, training: Training, round: Round, draw: ra
 
 
 def _wait_for_saves(journal: Path, commits: int) -> None:
-    """Until the first save has begun, and then, for a while, for commits."""
+    """Wait until the first save has begun, then up to `PATIENCE` for the commits."""
     start = time.monotonic()
     while True:
         text = journal.read_text() if journal.exists() else ""
@@ -137,7 +137,7 @@ def _wait_for_saves(journal: Path, commits: int) -> None:
 
 @contextlib.contextmanager
 def _flaky(place: Place, round: Round, draw: random.Random) -> Iterator[None]:
-    """A share of the requests meets faults, from the restore on that the training begins with."""
+    """Inject faults into a share of the requests, including those of the first restore."""
     if place.proxy is None or round.storage != "flaky":
         yield
         return
@@ -152,7 +152,7 @@ def _flaky(place: Place, round: Round, draw: random.Random) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _broken(place: Place, round: Round) -> Iterator[None]:
-    """From now on the server does not answer; it does again when the training is dead."""
+    """Stop the server from answering until the training is dead."""
     if place.server is None or place.proxy is None or round.storage in ("sound", "flaky"):
         yield
     elif round.storage == "stalls":

@@ -1,0 +1,119 @@
+"""Which pages of the documentation CI runs: those that changed, or whose named code changed. A plugin of `conftest`.
+
+`LOCK` holds a hash of each page that passed. The hash covers the page and the files that it names: the modules it
+imports, the commands it calls, the examples it uses. CI runs a page whose hash differs. ``./scripts/soak`` runs all
+pages and writes the lock, which is committed. A comparison with an earlier commit would fail in a shallow clone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cloudtrain
+
+REPOSITORY = Path(__file__).parents[1]
+PACKAGE = REPOSITORY / "cloudtrain"
+LOCK = Path(__file__).parent / "e2e" / "pages.lock"
+PASSED = "page"
+"""The property in which a test records the page that passed, as a line of the lock."""
+
+_IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?import\s+(\([^)]*\)|[\w., ]+)", re.MULTILINE)
+_DOTTED = re.compile(r"\b(?:cloudtrain|horovod)(?:\.\w+)+")
+_COMMAND = re.compile(r"\bcloudtrain ([a-z0-9]+)")
+_FILE = re.compile(r"\b(?:examples|scripts|containers|benchmarks)/[\w./-]*\w")
+
+
+def passed_before(page: str) -> bool:
+    """Whether this version of the page passed. ``page`` is relative to the repository."""
+    return read_lock().get(page) == page_hash(page)
+
+
+def read_lock() -> dict[str, str]:
+    lines = LOCK.read_text().splitlines() if LOCK.exists() else []
+    return {page: digest for digest, page in (line.split("  ", 1) for line in lines)}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if not config.getoption("--soak"):
+        return
+    passed = [
+        str(value).split("  ", 1)
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == PASSED and report.when == "call"
+    ]
+    pages = {**read_lock(), **{page: digest for digest, page in passed}}
+    text = "".join(f"{pages[page]}  {page}\n" for page in sorted(pages) if (REPOSITORY / page).exists())
+    if passed and text != (LOCK.read_text() if LOCK.exists() else ""):
+        LOCK.write_text(text)
+        terminalreporter.write_line(f"{LOCK.relative_to(REPOSITORY)} has changed: commit it", yellow=True)
+
+
+def lock_line(page: str) -> str:
+    return f"{page_hash(page)}  {page}"
+
+
+def page_hash(page: str) -> str:
+    path = REPOSITORY / page
+    digest = hashlib.sha256()
+    for file in (path, *sorted(named_files(path.read_text(encoding="utf-8")))):
+        digest.update(
+            f"{file.relative_to(REPOSITORY)}\0".encode() + hashlib.sha256(file.read_bytes()).digest()
+        )
+    return digest.hexdigest()[:16]
+
+
+def named_files(text: str) -> set[Path]:
+    """The files of the repository that a page names; of a package, all files."""
+    found: set[Path] = set()
+    for target in (*_modules(text), *_commands(text), *_files(text)):
+        if target.is_dir():
+            found |= {
+                path for path in target.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+            }
+        else:
+            found.add(target)
+    return found
+
+
+def _modules(text: str) -> Iterator[Path]:
+    names = set(_DOTTED.findall(text))
+    for origin, imported in _IMPORT.findall(text):
+        for name in re.findall(r"(\w[\w.]*)(?:\s+as\s+\w+)?", imported):
+            names.add(f"{origin}.{name}" if origin else name)
+    for name in names:
+        first, *rest = name.split(".")
+        if first == "horovod":
+            yield PACKAGE / "alias" / "horovod"
+            rest = ["distributed", *rest]
+        elif first != "cloudtrain":
+            continue
+        elif rest and isinstance(getattr(cloudtrain, rest[0], None), type):
+            rest = getattr(cloudtrain, rest[0]).__module__.split(".")[1:]
+        path = PACKAGE
+        for part in rest:
+            below = path / part if (path / part).is_dir() else path / f"{part}.py"
+            if not below.exists():
+                break
+            path = below
+        if path != PACKAGE:
+            yield path
+
+
+def _commands(text: str) -> Iterator[Path]:
+    for name in set(_COMMAND.findall(text)):
+        for path in (PACKAGE / "cli" / f"{name}.py", PACKAGE / "cli" / name):
+            if path.exists():
+                yield path
+
+
+def _files(text: str) -> Iterator[Path]:
+    for name in set(_FILE.findall(text)):
+        path = REPOSITORY / name
+        if path.exists() and path.parent != REPOSITORY:
+            yield path

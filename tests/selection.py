@@ -1,0 +1,71 @@
+"""Which tests run together on one worker, and which run only in a soak: a plugin of `conftest`.
+
+pytest-xdist distributes groups (``--dist loadgroup``). A group shares what is expensive to start: a launch of ranks, a
+container engine, a server. CI leaves the tests marked ``soak`` out; ``./scripts/soak``, which is ``pytest --soak``,
+runs these and no others.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from end_of_run import deselect
+
+SOAK = Path(__file__).parent / "soak"
+PODMAN_IN_CI = ("test_digits_on_four_ranks[podman-mpi]",)
+"""The tests with Podman that CI runs: a whole job on two hosts."""
+
+LAUNCHES = {
+    "test_distributed_cases.py": ("program", "count"),
+    "test_numpy_cases.py": ("way", "count"),
+    "test_tensorflow_cases.py": ("launch",),
+}
+"""Parameters of the tests that look at the results of one launch."""
+
+STARTED = {"podman": "podman", "engine": "docker", "docker": "docker", "moto_server": "moto"}
+"""Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--soak", action="store_true", help="run the tests that CI leaves out, and no others")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "soak: takes long; runs in ./scripts/soak only")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        if group := _group(item):
+            item.add_marker(pytest.mark.xdist_group(group))
+    named = tuple(argument for argument in config.args if "::" in argument)
+    if config.getoption("--soak"):
+        deselect(config, items, lambda item: not is_soak(item))
+    else:
+        why = "they take long: ./scripts/soak"
+        deselect(config, items, lambda item: is_soak(item) and not item.nodeid.startswith(named), why)
+
+
+def is_soak(item: pytest.Item) -> bool:
+    if "integration" in item.path.parts and _group(item) == "podman" and item.name not in PODMAN_IN_CI:
+        return True
+    return SOAK in item.path.parents or item.get_closest_marker("soak") is not None
+
+
+def _group(item: pytest.Item) -> str | None:
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    names = [value for value in parameters.values() if isinstance(value, str)]
+    for name, group in STARTED.items():
+        if name in names or name in fixtures:
+            return group
+    if item.path.name in LAUNCHES:
+        values = (str(parameters[name]) for name in LAUNCHES[item.path.name])
+        return "-".join([item.path.stem, *values])
+    shared = [name for name, definitions in fixtures.items() if definitions[-1].scope == "module"]
+    if shared:
+        return "-".join([item.path.stem, *(str(parameters[name]) for name in shared if name in parameters)])
+    return None
