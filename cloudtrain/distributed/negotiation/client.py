@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any, Callable, Protocol
 
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.negotiation.connection import REST_SECONDS
 from cloudtrain.distributed.negotiation.messages import GLOBAL, JOIN, CollectiveRequest, CollectiveResponse
-from cloudtrain.distributed.negotiation.reader import REST_SECONDS
 from cloudtrain.distributed.options import CYCLE_SECONDS
 from cloudtrain.observe.timeline.clock import Exchange
 

@@ -11,6 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from cloudtrain.distributed.negotiation.connection import TICK_SECONDS, Reader, close_on_fork
 from cloudtrain.distributed.negotiation.matcher import Combine, Matcher, RankResponse
 from cloudtrain.distributed.negotiation.messages import (
     ALL_POSITIONS,
@@ -29,7 +30,6 @@ from cloudtrain.distributed.negotiation.messages import (
     pack_response,
     unpack_request,
 )
-from cloudtrain.distributed.negotiation.reader import TICK_SECONDS, Reader, close_on_fork
 from cloudtrain.distributed.options import logger
 from cloudtrain.observe.timeline.clock import Exchange, clock
 

@@ -91,7 +91,7 @@ def init(
     client = NegotiationClient(contribute, timeout, cycle_seconds())
     context = Context(world, owns_group and world.size > 1, client, timeout, device)
     if world.size > 1:
-        _join_control(context, start_timeout)
+        _connect(context, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
     _state.set_current(context)
     logger.info("rank %d of %d: %s", world.rank, world.size, world)
@@ -116,7 +116,7 @@ def _with_cross_rank(world: World, start_timeout: float) -> World:
     return replace(world, cross_rank=hosts.index(socket.gethostname()), cross_size=len(hosts))
 
 
-def _join_control(context: Context, start_timeout: float) -> None:
+def _connect(context: Context, start_timeout: float) -> None:
     world = context.world
     try:
         connect(
