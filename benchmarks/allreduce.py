@@ -2,7 +2,7 @@
 
     python benchmarks/allreduce.py [--rounds 9] [--quick]
 
-Measures ours, negotiated by name and with ``same_order()`` as the optimizer uses it, against plain
+Measures cloudtrain's, negotiated by name and with ``same_order()`` as the optimizer uses it, against plain
 ``torch.distributed`` (Gloo), mpi4py (Open MPI), Horovod, and a copy of the array in memory, which is a bound for an
 allreduce of two ranks. mpi4py and Horovod take part if ``scripts/build_horovod`` has built them. The contestants take
 turns in the same two processes. Prints a Markdown table; GB/s are bytes of the array per second of one allreduce.

@@ -4,7 +4,7 @@
 
 Seeds and data are the same, and the contestants take turns in the same two processes. Horovod takes part if
 ``scripts/build_horovod`` has built it. Prints rows of a Markdown table in seconds per training step; the last column is
-ours / peer in steps per second. Fails if the contestants do not end with the same weights.
+cloudtrain / peer in steps per second. Fails if the contestants do not end with the same weights.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def shard_indices(
         done: samples of this epoch that all ranks together have processed: steps * batch size * ranks.
 
     Returns:
-        Indices of shape (ceil((count - done) / size),), or with ``drop_last`` (floor(...),).
+        Indices of shape (ceil((count - done) / size),), or with ``drop_last`` rounded down.
 
     Raises:
         InvalidArgument: there is no such rank, or a number is out of range. Also a ValueError.

@@ -38,7 +38,7 @@ class PendingCollective:
 
 
 class Matcher:
-    """Holds requests by process set and key until all ranks have sent theirs.
+    """Holds requests by process set and key until all ranks have sent one.
 
     Args:
         size: the number of ranks.
@@ -62,7 +62,7 @@ class Matcher:
         pending = self._pending.setdefault((request.set_id, request.key), PendingCollective(now))
         pending.requests[rank] = request
         if request.kind == JOIN:
-            # What waited only for this rank runs without it; after that the join itself may be complete.
+            # Operations that waited only for this rank run without it; after that the join itself may be complete.
             keys = sorted(self._pending, key=lambda key: key[1] == JOIN)
             return [response for key in keys for response in self._settle(key)]
         return self._settle((request.set_id, request.key))

@@ -32,9 +32,9 @@ class CollectiveRequest:
     """Ranks are matched by it within the process set."""
     set_id: int = GLOBAL
     must_match: dict[str, Any] = field(default_factory=dict)
-    """What must be the same on all ranks, by the names that errors use."""
+    """Values that must be the same on all ranks, by the names that errors use."""
     per_rank: Any = None
-    """What may differ between ranks; every rank receives the values of all."""
+    """Data that may differ between ranks; every rank receives the data of all."""
     payload: bytes | None = None
     """The data itself if it is small; the response then carries the result."""
 

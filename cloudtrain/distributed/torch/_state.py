@@ -50,7 +50,7 @@ class Context:
     memory: dict[Any, SharedMemory] = field(default_factory=dict)
     """By group, if all of its ranks are on this machine."""
     claims: set[str] = field(default_factory=set)
-    """What only the first optimizer does, once an optimizer does it."""
+    """Features that only one optimizer may use, such as autotuning, and that one uses."""
     pid: int = field(default_factory=os.getpid)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-adasum"))
 

@@ -50,7 +50,7 @@ def again() -> None:
 
 
 def own_group() -> None:
-    """With the script's own process group, which it uses before, during and after ours."""
+    """With the script's own process group, which it uses before ``init``, until ``shutdown`` and after it."""
     dist.init_process_group("gloo")
     for _ in range(2):
         hvd.init()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import cloudtrain.distributed.torch as hvd
 
 ROWS, WORDS = 12, 5
-"""Rows of the embedding, and words of one rank's batch."""
+"""Rows of the embedding, and indices in one rank's batch."""
 
 
 class Tagger(nn.Module):
