@@ -142,7 +142,7 @@ def test_download_can_be_restored_from(place: str, tmp_path: Path) -> None:
     assert (restored.step, restored.metrics["loss"]) == (3, pytest.approx(1 / 3))
     assert np.array_equal(restored.state["head"], state(3)["head"])
     again = run("download", place, "--step", "3", "--to", str(folder))
-    with pytest.raises(CheckpointError, match="has step 3 already"):
+    with pytest.raises(CheckpointError, match="already has step 3"):
         _raise(again)
     done("download", place, "--to", str(folder))
     assert Checkpointer(folder).steps() == [3, 4]

@@ -13,6 +13,7 @@ from keras_on_torch import keras
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.keras import CheckpointCallback, apply, capture
+from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError
 
 RANDOM = np.random.default_rng(0)
@@ -96,6 +97,7 @@ def test_a_notice_saves_and_exits(tmp_path: Path, batch: int, step: int, epochs:
     pid = os.fork()
     if pid == 0:  # a separate process, as the notice affects all of it
         try:
+            set_exit_policy(None)  # other tests of this process may have set one
             fit(make_model(), CheckpointCallback(Checkpointer(tmp_path, asynchronous=False)), NoticeAt(batch))
         except SystemExit as error:
             os._exit(int(str(error)))
