@@ -10,7 +10,7 @@ import pytest
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "bare_debian"
 CACHE = Path("~/.cache/cloudtrain-bench/bare-debian-packages").expanduser()
-"""What apt and pip download; each run starts without it installed."""
+"""The downloads of apt and pip. No run starts with them installed."""
 
 
 def run_on_bare_debian(*arguments: str, timeout: float) -> str:

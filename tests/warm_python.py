@@ -1,7 +1,7 @@
-"""Starts Python programs by fork from a process that has imported torch, which takes longer than most programs.
+"""Starts Python programs by forking a process that has already imported torch, which takes longer than most programs.
 
-They are processes like others, with arguments, an environment and outputs of their own; only what this module
-imports is there already.
+Each is a normal process with its own arguments, environment and output. Only the modules imported here are already
+loaded.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MESSAGE = 1 << 20
 
 
 class Program:
-    """One that was started; as far as it goes, what `subprocess.Popen` is."""
+    """A started program, with the part of the interface of `subprocess.Popen` that the tests use."""
 
     def __init__(self, pid: int, end: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
         self._end = end
-        """Where its exit code comes."""
+        """The pipe from which its exit code is read."""
 
     def poll(self) -> int | None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -68,7 +68,7 @@ def start(command: Sequence[str], env: Mapping[str, str], stdout: IO[Any], stder
 
 @functools.cache
 def _server() -> socket.socket:
-    """The process from which programs are forked: one for each that starts some, and gone with it."""
+    """The process from which programs are forked. It ends with this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, its):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
@@ -83,7 +83,7 @@ def _server() -> socket.socket:
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
-    """Fork for every request; in the forked process what it has to become, else None when all is over."""
+    """Fork for every request. Returns the program in the forked process, and None in this one at the end."""
     ends: dict[int, int] = {}
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
@@ -97,7 +97,7 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
                 ended, status = os.waitpid(pid, os.WNOHANG)
                 if ended:
                     end = ends.pop(pid)
-                    with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+                    with contextlib.suppress(BrokenPipeError):  # no one waits for it
                         os.write(end, str(os.waitstatus_to_exitcode(status)).encode())
                     os.close(end)
         if requests in ready:
@@ -123,7 +123,7 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
 
 
 def become(program: Mapping[str, Any]) -> None:
-    """Run the program as if it had been started by itself."""
+    """Run the program as if this were a new interpreter."""
     os.chdir(program["cwd"])
     os.environ.clear()
     os.environ.update(program["env"])

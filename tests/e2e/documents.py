@@ -1,12 +1,12 @@
-"""Runs what a Markdown page shows, block by block, as its reader would.
+"""Runs the blocks of a Markdown page in order, as a reader would.
 
     ```python train.py    saved as that file; the same for any language
     ```python             run as a script
-    ```console            the lines after ``$`` are run by bash; what follows one is what it must print,
-                          where ``...`` stands for anything
+    ```console            bash runs the lines after ``$``; the lines below one are its expected output, in which
+                          ``...`` matches anything
 
-Blocks of any other kind are only shown. All blocks of a page run in one folder, and what a command exports is
-there for those that follow.
+Other blocks do not run. All blocks of a page run in one folder, and later commands see the variables that earlier
+ones exported.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def runs_something(page: Path) -> bool:
 
 
 class Reader:
-    """Somebody who follows a page in ``folder``, with this Python on PATH."""
+    """Follows a page in ``folder``, with this Python on PATH."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -59,7 +59,7 @@ class Reader:
         self._environ = {**os.environ, "PATH": f"{bin_folder}:{os.environ['PATH']}", "COLUMNS": "200"}
 
     def follow(self, page: Path) -> int:
-        """Do all that the page shows; the number of commands and scripts that ran."""
+        """Run all commands and scripts of the page, and return their number."""
         ran = 0
         for block in read_blocks(page):
             where = f"{page.name}, line {block.line}"
@@ -80,11 +80,11 @@ class Reader:
         return ran
 
     def end(self) -> None:
-        """Stop what a page may have left running."""
+        """Stop the S3 server that a page may have started."""
         subprocess.run(["cloudtrain", "s3", "stop"], env=self._environ, check=True, timeout=TIMEOUT)
 
     def _bash(self, command: str, where: str) -> str:
-        """What the command prints; then take over what it exported."""
+        """Run a command, keep the variables that it exports, and return its output."""
         left = self._folder / ".environ"
         script = f"set -e\n{command}\nenv -0 > {left}"
         done = subprocess.run(
@@ -104,7 +104,7 @@ class Reader:
 
 
 def _commands(text: str) -> Iterator[tuple[str, str]]:
-    """Each command of a console block, and what the page says it prints; ``\\`` at the end goes on."""
+    """Each command of a console block and its expected output; a ``\\`` at the end continues the line."""
     command, expected = "", ""
     for line in text.splitlines():
         if line.startswith("$ "):

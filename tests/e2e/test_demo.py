@@ -1,4 +1,4 @@
-"""scripts/demo as a newcomer may treat it: interrupted, killed, started again; at the end it has a model."""
+"""scripts/demo resumes after Ctrl-C and after SIGKILL, and ends with a model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Demo:
         )
 
     def processes(self) -> set[int]:
-        """Everything that lives for the demo: job, ranks, the S3 server, commands."""
+        """All processes of the demo: job, ranks, the S3 server, commands."""
         mark = f"\0CLOUDTRAIN_HOME={self.home}\0".encode()
         found = set()
         for folder in Path("/proc").glob("[0-9]*"):

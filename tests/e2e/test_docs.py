@@ -122,7 +122,7 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def _links(text: str) -> list[str]:
-    """The links of a page that lead to other files, or to its own sections."""
+    """The links of a page to other files and to its own sections."""
     children = (child for token in MarkdownIt().parse(text) for child in token.children or [])
     links = (str(child.attrs["href"]) for child in children if child.type == "link_open")
     return [link for link in links if "://" not in link]
@@ -138,5 +138,5 @@ def _anchors(page: Path) -> set[str]:
 
 
 def _section(page: str, title: str) -> str:
-    """What stands below the heading ``title``, up to its first subsection."""
+    """The text below the heading ``title``, up to its first subsection."""
     return (DOCS / page).read_text(encoding="utf-8").split(f"## {title}\n", 1)[1].split("\n### ", 1)[0]

@@ -1,4 +1,4 @@
-"""The README keeps its word: every command and snippet in it runs."""
+"""Every command and snippet of the README runs."""
 
 from __future__ import annotations
 

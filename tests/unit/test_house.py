@@ -29,11 +29,6 @@ def test_files_are_small() -> None:
     assert statistics.median(lengths.values()) < MEDIAN
 
 
-def test_packages_import_only_from_layers_below() -> None:
-    done = _run(BIN / "lint-imports", "--no-cache")
-    assert done.returncode == 0, done.stdout
-
-
 def test_bundled_packages_run_on_python_3_9() -> None:
     paths = [str(REPOSITORY / "cloudtrain" / name) for name in BUNDLED]
     done = _run(BIN / "vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)

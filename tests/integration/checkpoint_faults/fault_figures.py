@@ -1,4 +1,4 @@
-"""What a training that is killed must and may leave, and the figures of it."""
+"""Judges what killed trainings leave behind: which saves must be restored, which may be, and the totals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 
 @dataclass
 class Figures:
-    """What came of all rounds."""
+    """The totals of all rounds."""
 
     kills: Counter[str] = field(default_factory=Counter)
     storage: Counter[str] = field(default_factory=Counter)
     durable: int = 0
-    """Saves that the trainings knew to be durable."""
+    """Saves that the trainings recorded as durable."""
     failed: Counter[str] = field(default_factory=Counter)
-    """Saves that failed and restores that were refused, by their error."""
+    """Failed saves and refused restores, by error."""
     lost: list[str] = field(default_factory=list)
     torn: list[str] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    """Whatever else must not be."""
+    """Other violations."""
 
     def __str__(self) -> str:
         return "\n".join(
@@ -42,7 +42,7 @@ def counts(counter: Counter[str]) -> str:
 
 
 class Judge:
-    """Compares what the trainings noted with what is found after each kill."""
+    """Compares the trainings' journals with the checkpoints found after each kill."""
 
     def __init__(self) -> None:
         self.figures = Figures()

@@ -31,13 +31,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 @dataclass
 class Found:
-    """What a fresh process finds after a kill."""
+    """The checkpoints that a fresh process finds after a kill."""
 
     step: int | None = None
     torn: list[int] = field(default_factory=list)
-    """Steps that were restored, and are not what was saved."""
+    """Steps whose restored state differs from the saved one."""
     lost: list[str] = field(default_factory=list)
-    """What was said of committed steps that could not be restored."""
+    """Messages about committed steps that could not be restored."""
 
 
 class Host:
@@ -59,9 +59,9 @@ class Host:
         self._pids = {"supervisor": supervisor, **{f"rank {rank}": pid for rank, pid in enumerate(ranks)}}
 
     def kill(self, victim: str, grace: float) -> bool:
-        """Kill -9 a process, or the ``group`` at once; False if the training had ended by itself.
+        """Send SIGKILL to a process or to the whole ``group``. Returns False if the training had ended by itself.
 
-        Returns when nothing of it is left: what is after ``grace`` seconds is killed too.
+        Waits until all of its processes have ended; those that live for ``grace`` seconds are killed too.
         """
         group = self._pids["supervisor"]
         alive = os.waitid(os.P_PID, group, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
@@ -80,7 +80,7 @@ class Host:
         return alive
 
     def look(self, uri: str, local: str | None, everything: bool) -> dict[str, Any]:
-        """What a new process restores: the latest step, and with ``everything`` each that is committed."""
+        """Restore in a new process: the latest step, or with ``everything`` all committed steps."""
         read, write = os.pipe()
         if os.fork() == 0:
             with leaving(), open(write, "w") as pipe:
@@ -125,7 +125,7 @@ def _is_whole(checkpoint: Checkpoint) -> bool:
 
 
 def _children() -> bool:
-    """Whether a child lives; those that have ended are buried."""
+    """Whether a child is alive. Reaps those that have ended."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

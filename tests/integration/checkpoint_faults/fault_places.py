@@ -68,7 +68,7 @@ class Host:
 
 @contextlib.contextmanager
 def open_place(name: str, folder: Path) -> Iterator[Place]:
-    """One of `PLACES`, empty: a server of its own, since it is killed, and all below ``folder``."""
+    """Create one of `PLACES`, empty, below ``folder``. Each gets its own server, which the test may kill."""
     local = str(folder / "local")
     if name == "file":
         yield Place(local)

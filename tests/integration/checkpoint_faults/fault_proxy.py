@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 CHUNK = 1 << 18
 DELAY = 0.1
-"""Seconds before a delayed request goes on; a slow body takes twice as long."""
+"""Seconds by which a request is delayed; a slow body takes twice as long."""
 
 ERROR = (
     "HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {length}\r\n"
@@ -51,7 +51,7 @@ def no_fault(method: str) -> Fault:
 
 
 class FaultProxy:
-    """Listens on loopback as long as its ``with`` block; every request asks `choose` anew.
+    """Listens on loopback during its ``with`` block; every request asks `choose`.
 
     ``upstream`` and `choose` may be set at any time, for the requests to come.
     """
@@ -102,7 +102,7 @@ class FaultProxy:
         await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, which is one request: the server is told to close it afterwards."""
+        """Serve one connection with one request: the header asks the server to close it afterwards."""
         task = asyncio.current_task()
         self._under_way.add(task)  # asyncio itself does not keep tasks alive
         try:
@@ -185,7 +185,7 @@ class _Exchange:
             return
         client_is_there = True
         while piece := await from_server.read(CHUNK):
-            # What a dead client asked for is done by the server all the same.
+            # The server completes the requests of a dead client.
             if client_is_there:
                 try:
                     self._writer.write(piece)

@@ -51,7 +51,7 @@ def train(tensors: Arrays, step: int) -> None:
 
 
 def state_of(tensors: Arrays, step: int, framework: str) -> dict[str, Any]:
-    """What is saved at ``step``."""
+    """The state to save at ``step``."""
     if framework == "torch":
         import torch
 

@@ -1,8 +1,8 @@
 """Two ranks and their supervisor, as processes to kill.
 
-A journal tells what a restore must and may find. Its lines are appended by one system call each, so that they
-outlive a kill: ``restored 3 whole``, ``begun 4``, ``durable 4``, ``failed 5 WHY``. A restore that fails because of the
-storage is ``refused 0 WHY``, and ends the training.
+A journal records what a restore must and may find. One system call appends each line, so it survives a kill:
+``restored 3 whole``, ``begun 4``, ``durable 4``, ``failed 5 WHY``. A restore that fails because of the storage is
+``refused 0 WHY``, and ends the training.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIME_LIMIT = 60.0
 
 @dataclass(frozen=True)
 class Training:
-    """What one training does; JSON carries it to the host."""
+    """The settings of one training, sent to the host as JSON."""
 
     uri: str
     local: str | None
@@ -139,7 +139,7 @@ def exchange(peer: socket.socket) -> bool:
 
 
 class Saver:
-    """Saves, goes on where the storage fails, and notes what must be there from now on."""
+    """Saves, continues when the storage fails, and records which saves are durable."""
 
     def __init__(self, training: Training, checkpointer: Checkpointer, journal: Journal) -> None:
         self._training = training

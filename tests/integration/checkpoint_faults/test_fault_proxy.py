@@ -75,7 +75,7 @@ def test_a_read(fault: Fault, proxy: FaultProxy, s3: str) -> None:
 
 
 def test_a_request_outlives_its_client(proxy: FaultProxy, s3: str) -> None:
-    """What is on its way when the client dies still happens; `settle` waits for it."""
+    """A request that is on its way when its client dies still arrives; `settle` waits for it."""
     proxy.choose = lambda method: Fault.DELAY
     url = client(proxy.endpoint).generate_presigned_url("put_object", {"Bucket": s3, "Key": "key"})
     connection = http.client.HTTPConnection(urlsplit(url).netloc)
