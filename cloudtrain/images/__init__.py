@@ -1,4 +1,4 @@
-"""cloudtrain's own images: which there are, how one is built and pushed, and which one a job wants."""
+"""cloudtrain's images: lists, builds and pushes them, and selects the image for a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``image_uri="auto"``: cloudtrain's own image for a job, by its framework, version, GPUs and distribution."""
+"""``image_uri="auto"``: cloudtrain's image for a job, from its framework, version, GPUs and distribution."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
     from cloudtrain.aws.aws import Aws
 
-_OWN_IMAGE = "Name an image: image_uri='...'."
+_OWN_IMAGE = "Or set the image: image_uri='...'."
 
 
 def flavour_of(job: TrainingJob, *, gpu: bool) -> Flavour:
-    """The image that ``job`` wants.
+    """The flavour of the image for ``job``.
 
     Args:
         gpu: whether its hosts have GPUs.
 
     Raises:
-        InvalidJob: it names no framework, or there is no image for what it wants.
+        InvalidJob: the job has no framework, or there is no matching image.
     """
     known = frameworks()
     if job.framework is None or job.framework not in known:
         raise InvalidJob(
             f"image_uri: 'auto' needs a framework that cloudtrain has images of, not {job.framework}",
-            hint=f"framework='pytorch', say; or see the images with: cloudtrain image list. {_OWN_IMAGE}",
+            hint=f"For example: framework='pytorch'. To list the images: cloudtrain image list. {_OWN_IMAGE}",
         )
     device = "cuda" if gpu else "cpu"
     if device not in known[job.framework]:
@@ -41,17 +41,17 @@ def flavour_of(job: TrainingJob, *, gpu: bool) -> Flavour:
     if job.py_version not in (None, "py3", python):
         raise InvalidJob(
             f"py_version: cloudtrain's image {name} has {python}, not {job.py_version}",
-            hint=f"Leave py_version out. Or: {_OWN_IMAGE}",
+            hint=f"Remove py_version. {_OWN_IMAGE}",
         )
     return flavour
 
 
 def local_image(job: TrainingJob, client: APIClient, *, gpu: bool) -> str:
-    """The name of the image for ``job`` that the engine has.
+    """The name of the image for ``job`` in the engine.
 
     Raises:
-        InvalidJob: as `flavour_of`, and where it has none; the hint says which command makes it.
-        PlatformError: the engine does not answer.
+        InvalidJob: as in `flavour_of`, or the engine does not have the image; the hint shows how to build it.
+        PlatformError: the engine does not respond.
     """
     flavour = flavour_of(job, gpu=gpu)
     found = find_local(client, flavour)
@@ -67,8 +67,8 @@ def ecr_image(job: TrainingJob, aws: Aws, *, gpu: bool) -> str:
     """The URI of the image for ``job`` in the account's ECR.
 
     Raises:
-        InvalidJob: as `flavour_of`, and where it is not there; the hint says which command puts it there.
-        PlatformError: ECR does not answer, or does not say.
+        InvalidJob: as in `flavour_of`, or ECR does not have the image; the hint shows how to push it.
+        PlatformError: ECR does not respond, or denies access.
     """
     from cloudtrain.images.registry import ecr_images
 

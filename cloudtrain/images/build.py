@@ -1,4 +1,4 @@
-"""Builds an image: the context out of ``containers/`` and the runtime, the base by its digest, the labels."""
+"""Builds an image from ``containers/`` and the bundled runtime, on a base that is pinned by its digest."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 Say = Callable[[str], None]
-"""Called with each line that the engine prints."""
+"""Called with each line of the engine's output."""
 
 _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 LAST_LINES = 15
-"""How many lines of a failed step its error shows."""
+"""The number of lines of a failed step's output in its error."""
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """What a build may take from the machine that it is made on.
+    """Options of a build that depend on the machine.
 
-    ``base`` and ``build_base`` go before those of the flavour. ``wheels`` is a folder of wheels for pip, on top of
-    the indexes; ``offline`` leaves only these. ``ca_bundle`` is a file of certificates for pip, where a proxy has
-    one of its own. ``network`` is that of the build's containers: ``host``, say.
+    ``base`` and ``build_base`` override those of the flavour. ``wheels`` is a folder of wheels for pip, in addition to
+    the package indexes; with ``offline``, pip uses only these wheels. ``ca_bundle`` is a file of CA certificates for
+    pip, for example those of a proxy. ``network`` is the network of the build's containers, for example ``host``.
     """
 
     base: str | None = None
@@ -48,18 +48,18 @@ class BuildOptions:
     ca_bundle: Path | None = None
     network: str | None = None
     platform: str | None = None
-    """``linux/arm64``, say: as the engine's own if None."""
+    """The platform of the image, for example ``linux/arm64``; None for the engine's."""
     build_args: Mapping[str, str] = field(default_factory=dict)
 
 
 def build_image(
     client: APIClient, flavour: Flavour, tag: str, options: BuildOptions = BuildOptions(), say: Say = print
 ) -> str:
-    """Build ``flavour`` as ``tag``; returns the image's id. A build that fails leaves no container and no tag.
+    """Build ``flavour`` as ``tag``. Returns the image's id. A failed build leaves no container and no tag.
 
     Raises:
-        InvalidJob: an option names a file that is not there.
-        PlatformError: the base cannot be pulled, or a step fails; the hint has the last lines that it printed.
+        InvalidJob: an option names a file that does not exist.
+        PlatformError: the base cannot be pulled, or a step fails; the hint has the last lines of its output.
         StorageError: the runtime cannot be packed.
     """
     with tempfile.TemporaryFile() as context:
@@ -67,7 +67,7 @@ def build_image(
         try:
             _write_context(context, runtime, options)
         except OSError as error:
-            raise PlatformError(f"image {tag}: what it is made of cannot be gathered: {error}") from error
+            raise PlatformError(f"image {tag}: cannot create the build context: {error}") from error
         base = options.base or flavour.base
         builds_apart = flavour.build_base if flavour.build_base != flavour.base else None
         build_base = options.build_base or builds_apart or base
@@ -91,23 +91,23 @@ def build_image(
 
 
 def _follow(output: Iterable[dict[str, Any]], tag: str, say: Say) -> None:
-    """Hand on what the engine prints; raise PlatformError for the step that it fails in."""
+    """Pass on the engine's output. Raises PlatformError if a step fails."""
     step, lines = "", list[str]()
     for record in output:
         for line in _COLOURS.sub("", record.get("stream", "")).splitlines():
-            if line.lower().startswith("step "):  # Podman shouts
+            if line.lower().startswith("step "):  # Podman prints STEP
                 step, lines = line, []
             if line.strip():
                 lines.append(line)
                 say(line)
         if "error" in record:
-            said = "\n  ".join(["Its last lines:", *lines[-LAST_LINES:]]) if lines else ""
+            tail = "\n  ".join(["Its last lines:", *lines[-LAST_LINES:]]) if lines else ""
             where = f"image {tag}: {step}" if step else f"image {tag}"
-            raise PlatformError(f"{where}: {record['error'].strip()}", hint=said)
+            raise PlatformError(f"{where}: {record['error'].strip()}", hint=tail)
 
 
 def _resolve(client: APIClient, base: str, platform: str | None, say: Say) -> str:
-    """``base`` by its digest, or by its id where no registry has it; it is pulled if it is not here."""
+    """``base`` with its digest, or its id if it is from no registry. Pulls it if the engine does not have it."""
     from docker.errors import ImageNotFound
 
     with engine_errors(f"base image {base}"):
@@ -144,7 +144,7 @@ def _labels(flavour: Flavour, base: str, digest: str) -> dict[str, str]:
 
 
 def _write_context(file: IO[bytes], runtime: Path, options: BuildOptions) -> None:
-    """The context as a tar, written to ``file``, which stands at its begin then. Raises InvalidJob or OSError."""
+    """Write the build context to ``file`` as a tar archive, and rewind it. Raises InvalidJob or OSError."""
     with tarfile.open(fileobj=file, mode="w") as tar:
         for name in ("Dockerfile", "train", "steps"):
             tar.add(CONTAINERS / name, name, filter=_plain)
@@ -175,8 +175,8 @@ def _add_folder(tar: tarfile.TarFile, name: str) -> None:
 
 
 def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Nobody's, and of no time: the same files give the same layers."""
+    """Remove owner and time, so that the same files give the same layers."""
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
-    member.mode = 0o755  # scripts have to be executable, also where an installation has lost that
+    member.mode = 0o755  # scripts must be executable, even if an installation lost their mode
     return member

@@ -1,4 +1,4 @@
-"""The images that ``containers/`` makes, by their names: ``pytorch-cpu``, ``pytorch-cuda-horovod``, ..."""
+"""The images that can be built from ``containers/``: ``pytorch-cpu``, ``pytorch-cuda-horovod``, and so on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from msgspec import Struct
 from cloudtrain.errors import InvalidJob, nearest
 
 CONTAINERS = Path(__file__).with_name("containers")
-"""The folder ``containers/`` of the repository: a link here, a copy in an installed cloudtrain."""
+"""The folder ``containers/`` of the repository: a link in a clone, a copy in an installed cloudtrain."""
 
 VARIANTS = ("", "mpi", "horovod")
-"""What an image has besides its framework: nothing, Open MPI, or Open MPI and Horovod."""
+"""The additions of an image to its framework: none, Open MPI, or Open MPI and Horovod."""
 
 RECIPE_LABEL = "cloudtrain.recipe"
-"""The label by which an image is known, however it is tagged."""
+"""The label that identifies an image, independent of its tags."""
 
 
 class _Device(Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,7 +39,7 @@ class _Framework(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Catalogue(Struct, frozen=True, forbid_unknown_fields=True):
-    """``images.yaml``."""
+    """The content of ``images.yaml``."""
 
     frameworks: dict[str, _Framework]
     mpi_packages: list[str]
@@ -61,11 +61,11 @@ class Flavour:
     """The version of the base's Python: ``3.11``."""
     base: str
     build_args: Mapping[str, str]
-    """Of the Dockerfile, all but the bases."""
+    """The arguments of the Dockerfile, except the bases."""
     build_base: str
-    """What the packages are built on: the base, or one with compilers for CUDA."""
+    """The image that packages are built on: the base, or one with compilers for CUDA."""
     recipe: str
-    """A digest of all that makes the image but its bases' content and the runtime, which jobs bring along."""
+    """The digest of everything that defines the image, except the content of its bases and the bundled runtime."""
 
     @property
     def name(self) -> str:
@@ -73,12 +73,12 @@ class Flavour:
 
     @property
     def repository(self) -> str:
-        """``cloudtrain/pytorch``: in every registry."""
+        """The repository in every registry, for example ``cloudtrain/pytorch``."""
         return f"cloudtrain/{self.framework}"
 
     @property
     def tag(self) -> str:
-        """``2.13.0-cpu-0123456789ab``: another recipe has another tag."""
+        """The tag, which includes the recipe, for example ``2.13.0-cpu-0123456789ab``."""
         return "-".join(filter(None, (self.version, self.device, self.variant, self.recipe)))
 
     @property
@@ -87,7 +87,7 @@ class Flavour:
 
     @property
     def build_command(self) -> str:
-        """The command line that makes it."""
+        """The command that builds the image."""
         is_pinned = self.version == _catalogue().frameworks[self.framework].version
         return (
             f"cloudtrain image build {self.name}{'' if is_pinned else f' --framework-version {self.version}'}"
@@ -95,7 +95,7 @@ class Flavour:
 
 
 def flavours() -> list[Flavour]:
-    """All images, each with the version of its framework that ``images.yaml`` pins."""
+    """All flavours, with the framework versions that ``images.yaml`` pins."""
     return [
         _flavour(framework, device, variant)
         for framework, about in _catalogue().frameworks.items()
@@ -106,12 +106,12 @@ def flavours() -> list[Flavour]:
 
 
 def find_flavour(name: str, version: str | None = None) -> Flavour:
-    """The image called ``name``, with another version of its framework than the pinned one if that is given.
+    """The flavour called ``name``, with the pinned version of its framework or with ``version``.
 
-    A short version, ``2.13``, is the pinned one if that begins so.
+    A prefix of the pinned version, for example ``2.13``, selects the pinned version.
 
     Raises:
-        InvalidJob: there is none of this name.
+        InvalidJob: there is no such flavour.
     """
     known = {flavour.name: flavour for flavour in flavours()}
     if name not in known:
@@ -167,6 +167,6 @@ def _catalogue() -> _Catalogue:
 
 @cache
 def _files() -> dict[str, str]:
-    """What the Dockerfile copies, and itself, by their hashes."""
+    """The hashes of the Dockerfile and of the files that it copies."""
     paths = [CONTAINERS / "Dockerfile", CONTAINERS / "train", *sorted((CONTAINERS / "steps").iterdir())]
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}

@@ -1,4 +1,4 @@
-"""The images that an engine of this machine has."""
+"""The images in an engine on this machine."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalImage:
-    """An image that was built from a flavour's recipe, here or elsewhere."""
+    """An image that was built from a flavour's recipe, on this machine or another."""
 
     id: str
     name: str
     """One of its tags, or its id."""
     size: int
-    """Bytes."""
+    """In bytes."""
     created: float
-    """Seconds since the epoch."""
+    """In seconds since the epoch."""
 
 
 def find_local(client: APIClient, flavour: Flavour) -> LocalImage | None:
-    """The newest image of this very flavour, known by its label: a pulled one has another name.
+    """The newest image of this flavour. It is found by its label, because a pulled image has another name.
 
     Raises:
-        PlatformError: the engine does not answer.
+        PlatformError: the engine does not respond.
     """
     with engine_errors(f"image {flavour.name}"):
-        # one label: Podman 4 finds nothing where it is asked for two
+        # only one label: Podman 4 finds nothing with two
         found = client.images(filters={"label": f"{RECIPE_LABEL}={flavour.recipe}"})
     if not found:
         return None

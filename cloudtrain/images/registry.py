@@ -1,4 +1,4 @@
-"""Images in registries: Amazon ECR, which is logged in to and gets its repositories made, or any other."""
+"""Images in registries. For Amazon ECR, also logs in and creates repositories."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes just sent."""
+"""Called with the number of bytes that were sent since the last call."""
 
 
 @dataclass(frozen=True)
 class Registry:
-    """Where to push to: ``registry.example.com/team``, say."""
+    """A registry to push to, for example ``registry.example.com/team``."""
 
     address: str
     auth: Mapping[str, str] | None = None
-    """``username`` and ``password``; None: what ``docker login`` has left."""
+    """``username`` and ``password``; None for the credentials of ``docker login``."""
 
 
 @dataclass(frozen=True)
 class EcrImage:
-    """An image in ECR, by one of its tags."""
+    """An image in ECR, with one of its tags."""
 
     uri: str
     digest: str
@@ -39,7 +39,7 @@ class EcrImage:
 
 
 def ecr_registry(aws: Aws) -> Registry:
-    """The account's registry in its region, with a login of 12 hours. Raises PlatformError."""
+    """The account's registry in its region, with credentials for 12 hours. Raises PlatformError."""
     with aws_errors("the login to ECR"):
         answer = aws.client("ecr").get_authorization_token()["authorizationData"][0]
     user, _, password = base64.b64decode(answer["authorizationToken"]).decode().partition(":")
@@ -48,7 +48,7 @@ def ecr_registry(aws: Aws) -> Registry:
 
 
 def make_ecr_repository(aws: Aws, repository: str) -> bool:
-    """Make the repository unless it is there; whether it was made. Raises PlatformError."""
+    """Create the repository if it does not exist. Returns whether it was created. Raises PlatformError."""
     if _ecr_uri(aws, repository):
         return False
     with aws_errors(f"the ECR repository {repository}"):
@@ -61,7 +61,7 @@ def make_ecr_repository(aws: Aws, repository: str) -> bool:
 
 
 def ecr_images(aws: Aws, repository: str) -> dict[str, EcrImage]:
-    """The images of a repository by their tags; none where there is no such repository. Raises PlatformError."""
+    """The images of a repository by tag; empty if there is no such repository. Raises PlatformError."""
     uri = _ecr_uri(aws, repository)
     if uri is None:
         return {}
@@ -82,13 +82,13 @@ def push_image(
 
     Args:
         image: its id, or any of its names.
-        target: what it is called in the registry: ``cloudtrain/pytorch:2.13.0-cpu-0123456789ab``.
+        target: its name in the registry, for example ``cloudtrain/pytorch:2.13.0-cpu-0123456789ab``.
 
     Returns:
-        Its URI there, and its digest.
+        The URI of the image in the registry, and its digest.
 
     Raises:
-        PlatformError: the registry refuses it, or is not reached.
+        PlatformError: the registry refuses the image, or cannot be reached.
     """
     uri = f"{registry.address}/{target}"
     with engine_errors(f"push of {uri}"):
@@ -103,7 +103,7 @@ def push_image(
 
 
 def _push(client: APIClient, uri: str, registry: Registry, progress: Progress | None) -> str:
-    """Push what is named like its place in the registry; the digest that it has there."""
+    """Push the image named ``uri``. Returns its digest in the registry."""
     repository, tag = uri.rsplit(":", 1)
     auth = dict(registry.auth) if registry.auth else None
     digest, sent = "", dict[str, int]()
@@ -122,7 +122,7 @@ def _push(client: APIClient, uri: str, registry: Registry, progress: Progress | 
 
 
 def _ecr_uri(aws: Aws, repository: str) -> str | None:
-    """What the names of a repository's images begin with; None where there is no such repository."""
+    """The URI of a repository; None if it does not exist."""
     from botocore.exceptions import ClientError
 
     with aws_errors(f"the ECR repository {repository}"):

@@ -108,7 +108,7 @@ def check_imports(python: str, imports: Sequence[str]) -> Finding:
         return Finding(
             CheckStatus.WARNING,
             f"neither requirements.txt nor {python} has {', '.join(missing)}",
-            "Name them in requirements.txt, unless another requirement brings them.",
+            "Add them to requirements.txt, unless another requirement installs them.",
         )
     return Finding(CheckStatus.OK, f"{python} has {', '.join(imports)}")
 

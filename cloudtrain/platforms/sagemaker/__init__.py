@@ -1,4 +1,4 @@
-"""Jobs on Amazon SageMaker: what its SDK's Estimator did, by the same requests."""
+"""Jobs on Amazon SageMaker, with the same requests as its SDK."""
 
 from __future__ import annotations
 

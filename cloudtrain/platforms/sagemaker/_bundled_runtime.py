@@ -1,9 +1,8 @@
-"""The runtime "cloudtrain" on SageMaker: it travels with the job, into any image that has Python 3.9 or newer.
+"""The runtime "cloudtrain" on SageMaker, which is bundled with the job and needs only Python 3.9 in the image.
 
-Two channels are added to the user's: one with the runtime, as a zipapp that is uploaded once per version, and one
-with the source, so that the image needs no boto3 and the job no network. The container's entrypoint is a line of
-shell that starts the zipapp. All else is SageMaker's own: it fetches the channels, syncs the checkpoints, and
-uploads model and outputs.
+A job gets two additional channels: the runtime, a zip archive that is uploaded once per version, and the source. The
+image therefore needs no boto3, and the job needs no network. The container's entrypoint is a shell command that starts
+the archive. SageMaker itself fetches the channels, syncs checkpoints, and uploads the model and the outputs.
 """
 
 from __future__ import annotations
@@ -26,30 +25,30 @@ from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 
 Upload = Callable[[Path, str], None]
-"""Puts a file at a URI, over what is there."""
+"""Uploads a file to a URI; replaces an existing object."""
 
 LONGEST_GRACE = 110.0
-"""Seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs some of them for its last words."""
+"""In seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs a few seconds to report."""
 
 MOST_CHANNELS = 20
-"""Of one training job (CreateTrainingJob, ``InputDataConfig``)."""
+"""The limit of a training job (CreateTrainingJob, ``InputDataConfig``)."""
 
 REMEMBERED_SECONDS = 86400.0
-"""How long an upload of the runtime is believed in without another look."""
+"""The time for which an uploaded runtime is assumed to exist without another request."""
 
 OUR_SOURCES = "/cloudtrain/source"
-"""The end of the code location of jobs that name none."""
+"""The end of the default code location."""
 
 
 def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
-    """``body``, a CreateTrainingJob request, with all that the runtime needs.
+    """``body``, a CreateTrainingJob request, with the fields that the runtime needs.
 
     Args:
-        body: has what does not depend on the runtime; the user's ``Environment`` and ``InputDataConfig``, for two.
-        job: has a name and a packed source.
+        body: the fields that do not depend on the runtime, such as the user's ``Environment`` and ``InputDataConfig``.
+        job: must have a name and a packed source.
 
     Raises:
-        InvalidJob: the job wants something that this runtime cannot give.
+        InvalidJob: the job uses a feature that this runtime does not support.
     """
     _check(job)
     assert job.source, "a job is packed before it is rendered"
@@ -72,10 +71,9 @@ def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict
 
 
 def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
-    """Put the runtime where ``body`` says, if it has one and it is not known to be there.
+    """Upload the runtime to the URI in ``body``, unless the request uses none or it is known to exist.
 
-    An upload is remembered for a day, so that most submits make no request for it, and the others one. Raises
-    StorageError.
+    An upload is remembered for a day, so that most submissions make no request for it. Raises StorageError.
     """
     uri = runtime_uri(body)
     if uri is None:
@@ -84,7 +82,7 @@ def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
     if mark.is_file() and time.time() - mark.stat().st_mtime < REMEMBERED_SECONDS:
         return
     path = _cache() / uri.rstrip("/").rpartition("/")[2] / RUNTIME_FILE
-    if not path.is_file():  # the cache was emptied since the job was rendered
+    if not path.is_file():  # the cache was cleared after the job was rendered
         pack_runtime(_cache())
     upload(path, join_uri(uri, RUNTIME_FILE))
     mark.parent.mkdir(parents=True, exist_ok=True)
@@ -92,14 +90,14 @@ def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
 
 
 def forget_runtime(body: Mapping[str, Any]) -> None:
-    """Have the next submit look for the runtime again: a job has not found it."""
+    """Make the next submission upload the runtime again, because a job did not find it."""
     uri = runtime_uri(body)
     if uri is not None:
         _mark(uri).unlink(missing_ok=True)
 
 
 def runtime_uri(body: Mapping[str, Any]) -> str | None:
-    """The folder that the runtime of this request is in; None where the image brings its own."""
+    """The URI of the folder with the request's runtime; None if it uses the image's program."""
     for channel in body.get("InputDataConfig", ()):
         if channel["ChannelName"] == RUNTIME_CHANNEL:
             return str(channel["DataSource"]["S3DataSource"]["S3Uri"])
@@ -110,10 +108,9 @@ def _check(job: TrainingJob) -> None:
     check_bundled_runtime(job)
     if len(job.channels) > MOST_CHANNELS - 2:
         raise InvalidJob(
-            f"inputs: {len(job.channels)} channels and the two of cloudtrain's runtime are more than SageMaker's "
+            f"inputs: {len(job.channels)} channels and the two of cloudtrain's runtime exceed SageMaker's limit of "
             f"{MOST_CHANNELS}",
-            hint='Put the data of some under one prefix, for one channel; or use runtime="toolkit", which leaves the '
-            "container to its image.",
+            hint='Combine the data of several channels under one prefix, or use runtime="toolkit".',
         )
 
 
@@ -122,7 +119,7 @@ def _settings(job: TrainingJob) -> Settings:
     local_path = job.checkpoint_local_path
     return Settings(
         job_name=job.job_name or "",
-        # elsewhere than in checkpoints/: the runtime keeps both the same
+        # a folder other than checkpoints/: the runtime keeps both in sync
         checkpoint_uri=Path(local_path).as_uri() if local_path and local_path != DEFAULT_CHECKPOINTS else "",
         source_sha256=job.source.sha256,
         git_commit=job.source.git_commit,
@@ -134,7 +131,7 @@ def _settings(job: TrainingJob) -> Settings:
 
 
 def _location(job: TrainingJob) -> str:
-    """The folder of all runtimes: below the user's own code location, next to the sources in ours."""
+    """The folder of all runtimes: below the user's code location, or next to the default one."""
     assert job.code_location, "a job is resolved before it is rendered"
     location = job.code_location.rstrip("/")
     return join_uri(
@@ -143,7 +140,7 @@ def _location(job: TrainingJob) -> str:
 
 
 def _prefix(source: Source) -> str:
-    """The folder of an archive of ours; the user's own archive may lie among others."""
+    """The folder of an archive that cloudtrain packed; the URI itself for the user's archive."""
     return f"{split_uri(source.uri)[0]}/" if source.sha256 else source.uri
 
 
@@ -157,5 +154,5 @@ def _cache() -> Path:
 
 
 def _mark(uri: str) -> Path:
-    """The file whose time is that of the last upload to ``uri``."""
+    """The file whose modification time is the time of the last upload to ``uri``."""
     return _cache() / "uploads" / hashlib.sha256(uri.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""SageMaker Debugger, its profiler and TensorBoard, as CreateTrainingJob wants them: where they are asked for."""
+"""The fields of CreateTrainingJob for SageMaker Debugger, its profiler and TensorBoard."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cloudtrain.spec import DebuggerHookConfig, ProfilerConfig, TrainingJob
 PROFILER_RULE = "DetailedProfilerProcessingJobConfig"
 
 PROFILER_INSTANCE = {"InstanceType": "ml.m5.4xlarge", "VolumeSizeInGB": 128}
-"""What SageMaker Profiler evaluates on, in a job beside the training."""
+"""The instance of the job that SageMaker Profiler runs alongside the training."""
 
 
 def debugger_fields(job: TrainingJob, output_path: str, region: str) -> dict[str, Any]:
-    """The fields of the request; what names no place of its own goes to ``output_path``.
+    """The fields of the request. Outputs without their own path go to ``output_path``.
 
-    Raises InvalidJob where the region has no SageMaker Profiler.
+    Raises InvalidJob if the region has no SageMaker Profiler.
     """
     tensorboard = job.tensorboard_output_config
     profiles = job.profiler_config and job.profiler_config.profile_params

@@ -1,4 +1,4 @@
-"""Channels as CreateTrainingJob wants them."""
+"""The channels of a CreateTrainingJob request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def channel_config(name: str, channel: Channel) -> dict[str, Any]:
 
 
 def check_s3(field: str, uri: str | None) -> None:
-    """Raises InvalidJob where ``uri`` is a place that SageMaker cannot reach."""
+    """Raises InvalidJob if ``uri`` is not in S3."""
     if uri is not None and not uri.startswith("s3://"):
         raise InvalidJob(
             f"{field}: SageMaker reads and writes S3, not {uri}",
@@ -53,12 +53,12 @@ def check_s3(field: str, uri: str | None) -> None:
 
 
 def given(config: dict[str, Any]) -> dict[str, Any]:
-    """``config`` without what is None."""
+    """``config`` without values that are None."""
     return {key: value for key, value in config.items() if value is not None}
 
 
 def _s3(channel: TrainingInput) -> dict[str, Any]:
-    # with a target attribute, SageMaker's own default is left to it, as by the SDK
+    # like the SDK, send no default with a target attribute: SageMaker chooses it
     default = None if channel.target_attribute_name else FULLY_REPLICATED
     return given(
         {

@@ -1,4 +1,4 @@
-"""The CloudWatch streams of a job, merged into lines."""
+"""Merges the CloudWatch streams of a job into lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cloudtrain.platforms.sagemaker._streams import MOST_EVENTS, LogStream, find
 
 
 class LogReader:
-    """The streams that are known so far; errors of AWS are errors about the job's logs."""
+    """Reads all streams found so far. Errors of AWS become PlatformErrors about the job's logs."""
 
     def __init__(self, job_name: str, client: Any) -> None:
         self.job_name = job_name
@@ -26,7 +26,7 @@ class LogReader:
 
     @property
     def trouble(self) -> Exception | None:
-        """What has ended the last round early."""
+        """The error that ended the last round early."""
         return self._merge.trouble
 
     def round(self, pool: ThreadPoolExecutor, *, find: bool = True) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Instances, limits, networks and permissions, as CreateTrainingJob wants them."""
+"""The fields of CreateTrainingJob for instances, limits, networks and permissions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from cloudtrain.platforms.sagemaker._inputs import given
 from cloudtrain.spec import TrainingJob
 
 _METRICS_SINCE = {"pytorch": (1, 3), "tensorflow": (1, 15), "mxnet": (1, 6)}
-"""The versions of frameworks from which on their images write metrics as time series."""
+"""The first versions of frameworks whose images write metrics as time series."""
 
 
 def resource_config(job: TrainingJob) -> dict[str, Any]:
-    """Raises InvalidJob where there is no instance type."""
+    """The field ``ResourceConfig``. Raises InvalidJob if there is no instance type."""
     if not job.instance_groups and job.instance_type is None:
-        raise InvalidJob("instance_type: SageMaker needs one", hint="instance_type='ml.g5.xlarge', say.")
+        raise InvalidJob(
+            "instance_type: SageMaker needs one", hint="For example: instance_type='ml.g5.xlarge'."
+        )
     groups = [
         {
             "InstanceGroupName": group.instance_group_name,
@@ -63,7 +65,7 @@ def algorithm_specification(job: TrainingJob, image: str) -> dict[str, Any]:
 
 
 def options(job: TrainingJob) -> dict[str, Any]:
-    """The fields that stand in a request only where the job wants what they stand for."""
+    """The fields that a request has only if the job uses them."""
     retries = job.max_retry_attempts
     vpc = {"Subnets": job.subnets, "SecurityGroupIds": job.security_group_ids}
     return given(

@@ -1,4 +1,4 @@
-"""SageMaker's two statuses of a job, and the transitions between the secondary ones, in cloudtrain's words.
+"""Converts SageMaker's primary and secondary statuses of a job, and its transitions, to cloudtrain's.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SecondaryStatusTransition.html
 """
@@ -20,20 +20,20 @@ WAITING = {
     "Interrupted",
     "Restarting",
 }
-"""Secondary statuses of a job that has no instances yet, or has lost them."""
+"""Secondary statuses of a job that has no instances yet, or lost them."""
 ENDED = {"Completed", "Failed", "Stopped", "MaxRuntimeExceeded", "MaxWaitTimeExceeded"}
 REASONS = {
     "MaxRuntimeExceeded": "it ran longer than max_run",
     "MaxWaitTimeExceeded": "it waited and ran longer than max_wait",
-    "Interrupted": "its spot instances were taken away",
-    "Restarting": "it starts again on other instances",
+    "Interrupted": "its spot instances were reclaimed",
+    "Restarting": "it restarts on other instances",
 }
 
 
 def job_status(answer: Mapping[str, Any]) -> JobStatus:
-    """Of an answer of DescribeTrainingJob, or a row of ListTrainingJobs."""
+    """The status in a response of DescribeTrainingJob, or a row of ListTrainingJobs."""
     status, secondary = answer["TrainingJobStatus"], answer.get("SecondaryStatus", "")
-    if status == "Deleting":  # it had ended before
+    if status == "Deleting":  # the job has ended
         status = secondary if secondary in ("Completed", "Failed") else "Stopped"
     if status == "InProgress":
         return JobStatus.PENDING if secondary in WAITING else JobStatus.RUNNING
@@ -43,12 +43,12 @@ def job_status(answer: Mapping[str, Any]) -> JobStatus:
 
 
 def was_lost(answer: Mapping[str, Any]) -> bool:
-    """Whether a spot job waited in vain for new instances after its own were taken away."""
+    """Whether a spot job lost its instances, and did not get new ones within its max_wait."""
     return answer.get("SecondaryStatus") == "MaxWaitTimeExceeded" and restarts(answer) > 0
 
 
 def restarts(answer: Mapping[str, Any]) -> int:
-    """How often the job lost its instances or failed, and was started again."""
+    """The number of times that the job restarted, after it lost its instances or failed."""
     names = [transition["Status"] for transition in answer.get("SecondaryStatusTransitions", ())]
     before = [None, *names]
     return sum(
@@ -58,7 +58,7 @@ def restarts(answer: Mapping[str, Any]) -> int:
 
 
 def phases(answer: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of each secondary status that the job has left, over all its starts."""
+    """The total seconds of each completed secondary status, over all starts of the job."""
     took: dict[str, float] = {}
     for transition in answer.get("SecondaryStatusTransitions", ()):
         end = transition.get("EndTime")
@@ -69,7 +69,7 @@ def phases(answer: Mapping[str, Any]) -> dict[str, float]:
 
 
 def states(answer: Mapping[str, Any]) -> list[JobState]:
-    """The secondary statuses so far, with what SageMaker says of each."""
+    """The secondary statuses so far, with SageMaker's messages."""
     return [
         JobState(found["StartTime"].timestamp(), found["Status"], found.get("StatusMessage", ""))
         for found in answer.get("SecondaryStatusTransitions", ())
@@ -77,11 +77,11 @@ def states(answer: Mapping[str, Any]) -> list[JobState]:
 
 
 def host_count(resources: Mapping[str, Any]) -> int:
-    """Of a ResourceConfig, whether it has groups or not."""
+    """The number of hosts in a ResourceConfig, with or without instance groups."""
     groups = resources.get("InstanceGroups") or [resources]
     return sum(int(group.get("InstanceCount", 0)) for group in groups)
 
 
 def first_time(moments: Iterable[datetime | None]) -> float | None:
-    """The first of ``moments`` that is known, in seconds since the epoch."""
+    """The first of ``moments`` that is not None, in seconds since the epoch."""
     return next((moment.timestamp() for moment in moments if moment is not None), None)

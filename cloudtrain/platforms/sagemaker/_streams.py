@@ -14,21 +14,21 @@ from cloudtrain.platforms.common.log_merge import Event, Page
 
 GROUP = "/aws/sagemaker/TrainingJobs"
 MOST_EVENTS = 10_000
-"""Events that GetLogEvents gives at once, at the most."""
+"""The maximum number of events in a response of GetLogEvents."""
 
 _RUNTIME_PREFIX = re.compile(r"\[rank \d+\] ")
 _STREAM = re.compile(r"(?P<host>.+?)(?:-(?P<start>\d{5,}))?")
 
 
 def lines(event: Event) -> Iterator[str]:
-    """Each line with its host before it, unless the runtime has put the rank there."""
+    """The lines of an event, each with the host as a prefix unless it has the runtime's prefix of its rank."""
     for line in event.text.rstrip("\r\n").split("\n"):
         shown = line.rstrip("\r").rpartition("\r")[2]  # a progress bar overwrites its line
         yield shown if _RUNTIME_PREFIX.match(shown) else f"[{event.host}] {shown}"
 
 
 class LogStream:
-    """Reads one stream from its first event on, page by page."""
+    """Reads one stream page by page, from its first event."""
 
     def __init__(self, name: str, client: Any) -> None:
         match = _STREAM.fullmatch(name.partition("/")[2])
@@ -45,18 +45,18 @@ class LogStream:
         return (base, int(number), self.name) if number.isdigit() else (self.host, 0, self.name)
 
     def next_page(self, limit: int, until: float) -> Page:
-        """The next events; the last are those that come with the token that was given. A page may be empty.
+        """The next events, and whether they are the last for now. A page may be empty.
 
-        Raises botocore's errors; the next call asks again.
+        A page is the last one if CloudWatch returns the token that it was given. Raises botocore's errors; the next
+        call then repeats the request.
 
         Args:
-            until: milliseconds since the epoch. Events that came in later are the last for now too: a stream that
-                grows faster than it is read would have no end.
+            until: milliseconds since the epoch. A page with events that were ingested later is the last one too:
+                otherwise, reading a stream that grows faster than it is read would not end.
         """
         where = {"logGroupName": GROUP, "logStreamName": self.name, "startFromHead": True, "limit": limit}
         answer = self._ask(where)
         token = answer.get("nextForwardToken")
-        # what comes in faster than it is read would have no end
         is_last = token in (None, self._token) or any(
             event.get("ingestionTime", 0) > until for event in answer["events"]
         )
@@ -81,7 +81,7 @@ class LogStream:
 
 
 def find_streams(job_name: str, client: Any) -> list[LogStream]:
-    """All streams that the job has now, by host; none where nothing was logged yet."""
+    """All current streams of the job, sorted by host; empty if it has not logged anything yet."""
     from botocore.exceptions import ClientError
 
     pages = client.get_paginator("describe_log_streams")

@@ -1,4 +1,4 @@
-"""One job, as DescribeTrainingJob answers."""
+"""The request DescribeTrainingJob."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cloudtrain.aws.errors import job_errors
 
 
 def describe_training_job(job_name: str, aws: Aws) -> dict[str, Any]:
-    """The answer of the operation of that name. Raises JobNotFound."""
+    """SageMaker's response to DescribeTrainingJob. Raises JobNotFound."""
     with job_errors(job_name):
         answer: dict[str, Any] = aws.client("sagemaker").describe_training_job(TrainingJobName=job_name)
     return answer

@@ -1,4 +1,4 @@
-"""What SageMaker knows of jobs."""
+"""Descriptions of jobs, from SageMaker's responses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAGE = 100
 
 
 def describe(job_name: str, aws: Aws) -> JobDescription:
-    """All that is known of a job. Why it failed is looked up in its logs too. Raises JobNotFound."""
+    """The complete description of a job. The cause of a failure also comes from its logs. Raises JobNotFound."""
     answer = describe_training_job(job_name, aws)
     place = console_url(job_name, aws.region, aws.partition)
     status = job_status(answer)
@@ -51,15 +51,15 @@ def _preemption_report(answer: Mapping[str, Any]) -> FailureReport:
     ended = answer.get("TrainingEndTime")
     return FailureReport(
         FailureClass.PREEMPTED,
-        "its spot instances were taken away, and it was not started again",
-        "Raise max_wait; or submit the job again: it resumes from its last checkpoint.",
+        "its spot instances were reclaimed, and it was not restarted",
+        "Increase max_wait, or submit the job again: it resumes from its last checkpoint.",
         exit_code=128 + signal.SIGTERM,
         time=ended.timestamp() if ended else None,
     )
 
 
 def list_jobs(aws: Aws) -> Iterator[JobDescription]:
-    """All training jobs of the account and region, the newest first, with no more than their states and times."""
+    """All training jobs of the account and region, newest first, with only their states and times."""
     with aws_errors("the training jobs"):
         pages = aws.client("sagemaker").get_paginator("list_training_jobs")
         order = {"SortBy": "CreationTime", "SortOrder": "Descending"}
@@ -71,10 +71,10 @@ def list_jobs(aws: Aws) -> Iterator[JobDescription]:
 
 
 def describe_answer(answer: Mapping[str, Any], **fields: Any) -> JobDescription:
-    """A description from an answer of DescribeTrainingJob, or a row of ListTrainingJobs.
+    """The description from a response of DescribeTrainingJob, or a row of ListTrainingJobs.
 
     Args:
-        fields: more fields of the description, which the answer does not have.
+        fields: fields of the description that are not in the response.
     """
     status, secondary = job_status(answer), answer.get("SecondaryStatus", "")
     ended = answer.get("TrainingEndTime"), answer.get("LastModifiedTime")
@@ -107,7 +107,7 @@ def console_url(job_name: str, region: str, partition: str) -> str:
 
 
 def _model_data(answer: Mapping[str, Any], status: JobStatus) -> str | None:
-    """Where the model is, of a job that has left one; a folder where it is not compressed."""
+    """The URI of the model, if the job left one; a folder if the model is not compressed."""
     if status not in (JobStatus.COMPLETED, JobStatus.STOPPED):
         return None
     uri = answer.get("ModelArtifacts", {}).get("S3ModelArtifacts")
@@ -115,7 +115,7 @@ def _model_data(answer: Mapping[str, Any], status: JobStatus) -> str | None:
 
 
 def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
-    """Where the other outputs are; None where there are none, or they may not be seen."""
+    """The URI of the other outputs; None if there are none, or access is denied."""
     output = answer.get("OutputDataConfig", {})
     if not output.get("S3OutputPath"):
         return None

@@ -1,4 +1,4 @@
-"""Why a training job failed: from its FailureReason, completed from its logs."""
+"""Failure reports of training jobs: from the FailureReason, completed with the logs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SAGEMAKER_ITSELF = re.compile(r"(ClientError|CapacityError|InternalServerError)
 
 
 def from_failure_reason(answer: Mapping[str, Any]) -> FailureReport:
-    """The report that the FailureReason of a failed job amounts to.
+    """The report for the FailureReason of a failed job.
 
     Args:
-        answer: what DescribeTrainingJob says of it.
+        answer: SageMaker's response to DescribeTrainingJob.
     """
     match = _REASON.fullmatch(answer.get("FailureReason", ""))
-    assert match, "every text fits"
+    assert match, "the expression matches every text"
     kind, said = match["kind"], match["said"]
     code = int(match["code"]) if match["code"] else None
     ended = answer.get("TrainingEndTime")
@@ -35,14 +35,14 @@ def from_failure_reason(answer: Mapping[str, Any]) -> FailureReport:
     is_ours = FailureReport.from_reason(said) is not None
     if is_ours or kind == "AlgorithmError" or (kind is None and code is not None):
         return replace(report_from_reason(said, code, _advised), time=when)
-    message = f"{kind}: {said}" if kind else said or "SageMaker does not say why"
+    message = f"{kind}: {said}" if kind else said or "SageMaker gives no reason"
     return _advised(FailureReport(FailureClass.PLATFORM, message, time=when), message)
 
 
 def complete(report: FailureReport, last_lines: LastLines) -> FailureReport:
-    """The same with what the job's last lines tell: the whole traceback, what was printed before the end.
+    """The report, completed from the job's last lines with the full traceback and the output before the end.
 
-    Where these cannot be read, or the script is not to blame, the report stays as it is.
+    The report is unchanged if the lines cannot be read, or the script did not cause the failure.
     """
     if report.rank is None and (report.host or _SAGEMAKER_ITSELF.match(report.message)):
         return report
@@ -54,7 +54,7 @@ def complete(report: FailureReport, last_lines: LastLines) -> FailureReport:
 
 
 def _advised(report: FailureReport, text: str) -> FailureReport:
-    """With the class and the hint that are known for ``text``."""
+    """The report with the failure class and the hint for ``text``, if they are known."""
     advice = find_advice(text)
     if advice is None or report.exception_type:
         return report

@@ -1,4 +1,4 @@
-"""The log of a job: the CloudWatch streams of all its hosts as one."""
+"""The log of a job: the merged CloudWatch streams of all its hosts."""
 
 from __future__ import annotations
 
@@ -20,36 +20,40 @@ from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 READERS = 10
 LAST_LINES = 500
 MOST_HOSTS = 50
-"""Whose last lines are looked at, where it is not known which host failed."""
+"""The maximum number of hosts whose last lines are read if the failed host is not known."""
 LONG_AGO = 600.0
-"""Seconds after the end of a job in which its last lines may still come in."""
+"""The seconds after the end of a job during which its last lines may still arrive."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How often AWS is asked. All in seconds."""
+    """The intervals between requests to AWS, in seconds."""
 
     shortest: float = 1.0
-    """Between two looks at all streams, as long as there is something new."""
+    """Between two rounds of all streams while there are new lines."""
     longest: float = 5.0
-    """The same where nothing happens."""
+    """Between two rounds while there are none."""
     in_trouble: float = 60.0
-    """The longest while AWS says that it is asked too often, or the network is gone."""
+    """The maximum between two rounds while AWS throttles requests or the network is down."""
     patience: float = 900.0
-    """How long such trouble may last."""
+    """The maximum duration of such errors."""
     each_stream: float = 0.05
-    """For each stream: CloudWatch answers 25 GetLogEvents a second for an account and region."""
+    """The minimum for each stream: CloudWatch allows 25 GetLogEvents per second for an account and region."""
     new_streams: float = 15.0
-    """Between two looks for streams beyond those that are expected."""
+    """Between two searches for unexpected streams."""
     settle: float = 5.0
-    """Of silence after the end of a job: its last lines may come in later than its status."""
+    """Without new lines after the end of a job: its last lines may arrive later than its status."""
 
 
 def logs(job_name: str, aws: Aws, *, follow: bool, pace: Pace | None = None) -> Iterator[str]:
-    """The lines of all hosts in time order, each prefixed by its host.
+    """The lines of all hosts in time order, each with its host as a prefix.
 
-    What is new in all streams is read, merged and given in rounds; a line that CloudWatch takes in late stands
-    in a later round. Raises JobNotFound, and PlatformError where CloudWatch may not be asked.
+    Each round reads and merges the new events of all streams. A line that CloudWatch ingests late is in a later
+    round.
+
+    Raises:
+        JobNotFound: there is no such job.
+        PlatformError: CloudWatch denies access.
     """
     answer = describe_training_job(job_name, aws)
     reader = LogReader(job_name, aws.client("logs"))
@@ -59,7 +63,7 @@ def logs(job_name: str, aws: Aws, *, follow: bool, pace: Pace | None = None) -> 
 
 
 def last_lines(job_name: str, aws: Aws, host: str | None = None) -> Mapping[str, Sequence[str]]:
-    """The last lines of ``host``, or of the first hosts, as they were printed. Raises PlatformError."""
+    """The last lines of ``host``, or of the first hosts, by host. Raises PlatformError."""
     client = aws.client("logs")
     with aws_errors(f"the logs of job {job_name}"):
         newest = {stream.host: stream for stream in find_streams(job_name, client)}
@@ -81,11 +85,11 @@ def _readers() -> Iterator[ThreadPoolExecutor]:
     try:
         yield pool
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)  # who is interrupted does not wait for answers
+        pool.shutdown(wait=False, cancel_futures=True)  # on Ctrl-C, do not wait for responses
 
 
 def _once(reader: LogReader, pace: Pace) -> Iterator[str]:
-    """All that there is now; while AWS cannot tell it, it is asked again."""
+    """All current lines. Retries while AWS has transient errors."""
     waiting = _Waiting(pace)
     with _readers() as pool:
         while True:
@@ -117,11 +121,11 @@ def _follow(reader: LogReader, answer: dict[str, Any], aws: Aws, pace: Pace) -> 
             least = began + pace.each_stream * len(reader.streams) - time.monotonic()
             waiting.sleep(trouble, is_busy=not is_silent or is_final, least=least)
             if not is_final:
-                answer = _look_again(answer, aws)
+                answer = _refresh(answer, aws)
 
 
 class _Waiting:
-    """How long to wait before AWS is asked again."""
+    """Computes the pauses between rounds."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
@@ -129,7 +133,7 @@ class _Waiting:
         self._well = time.monotonic()
 
     def sleep(self, trouble: Exception | None, *, is_busy: bool, least: float = 0.0) -> None:
-        """Longer while nothing happens, and in trouble; what has lasted too long is raised as PlatformError."""
+        """Pause: longer while there are no lines, or errors. Errors that last too long are raised as PlatformError."""
         if trouble is None:
             self._well = time.monotonic()
             longer = min(1.5 * self._pause, self._pace.longest)
@@ -142,8 +146,8 @@ class _Waiting:
         time.sleep(max(self._pause, least))
 
 
-def _look_again(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:
-    """How the job is now; as it was, while AWS cannot tell it."""
+def _refresh(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:
+    """The current description of the job; the previous one while AWS has transient errors."""
     try:
         return describe_training_job(answer["TrainingJobName"], aws)
     except PlatformError as error:
@@ -153,7 +157,7 @@ def _look_again(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:
 
 
 def _expected(answer: Mapping[str, Any]) -> int:
-    """How many streams a job has that prints on all hosts, at each of its starts."""
+    """The number of streams of a job whose hosts all print something, over all its starts."""
     return host_count(answer.get("ResourceConfig", {})) * (1 + restarts(answer))
 
 

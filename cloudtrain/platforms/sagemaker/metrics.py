@@ -1,4 +1,4 @@
-"""The metrics of a job over time, which SageMaker finds in its output and keeps in CloudWatch.
+"""The metrics of a job over time, which SageMaker extracts from its output and stores in CloudWatch.
 
 https://docs.aws.amazon.com/sagemaker/latest/dg/training-metrics.html
 """
@@ -19,13 +19,15 @@ from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 NAMESPACE = "/aws/sagemaker/TrainingJobs"
 MINUTE = 60
 MOST_POINTS = 1440
-"""Of one metric; longer jobs are told in longer steps."""
+"""The maximum number of points of a metric. Longer jobs have longer intervals."""
 
 
 def metrics(job_name: str, aws: Aws) -> Series:
-    """The average of each metric of ``metric_definitions`` in each minute that has one.
+    """The average of each metric of ``metric_definitions`` for each minute with values.
 
-    Raises JobNotFound, and PlatformError where CloudWatch may not be asked.
+    Raises:
+        JobNotFound: there is no such job.
+        PlatformError: CloudWatch denies access.
     """
     answer = describe_training_job(job_name, aws)
     names = metric_names(answer)
@@ -42,14 +44,14 @@ def metrics(job_name: str, aws: Aws) -> Series:
 
 
 def metric_names(answer: Mapping[str, Any]) -> list[str]:
-    """Of an answer of DescribeTrainingJob: the metrics that it looks for, and those that it has found."""
+    """The metrics in a response of DescribeTrainingJob: those it defines, and those it has final values of."""
     wanted = answer.get("AlgorithmSpecification", {}).get("MetricDefinitions", ())
     found = answer.get("FinalMetricDataList", ())
     return list(dict.fromkeys([one["Name"] for one in wanted] + [one["MetricName"] for one in found]))
 
 
 def metric_query(names: list[str], answer: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """The parameters of GetMetricData for the whole life of the job."""
+    """The parameters of GetMetricData for the entire duration of the job."""
     start = answer.get("TrainingStartTime", answer["CreationTime"]).replace(second=0, microsecond=0)
     end = answer.get("TrainingEndTime", now) + timedelta(seconds=2 * MINUTE)
     minutes = (end - start).total_seconds() / MINUTE

@@ -1,4 +1,4 @@
-"""Amazon SageMaker: render, submit, describe, logs, stop, list."""
+"""`SageMakerPlatform`: runs jobs on Amazon SageMaker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SageMakerPlatform:
     """Runs jobs as SageMaker training jobs.
 
     Args:
-        session: a ``boto3.Session``, or a ``sagemaker.Session``; the default is what boto3 finds.
+        session: a ``boto3.Session`` or a ``sagemaker.Session``; defaults to boto3's default session.
     """
 
     name = "sagemaker"
@@ -57,7 +57,7 @@ class SageMakerPlatform:
             runtime = runtime_uri(request.body)
             if runtime is None or runtime.rstrip("/") not in error.message:
                 raise
-            forget_runtime(request.body)  # somebody has removed it since it was uploaded
+            forget_runtime(request.body)  # it was deleted after the upload
             upload_runtime(request.body, upload)
             submit(request, self.aws)
 
@@ -123,7 +123,7 @@ class SageMakerPlatform:
     def upload(
         self, path: Path, uri: str, progress: Progress | None = None, *, if_absent: bool = True
     ) -> None:
-        """Put a file at ``uri``, with ``if_absent`` unless it is there. The default bucket is made if it is missing."""
+        """Upload a file to ``uri``; with ``if_absent``, only if it does not exist. Creates the default bucket."""
         folder, name = split_uri(uri)
         store = self.open_store(folder)
         try:
@@ -133,7 +133,7 @@ class SageMakerPlatform:
             if owner is None:
                 raise
             raise AccessDenied(
-                error.message, hint=f"{error.hint} The bucket has to belong to account {owner}."
+                error.message, hint=f"{error.hint} The bucket must belong to account {owner}."
             ) from error
         except NotFound:
             bucket = self.aws.default_bucket
@@ -145,5 +145,8 @@ class SageMakerPlatform:
     def _make_bucket(self, bucket: str) -> None:
         place = {} if self.aws.region == "us-east-1" else {"LocationConstraint": self.aws.region}
         s3 = self.aws.client("s3")
-        with aws_errors(f"bucket {bucket} cannot be made"), suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+        with (
+            aws_errors(f"bucket {bucket} cannot be created"),
+            suppress(s3.exceptions.BucketAlreadyOwnedByYou),
+        ):
             s3.create_bucket(Bucket=bucket, **({"CreateBucketConfiguration": place} if place else {}))

@@ -1,4 +1,4 @@
-"""What a job has cost, where AWS tells the price: its Price List, kept on this machine for a month.
+"""The cost of a job, from AWS's Price List, which is cached on this machine for a month.
 
 https://docs.aws.amazon.com/awsaccountbilling/latest/aboutv2/using-price-list-query-api.html
 """
@@ -19,21 +19,21 @@ from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
 SERVICE_REGION = "us-east-1"
-"""Where the Price List of all regions is asked for."""
+"""The region of the service that has the prices of all regions."""
 KNOWN_SECONDS = 30 * 86400.0
 UNKNOWN_SECONDS = 86400.0
-"""How long it is not asked again for a price that it did not tell."""
+"""The time before a price that is not in the Price List is requested again."""
 HOUR = 3600.0
 
 HourlyPrice = Callable[[str], "float | None"]
-"""US dollars for one hour of an instance type."""
+"""The price of an instance type in US dollars per hour."""
 
 
 def cost_of(answer: Mapping[str, Any], price: HourlyPrice) -> float | None:
-    """US dollars for the instances of a job that has ended: billable time, which spot instances have less of.
+    """The cost of the instances of a job that has ended, in US dollars. Spot instances reduce the billable time.
 
     Args:
-        answer: what DescribeTrainingJob says.
+        answer: SageMaker's response to DescribeTrainingJob.
     """
     billable = answer.get("BillableTimeInSeconds")
     if billable is None or not job_status(answer).is_final:
@@ -49,7 +49,7 @@ def cost_of(answer: Mapping[str, Any], price: HourlyPrice) -> float | None:
 
 
 def hourly_price(instance_type: str, aws: Aws, now: float | None = None) -> float | None:
-    """Of a training instance on demand, in the region; None where it cannot be known. Never an error."""
+    """The on-demand price of a training instance in the region; None if it is unknown. Never raises an error."""
     now = time.time() if now is None else now
     try:
         path = state_home() / "prices.json"
@@ -61,7 +61,7 @@ def hourly_price(instance_type: str, aws: Aws, now: float | None = None) -> floa
     if now - asked_at < (UNKNOWN_SECONDS if price is None else KNOWN_SECONDS):
         return price
     price = _ask(instance_type, aws)
-    with contextlib.suppress(OSError):  # then it is asked again
+    with contextlib.suppress(OSError):  # the price is requested again next time
         write_file(path, json.dumps({**known, key: [price, now]}).encode())
     return price
 
@@ -82,7 +82,7 @@ def _ask(instance_type: str, aws: Aws) -> float | None:
 
 
 def find_price(products: Iterable[str], instance_type: str) -> float | None:
-    """The price of an hour on demand among ``products``: items of the Price List, which are JSON."""
+    """The on-demand price per hour in ``products``, which are items of the Price List in JSON."""
     for product in map(json.loads, products):
         kind = product["product"]["attributes"].get("usagetype", "")  # USE1-Train:ml.m5.large
         if kind.rpartition("-")[2] != f"Train:{instance_type}":

@@ -1,4 +1,4 @@
-"""A job as a CreateTrainingJob request."""
+"""Renders a job as a CreateTrainingJob request."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cloudtrain.spec import TrainingInput, TrainingJob, redact
 
 
 def render(job: TrainingJob, region: str) -> Request:
-    """The request for ``job``, which is resolved, has a name and, if it has an entry point, a packed source.
+    """The request for ``job``, which must be resolved and named and, if it has an entry point, packed.
 
     Raises:
-        InvalidJob: SageMaker, or the runtime that the job names, cannot run the job.
+        InvalidJob: SageMaker, or the job's runtime, cannot run the job.
     """
     check(job)
     body = common(job, region)
-    # a job without a script has nothing for our runtime to run: the image brings its own program
+    # without a script there is nothing for cloudtrain's runtime to run: the image has its own program
     if (job.runtime or ("cloudtrain" if job.entry_point else "toolkit")) == "toolkit":
         body = _with_toolkit(body, job, region)
     else:
@@ -34,7 +34,7 @@ def render(job: TrainingJob, region: str) -> Request:
 
 
 def common(job: TrainingJob, region: str) -> dict[str, Any]:
-    """The request without what depends on the runtime: all but ``HyperParameters``."""
+    """The fields of the request that do not depend on the runtime: all but ``HyperParameters``."""
     assert job.job_name, "a job is named before it is rendered"
     assert job.output_path, "a job is resolved before it is rendered"
     body = {
@@ -61,7 +61,7 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
 
 
 def _with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[str, Any]:
-    """``body`` with what SageMaker's own toolkit needs. Raises InvalidJob."""
+    """``body`` with the fields that SageMaker's training toolkit needs. Raises InvalidJob."""
     channels: list[dict[str, Any]] = body.get("InputDataConfig", [])
     place = job.source.uri if job.source else ""
     if job.source and job.enable_network_isolation:

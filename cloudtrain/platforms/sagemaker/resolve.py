@@ -1,4 +1,4 @@
-"""Fills in what only the AWS account knows: its bucket, the role's ARN, the URI of an image in ECR."""
+"""Resolves values that only the AWS account knows: its bucket, the role's ARN, the URI of an image in ECR."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from cloudtrain.spec import TrainingJob
 def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
     """``job`` with a role, an image, an output path and a code location that need no further look-up.
 
-    Asks STS for the account if the default bucket is needed, IAM for the role if only its name is given, ECR for the
-    image if that is ``auto``, and nothing else.
+    Asks STS for the account only if the default bucket is needed, IAM for the role only if it is given by name, and
+    ECR only for the image ``auto``.
 
     Raises:
         InvalidJob: SageMaker cannot run the job.
-        PlatformError: AWS does not answer, or denies access.
+        PlatformError: AWS does not respond, or denies access.
     """
     check(job)
     return msgspec.structs.replace(
@@ -34,20 +34,22 @@ def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
 
 
 def check(job: TrainingJob) -> None:
-    """Raises InvalidJob for what SageMaker cannot do, whatever the account."""
+    """Raises InvalidJob for a job that SageMaker cannot run in any account."""
     if job.platform_options:
-        raise InvalidJob("platform_options: sagemaker has none", hint="Its options are fields of their own.")
+        raise InvalidJob(
+            "platform_options: sagemaker has none", hint="Set the fields of the job that correspond to them."
+        )
     for field in ("output_path", "checkpoint_s3_uri", "code_location"):
         check_s3(field, getattr(job, field))
     if not job.role:
         raise InvalidJob(
             "role: SageMaker needs one, to act in your account",
-            hint="role='arn:aws:iam::<account>:role/<name>'; in the config file it is there for all jobs.",
+            hint="Set role='arn:aws:iam::<account>:role/<name>', or set it for all jobs in the config file.",
         )
 
 
 def _role_arn(job: TrainingJob, aws: Aws) -> str:
-    """The ARN of the role. Only IAM knows it for a bare name: roles may have a path."""
+    """The ARN of the role. For a name, IAM must be asked, because roles may have a path."""
     assert job.role
     if "/" in job.role:
         return job.role
@@ -56,7 +58,7 @@ def _role_arn(job: TrainingJob, aws: Aws) -> str:
 
 
 def _image(job: TrainingJob, aws: Aws) -> str | None:
-    """The URI for ``auto``; anything else as it is given."""
+    """The job's image; for ``auto``, its URI in ECR."""
     if job.image_uri != AUTO:
         return job.image_uri
     from cloudtrain.images import ecr_image

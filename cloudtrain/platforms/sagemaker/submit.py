@@ -1,4 +1,4 @@
-"""Starting and stopping training jobs."""
+"""Starts and stops training jobs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.spec import REDACTED
 
 CLOCKS_DIFFER = 60.0
-"""Seconds by which the clock here may be ahead of SageMaker's."""
+"""The seconds that the local clock may be ahead of SageMaker's."""
 
 SHORTEST_SECRET = 4
-"""Characters. A shorter one is none, and stands in other words too."""
+"""In characters. Shorter values are not secrets, and also occur in ordinary text."""
 
 
 def submit(request: Request, aws: Aws) -> None:
     """Start the job.
 
-    A request may be repeated after its answer was lost, by botocore or by the user: a job of that name which was
-    started by the same request counts as started by this one.
+    botocore or the user may repeat a request whose response was lost. A job with this name that was started by an
+    identical request therefore counts as success.
 
     Raises:
-        JobExists: there is another job of this name.
+        JobExists: there is another job with this name.
         InvalidJob: a field of the request is wrong.
         PlatformError: SageMaker refuses the job.
     """
@@ -44,13 +44,13 @@ def submit(request: Request, aws: Aws) -> None:
             if not is_repeated(body, client.describe_training_job(TrainingJobName=request.job_name), began):
                 raise JobExists(
                     f"there is already a training job {request.job_name} in this account and region",
-                    hint="Choose another job_name, or leave it out: a new one is made each time.",
+                    hint="Choose another job_name, or remove it: cloudtrain then generates a unique name.",
                 ) from error
 
 
 @contextmanager
 def hidden(values: Iterable[str]) -> Iterator[None]:
-    """Take ``values`` out of the errors raised inside: SageMaker repeats the environment that it does not take."""
+    """Remove ``values`` from errors raised inside: SageMaker's errors quote an environment that it refuses."""
     try:
         yield
     except CloudtrainError as error:
@@ -64,28 +64,28 @@ def hidden(values: Iterable[str]) -> Iterator[None]:
 
 
 def with_secrets(request: Request) -> dict[str, Any]:
-    """The request as it is sent: with the values that it is shown without."""
+    """The body to send: the request with its secret values."""
     if not request.secrets:
         return dict(request.body)
     return {**request.body, "Environment": {**request.body.get("Environment", {}), **request.secrets}}
 
 
 def is_repeated(body: Mapping[str, Any], answer: Mapping[str, Any], began: float) -> bool:
-    """Whether a job was started by the request ``body``: it runs, or has ended since the request was made.
+    """Whether the request ``body`` started a job: the job runs, or it was created after the request was made.
 
-    Whoever asks again for one that has failed wants another start.
+    An older job that has ended does not count: a user who submits its request again wants a new job.
 
     Args:
-        answer: what DescribeTrainingJob says of the job; not all fields of a request are in it.
-        began: when the request was first made, in seconds since the epoch.
+        answer: SageMaker's response to DescribeTrainingJob, which does not have all fields of a request.
+        began: the time of the first request, in seconds since the epoch.
     """
     is_new = answer["CreationTime"].timestamp() > began - CLOCKS_DIFFER
-    is_ours = answer["TrainingJobStatus"] == "InProgress" or is_new
-    return is_ours and all(_includes(answer[key], value) for key, value in body.items() if key in answer)
+    is_current = answer["TrainingJobStatus"] == "InProgress" or is_new
+    return is_current and all(_includes(answer[key], value) for key, value in body.items() if key in answer)
 
 
 def _includes(answer: Any, asked: Any) -> bool:
-    """Whether all that was asked for stands in the answer, which may have defaults besides."""
+    """Whether the response has all requested values. It may also have defaults."""
     if isinstance(asked, Mapping):
         return all(key in answer and _includes(answer[key], value) for key, value in asked.items())
     if isinstance(asked, (list, tuple)):
@@ -94,10 +94,7 @@ def _includes(answer: Any, asked: Any) -> bool:
 
 
 def stop(job_name: str, aws: Aws) -> None:
-    """Ask the job to end: ranks get SIGTERM. One that has ended, or is stopping, is left alone.
-
-    Raises JobNotFound.
-    """
+    """Stop the job: its ranks get SIGTERM. Does nothing if it has ended or is stopping. Raises JobNotFound."""
     from botocore.exceptions import ClientError
 
     client = aws.client("sagemaker")
@@ -105,7 +102,7 @@ def stop(job_name: str, aws: Aws) -> None:
         try:
             client.stop_training_job(TrainingJobName=job_name)
         except ClientError as error:
-            # how a job that has ended is refused differs: its state tells
+            # the message for a job that has ended varies, so check its state
             if error_code(error) != "ValidationException" or is_not_found(error):
                 raise
             if client.describe_training_job(TrainingJobName=job_name)["TrainingJobStatus"] == "InProgress":

@@ -1,4 +1,4 @@
-"""The request that made a job, from SageMaker's description of it."""
+"""Reconstructs the request of a job from SageMaker's description."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from cloudtrain.spec import redact
 
 
 def submitted_request(job_name: str, aws: Aws) -> Request:
-    """The fields of DescribeTrainingJob that CreateTrainingJob takes, and the tags.
+    """The fields of DescribeTrainingJob that CreateTrainingJob accepts, and the tags.
 
     Raises:
-        JobNotFound: there is no such job in the account and region.
+        JobNotFound: the account and region have no such job.
     """
     client = aws.client("sagemaker")
     with job_errors(job_name):
@@ -27,7 +27,7 @@ def submitted_request(job_name: str, aws: Aws) -> Request:
         body["Tags"] = tags
     if body.get("Environment"):
         body["Environment"] = redact(body["Environment"])
-    if body.get("OutputDataConfig", {}).get("CompressionType") == "GZIP":  # the default, filled in
+    if body.get("OutputDataConfig", {}).get("CompressionType") == "GZIP":  # SageMaker's default
         body["OutputDataConfig"] = {
             name: value for name, value in body["OutputDataConfig"].items() if name != "CompressionType"
         }

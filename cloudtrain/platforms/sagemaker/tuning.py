@@ -1,4 +1,4 @@
-"""Tuning jobs: from CreateTrainingJob to what a tuning job's training jobs are, and the calls about them.
+"""Tuning jobs: converts CreateTrainingJob requests to training job definitions, and makes the requests.
 
 https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_HyperParameterTrainingJobDefinition.html
 """
@@ -25,7 +25,7 @@ ESTIMATORS = {
     "huggingface": ("HuggingFace", "sagemaker.huggingface.estimator"),
     "mxnet": ("MXNet", "sagemaker.mxnet.estimator"),
 }
-"""By framework: the class, and its module, by which the SageMaker SDK attaches to a tuning job."""
+"""By framework, the class and its module that the SageMaker SDK uses to attach to a tuning job."""
 
 _SHARED = (
     "RoleArn",
@@ -40,14 +40,14 @@ _SHARED = (
     "RetryStrategy",
     "Environment",
 )
-"""Fields that mean the same to a training job and to those of a tuning job."""
+"""Fields with the same meaning in a training job and in the training jobs of a tuning job."""
 
 _REFUSED = {
     "ContainerEntrypoint": "container_entry_point",
     "ContainerArguments": "container_arguments",
     "TrainingImageConfig": "training_repository_access_mode",
 }
-"""Without these another program would run, or none."""
+"""Unsupported fields that cannot be left out: without them, another program would run, or none."""
 
 _LEFT_OUT = {
     "DebugHookConfig": "debugger_hook_config",
@@ -69,29 +69,29 @@ def training_job_definition(
     instance_configs: Sequence[Mapping[str, Any]] | None = None,
     estimator: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """What the training jobs of a tuning job have in common.
+    """The definition that all training jobs of a tuning job share.
 
     Args:
-        body: the CreateTrainingJob request of one of them, in the runtime "toolkit".
-        tuned: the names of the hyperparameters that differ.
-        metric_definitions: instead of those in ``body``.
-        instance_configs: the instances to choose from, instead of those in ``body``.
+        body: the CreateTrainingJob request of one of them, with the runtime "toolkit".
+        tuned: the names of the hyperparameters that are tuned.
+        metric_definitions: replace those in ``body``.
+        instance_configs: the instances to choose from; they replace those in ``body``.
         estimator: one of `ESTIMATORS`.
 
     Raises:
-        InvalidJob: ``body`` has what a tuning job has no field for, and what the container cannot be without.
+        InvalidJob: ``body`` has a necessary field that tuning jobs do not support.
     """
     algorithm = dict(body["AlgorithmSpecification"])
     for field, argument in _REFUSED.items():
         if field in algorithm:
             raise InvalidJob(
-                f"{argument}: SageMaker's tuning jobs have no such thing",
-                hint="Use an image in ECR that starts the right program by itself.",
+                f"{argument}: not supported by SageMaker's tuning jobs",
+                hint="Use an image in ECR whose entry point is the right program.",
             )
     for field, argument in _LEFT_OUT.items():
         if field in body:
             warnings.warn(
-                f"{argument}: SageMaker's tuning jobs have no such thing; it is left out", stacklevel=2
+                f"{argument}: not supported by SageMaker's tuning jobs; it has no effect", stacklevel=2
             )
     values = {name: text for name, text in body.get("HyperParameters", {}).items() if name not in tuned}
     if estimator:
@@ -116,7 +116,7 @@ def training_job_definition(
 def _resources(
     config: Mapping[str, Any], instance_configs: Sequence[Mapping[str, Any]] | None
 ) -> dict[str, Any]:
-    """The field for tuning jobs; that of training jobs where only it can say what is wanted."""
+    """The resource field for tuning jobs, or that for training jobs if only it has the necessary options."""
     if instance_configs:
         key = {name: value for name, value in config.items() if name == "VolumeKmsKeyId"}
         return {"HyperParameterTuningResourceConfig": {**key, "InstanceConfigs": list(instance_configs)}}
@@ -125,13 +125,13 @@ def _resources(
 
 
 def create(body: Mapping[str, Any], aws: Aws, secrets: Iterable[str] = ()) -> None:
-    """Start a tuning job, or find that the same request has started it before its answer was lost.
+    """Start a tuning job. Succeeds if an identical request, whose response was lost, has started it.
 
     Args:
-        secrets: values in ``body`` that no error may show.
+        secrets: values in ``body`` to remove from errors.
 
     Raises:
-        JobExists: there is another tuning job of this name.
+        JobExists: there is another tuning job with this name.
         InvalidJob: a field of the request is wrong.
         PlatformError: SageMaker refuses the job.
     """
@@ -151,12 +151,12 @@ def create(body: Mapping[str, Any], aws: Aws, secrets: Iterable[str] = ()) -> No
             ):
                 raise JobExists(
                     f"there is already a tuning job {name} in this account and region",
-                    hint="Choose another job_name, or leave it out: a new one is made each time.",
+                    hint="Choose another job_name, or remove it: cloudtrain then generates a unique name.",
                 ) from error
 
 
 def describe(name: str, aws: Aws) -> dict[str, Any]:
-    """The answer of DescribeHyperParameterTuningJob. Raises JobNotFound."""
+    """SageMaker's response to DescribeHyperParameterTuningJob. Raises JobNotFound."""
     with _errors(name):
         answer: dict[str, Any] = aws.client("sagemaker").describe_hyper_parameter_tuning_job(
             HyperParameterTuningJobName=name
@@ -165,7 +165,7 @@ def describe(name: str, aws: Aws) -> dict[str, Any]:
 
 
 def stop(name: str, aws: Aws) -> None:
-    """Ask the tuning job and its training jobs to end. One that has ended is left alone. Raises JobNotFound."""
+    """Stop the tuning job and its training jobs. Does nothing if it has ended. Raises JobNotFound."""
     from botocore.exceptions import ClientError
 
     client = aws.client("sagemaker")
@@ -181,7 +181,7 @@ def stop(name: str, aws: Aws) -> None:
 
 
 def training_jobs(name: str, aws: Aws) -> list[dict[str, Any]]:
-    """What SageMaker says of each training job of a tuning job. Raises JobNotFound."""
+    """SageMaker's summaries of the training jobs of a tuning job. Raises JobNotFound."""
     rows: list[dict[str, Any]] = []
     asked: dict[str, Any] = {"HyperParameterTuningJobName": name, "MaxResults": 100}
     client = aws.client("sagemaker")

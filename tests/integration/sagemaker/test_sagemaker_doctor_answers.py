@@ -189,7 +189,7 @@ def test_the_groups_of_one_type_share_a_quota(account: Stubbed) -> None:
     groups = [{"InstanceGroupName": name, "InstanceType": "ml.m5.large", "InstanceCount": 2} for name in "ab"]
     found = account.find("quota ml.m5.large", {"ResourceConfig": {"InstanceGroups": groups}})
     assert found.status == CheckStatus.FAILED
-    assert "is 3, 4 wanted" in found.what
+    assert "is 3, 4 needed" in found.what
 
 
 def test_a_service_that_cannot_be_reached_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_a_default_bucket_of_a_stranger_gets_nothing(
     path.write_bytes(bytes(size))
     with pytest.raises(AccessDenied, match="sagemaker-eu-west-3") as caught:
         SageMakerPlatform().upload(path, f"{DEFAULT}/file", if_absent=if_absent)
-    assert f"has to belong to account {ACCOUNT}" in caught.value.hint
+    assert f"must belong to account {ACCOUNT}" in caught.value.hint
     assert {owner for _, owner in taken} == {ACCOUNT}
 
 

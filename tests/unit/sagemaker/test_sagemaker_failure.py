@@ -192,7 +192,7 @@ def test_a_platform_failure_needs_no_logs() -> None:
 
 def test_no_reason_at_all() -> None:
     told = answer("Failed", ("Training", 0), ("Failed", 9))
-    assert from_failure_reason(told).message == "SageMaker does not say why"
+    assert from_failure_reason(told).message == "SageMaker gives no reason"
 
 
 def test_the_rank_that_mpirun_names_is_found_in_the_logs() -> None:

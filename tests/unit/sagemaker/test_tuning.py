@@ -83,7 +83,10 @@ def test_what_cannot_be_searched_is_refused_at_once(make: Callable[[], object], 
     ("estimator", "says"),
     [
         (plain(runtime="cloudtrain"), 'runtime: tuning jobs of SageMaker cannot use "cloudtrain"'),
-        (plain(container_entry_point=["x"]), "container_entry_point: SageMaker's tuning jobs have no such"),
+        (
+            plain(container_entry_point=["x"]),
+            "container_entry_point: not supported by SageMaker's tuning jobs",
+        ),
     ],
 )
 def test_an_estimator_that_cannot_be_tuned_is_refused(estimator: Estimator, says: str, aws: None) -> None:

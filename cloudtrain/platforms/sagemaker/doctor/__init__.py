@@ -1,4 +1,4 @@
-"""What would make a job fail on SageMaker, looked for before it is submitted."""
+"""Checks for problems that would make a job fail on SageMaker."""
 
 from cloudtrain.platforms.sagemaker.doctor.checks import checks
 

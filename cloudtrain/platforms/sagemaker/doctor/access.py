@@ -1,4 +1,4 @@
-"""Who asks, and whether SageMaker may take the job's role."""
+"""Checks of the credentials and permissions, and of the job's role."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SERVICE = "sagemaker.amazonaws.com"
 
 
 def check_credentials(account: Account) -> Finding:
-    """Raises PlatformError where there are none, or no region."""
+    """Raises PlatformError if there are no credentials, or no region."""
     region = account.region
     with aws_errors("the AWS credentials"):
         return Finding(CheckStatus.OK, f"{account.caller} in {region}")
@@ -66,12 +66,12 @@ def _no_role(role: str) -> Finding:
     return Finding(
         CheckStatus.FAILED,
         f"there is no role {role}",
-        "Give the ARN of a role that SageMaker may assume; see them with: aws iam list-roles",
+        "Set the ARN of a role that SageMaker may assume. To list roles: aws iam list-roles",
     )
 
 
 def _trusts(statement: Mapping[str, Any]) -> bool:
-    """Whether a statement of a trust policy lets SageMaker assume the role; its conditions are not looked at."""
+    """Whether a statement of a trust policy allows SageMaker to assume the role. Conditions are ignored."""
     principal = statement.get("Principal", {})
     services = ["*"] if principal == "*" else _as_list(principal.get("Service", []))
     return (
@@ -82,7 +82,7 @@ def _trusts(statement: Mapping[str, Any]) -> bool:
 
 
 def _simulate(account: Account, action: str, resource: str, context: Mapping[str, str]) -> Finding:
-    """Whether the caller may do ``action``, by IAM's policy simulator; it knows nothing of service control policies."""
+    """Whether IAM's policy simulator, which ignores service control policies, allows the caller ``action``."""
     caller = account.caller
     if caller.endswith(":root"):
         return Finding(CheckStatus.OK, f"{caller} may do everything")

@@ -1,4 +1,4 @@
-"""How checks ask AWS: whose answers they share, and what a refusal means."""
+"""Requests of checks to AWS: they share responses, and a denied request is not a failure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DENIED = {
     *("AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException"),
     *("403", "Forbidden", "AuthorizationError", "OptInRequired"),
 }
-"""Error codes by which the services say that the caller may not ask."""
+"""Error codes of services for a request that the caller is not allowed to make."""
 
 ATTEMPTS = 3
-"""How often a question is asked: the user waits for the answer."""
+"""The number of attempts of a request. It is small, because the user waits."""
 
 
 class Account:
-    """An account as the threads of the checks share it: what several want to know is asked once."""
+    """The AWS account of the checks. Threads share it, so that facts that several checks need are requested once."""
 
     def __init__(self, aws: Aws) -> None:
         self._aws = aws
@@ -42,7 +42,7 @@ class Account:
 
     @property
     def caller(self) -> str:
-        """The ARN of who asks."""
+        """The ARN of the caller."""
         with self._lock:
             return self._caller
 
@@ -52,7 +52,7 @@ class Account:
 
 
 def asked(check: Check) -> Check:
-    """``check``, whose questions AWS may leave unanswered: then it is ``UNKNOWN``."""
+    """``check``, but with the status ``UNKNOWN`` if AWS denies or does not answer its requests."""
 
     def run() -> Finding:
         from botocore.exceptions import BotoCoreError, ClientError
@@ -66,7 +66,7 @@ def asked(check: Check) -> Check:
             return Finding(CheckStatus.UNKNOWN, str(error))
         except (BotoCoreError, ResponseParserError) as error:
             return Finding(CheckStatus.UNKNOWN, " ".join(str(error).split()))
-        except PlatformError as error:  # no credentials, no region: what they lack has a check of its own
+        except PlatformError as error:  # no credentials or no region, which another check reports
             return Finding(CheckStatus.UNKNOWN, error.message)
 
     return run

@@ -1,4 +1,4 @@
-"""The checks that a request gives rise to."""
+"""The checks for a request."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from cloudtrain.spec import TrainingJob
 def checks(
     aws: Aws, job: TrainingJob, request: Request | None, imports: Sequence[str]
 ) -> Mapping[str, Check]:
-    """All checks by name. Each asks AWS by itself; what the caller may not ask is ``UNKNOWN``.
+    """All checks by name. Each makes its own requests to AWS, and is ``UNKNOWN`` if the caller may not make them.
 
-    Without a request there are those of the account, and of the role that is the user's default.
+    Without a request, these are the checks of the account and of the user's default role.
     """
     account = Account(aws)
     found: dict[str, Check] = {"credentials": partial(check_credentials, account)}
@@ -45,7 +45,7 @@ def checks(
     found.update(_image(account, body, imports))
     found.update(_quotas(account, body))
     found.update(_network(account, body.get("VpcConfig", {})))
-    # the credentials are told about by their own check, which must not take their absence for ignorance
+    # the check of the credentials fails if there are none; for the others, that is unknown
     return {name: check if name == "credentials" else asked(check) for name, check in found.items()}
 
 
@@ -66,7 +66,7 @@ def _storage(account: Account, job: TrainingJob, body: Mapping[str, Any]) -> Ite
     buckets = dict.fromkeys(_bucket(uri) for uri in places if uri)
     for channel in body.get("InputDataConfig", []):
         source = channel["DataSource"].get("S3DataSource")
-        if source and channel["ChannelName"] in job.channels:  # the others are our own, made on submitting
+        if source and channel["ChannelName"] in job.channels:  # submit() uploads the others
             buckets.setdefault(_bucket(source["S3Uri"]))
             yield f"input {channel['ChannelName']}", partial(check_input, account, source["S3Uri"])
     for bucket in buckets:

@@ -1,4 +1,4 @@
-"""Whether the image is there, and has what the script imports."""
+"""Checks that the image exists, and has the modules that the script imports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ COMMON = (
     "jmespath joblib matplotlib mpi4py numba numpy packaging pandas pip PIL plotly psutil pybind11 requests "
     "s3transfer sagemaker sagemaker_training scipy seaborn setuptools shap six sklearn tqdm urllib3 werkzeug yaml"
 )
-"""The modules of AWS's training images, whatever the framework: by the Dockerfiles of PyTorch 2.5 and TensorFlow
-2.18 in github.com/aws/deep-learning-containers, read on 2026-11-21."""
+"""The modules of AWS's training images for any framework, from the Dockerfiles of PyTorch 2.5 and TensorFlow 2.18 in
+github.com/aws/deep-learning-containers, as of 2026-11-21."""
 
 FRAMEWORKS = {
     "huggingface-pytorch": "accelerate datasets diffusers evaluate fsspec huggingface_hub safetensors tokenizers "
@@ -31,17 +31,17 @@ FRAMEWORKS = {
     "tensorflow": "absl google keras tensorboard tensorflow tensorflow_datasets tensorflow_io tensorflow_text",
     "mxnet": "gluoncv gluonnlp horovod mxnet",
 }
-"""What the images of a framework are taken to have besides: one that is missing is only a warning."""
+"""Further modules of the images of a framework. The lists may be outdated: a missing module is only a warning."""
 
 
 def check_image(account: Account, image: str, *, private_registry: bool) -> Finding:
-    """Asks as SageMaker will: for the manifest."""
+    """Request the image's manifest, as SageMaker will."""
     from botocore.exceptions import ClientError
 
     parts = _ECR.fullmatch(image)
     if not parts:
         if private_registry:
-            return Finding(CheckStatus.UNKNOWN, f"{image} is in a registry that is reached from the VPC only")
+            return Finding(CheckStatus.UNKNOWN, f"{image} is in a registry that only the VPC can reach")
         return Finding(
             CheckStatus.FAILED,
             f"{image} is not in Amazon ECR",
@@ -51,7 +51,7 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
         return Finding(
             CheckStatus.FAILED,
             f"the image is in {parts['region']}, the job would run in {account.region}",
-            "Use an image of the region of the job.",
+            "Use an image in the job's region.",
         )
     wanted = {"imageDigest": parts["digest"]} if parts["digest"] else {"imageTag": parts["tag"] or "latest"}
     try:
@@ -63,9 +63,7 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
             raise
         is_own = f":{parts['registry']}:" in account.caller
         return Finding(
-            CheckStatus.FAILED
-            if is_own
-            else CheckStatus.WARNING,  # strangers may not be told of a repository
+            CheckStatus.FAILED if is_own else CheckStatus.WARNING,  # other accounts may be denied access
             f"account {parts['registry']} shows no repository {parts['repository']} in {parts['region']}",
             "Check the account, the region and the name in image_uri.",
         )
@@ -73,18 +71,18 @@ def check_image(account: Account, image: str, *, private_registry: bool) -> Find
         return Finding(
             CheckStatus.FAILED,
             f"there is no image {next(iter(wanted.values()))} in {parts['repository']}",
-            f"See what there is: aws ecr list-images --registry-id {parts['registry']} "
+            f"To list its images: aws ecr list-images --registry-id {parts['registry']} "
             f"--repository-name {parts['repository']} --region {parts['region']}",
         )
     return Finding(CheckStatus.OK, image)
 
 
 def check_imports(image: str, imports: Sequence[str]) -> Finding:
-    """``imports`` against what AWS's own images are known to have. Of other images nothing is known."""
+    """Compare ``imports`` with the modules that AWS's images are known to have. Other images are ``UNKNOWN``."""
     repository = image.rpartition("/")[2].partition(":")[0].partition("@")[0]
     framework = repository.partition("-training")[0]
     if framework not in FRAMEWORKS or not repository.endswith(("-training", "-training-neuronx")):
-        return Finding(CheckStatus.UNKNOWN, f"whether the image has {', '.join(imports)}")
+        return Finding(CheckStatus.UNKNOWN, f"it is not known whether the image has {', '.join(imports)}")
     has = {*COMMON.split(), *FRAMEWORKS[framework].split(), "cloudtrain", "horovod"}
     missing = [name for name in imports if name not in has]
     if not missing:
@@ -92,5 +90,5 @@ def check_imports(image: str, imports: Sequence[str]) -> Finding:
     return Finding(
         CheckStatus.WARNING,
         f"neither requirements.txt nor, as far as is known, {repository} has {', '.join(missing)}",
-        "Name them in requirements.txt, unless another requirement brings them.",
+        "Add them to requirements.txt, unless another requirement installs them.",
     )

@@ -1,4 +1,4 @@
-"""Whether the job's subnets and security groups are there, and lead to S3."""
+"""Checks that the job's subnets and security groups exist, and have a route to S3."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def check_security_groups(account: Account, groups: Sequence[str], subnets: Sequ
         return _missing(error, "security group", groups)
     places = _subnets(account, subnets)
     vpcs = set() if isinstance(places, Finding) else {subnet["VpcId"] for subnet in places}
-    strangers = [group["GroupId"] for group in found if vpcs and group["VpcId"] not in vpcs]
-    if strangers:
+    others = [group["GroupId"] for group in found if vpcs and group["VpcId"] not in vpcs]
+    if others:
         return Finding(
             CheckStatus.FAILED,
-            f"{', '.join(strangers)} not in the VPC of the subnets, {', '.join(sorted(vpcs))}",
+            f"{', '.join(others)} not in the VPC of the subnets, {', '.join(sorted(vpcs))}",
             "Name security groups of that VPC.",
         )
     return Finding(CheckStatus.OK, ", ".join(group["GroupName"] for group in found))
 
 
 def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
-    """Hosts in a VPC have no public address: they reach S3 through an endpoint of the VPC, or a NAT gateway."""
+    """Hosts in a VPC have no public address. They reach S3 through an endpoint of the VPC or a NAT gateway."""
     found = _subnets(account, subnets)
     if isinstance(found, Finding):
         return Finding(CheckStatus.UNKNOWN, found.what)
@@ -66,7 +66,7 @@ def check_s3_route(account: Account, subnets: Sequence[str]) -> Finding:
         return Finding(CheckStatus.OK, "through an endpoint or a gateway of the VPC")
     return Finding(
         CheckStatus.FAILED,
-        f"there is no way from {', '.join(cut_off)} to S3",
+        f"there is no route from {', '.join(cut_off)} to S3",
         f"Add a gateway endpoint com.amazonaws.{account.region}.s3 to the route tables of these subnets of {vpc}.",
     )
 
@@ -84,7 +84,7 @@ def _subnets(account: Account, subnets: Sequence[str]) -> list[dict[str, Any]] |
 
 
 def _missing(error: Any, what: str, names: Sequence[str]) -> Finding:
-    """The failure of one that is not there; another error is raised again."""
+    """The finding for names that do not exist. Other errors are raised again."""
     if not error_code(error).endswith((".NotFound", ".Malformed")):
         raise error
     named = [name for name in names if name in str(error)] or names
@@ -96,7 +96,7 @@ def _missing(error: Any, what: str, names: Sequence[str]) -> Finding:
 
 
 def _table_of(subnet: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The subnet's own route table, else the main one of its VPC."""
+    """The subnet's route table, or the main route table of its VPC."""
     main = None
     for table in tables:
         for association in table.get("Associations", []):
@@ -109,7 +109,7 @@ def _table_of(subnet: str, tables: Sequence[dict[str, Any]]) -> dict[str, Any] |
 def _leads_to_s3(table: dict[str, Any], served: set[str]) -> bool:
     if table["RouteTableId"] in served:
         return True
-    # an internet gateway is of no use to hosts without a public address
+    # an internet gateway does not work for hosts without a public address
     return any(
         route.get("DestinationCidrBlock") == "0.0.0.0/0"
         and any(

@@ -1,4 +1,4 @@
-"""Whether the account may start as many instances as the job wants."""
+"""Checks that the account's quotas allow the instances of the job."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ CONSOLE = "https://{region}.console.aws.amazon.com/servicequotas/home/services/s
 
 @dataclass(frozen=True)
 class Wanted:
-    """Instances of one type. ``kind`` is the word by which Service Quotas tells usages apart."""
+    """Instances of one type. ``kind`` is the name of the usage in Service Quotas."""
 
     instance_type: str
     kind: str
     count: int
     is_needed: bool = True
-    """Whether the job fails without; a warm pool is only not kept."""
+    """Whether the job fails without them. A warm pool is optional."""
 
     @property
     def quota_name(self) -> str:
@@ -32,17 +32,17 @@ def check_quota(account: Account, wanted: Wanted) -> Finding:
         return Finding(
             CheckStatus.WARNING,
             f"{account.region} has no quota {wanted.quota_name!r}",
-            "Check the instance type, and whether the region has it.",
+            "Check the instance type, and that the region has it.",
         )
     value = int(quota["Value"])
     if value >= wanted.count:
         return Finding(
-            CheckStatus.OK, f"{value} instances, {wanted.count} wanted; what runs already is not counted"
+            CheckStatus.OK, f"{value} instances, {wanted.count} needed; running instances are not counted"
         )
     return Finding(
         CheckStatus.FAILED if wanted.is_needed else CheckStatus.WARNING,
-        f"the quota {wanted.quota_name!r} is {value}, {wanted.count} wanted",
-        f"Ask for more: {CONSOLE.format(region=account.region, code=quota['QuotaCode'])}",
+        f"the quota {wanted.quota_name!r} is {value}, {wanted.count} needed",
+        f"Request an increase: {CONSOLE.format(region=account.region, code=quota['QuotaCode'])}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Whether buckets are there, and in the region of the job; whether inputs hold anything."""
+"""Checks that buckets exist in the job's region, and that inputs are not empty."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ def check_default_bucket(account: Account) -> Finding:
 def check_bucket(account: Account, bucket: str) -> Finding:
     region = _region(account, bucket)
     if region is None and bucket == account.default_bucket:
-        return Finding(CheckStatus.OK, "it is the default bucket, and made when something is uploaded")
+        return Finding(CheckStatus.OK, "it is the default bucket, which is created by the first upload")
     if region is None:
         return Finding(
             CheckStatus.FAILED,
             f"there is no bucket {bucket}",
-            f"Make it: aws s3 mb s3://{bucket} --region {account.region}",
+            f"Create it: aws s3 mb s3://{bucket} --region {account.region}",
         )
     if region != account.region:
         return Finding(
             CheckStatus.FAILED,
             f"{bucket} is in {region}, the job would run in {account.region}",
-            "Use a bucket in the region of the job, or start the job in that of the bucket: AWS_DEFAULT_REGION.",
+            "Use a bucket in the job's region, or set AWS_DEFAULT_REGION to the bucket's region.",
         )
     return Finding(CheckStatus.OK, f"in {region}")
 
 
 def check_input(account: Account, uri: str) -> Finding:
-    """A channel without a single object fails the job."""
+    """Check that a channel has at least one object: the job fails without."""
     from botocore.exceptions import ClientError
 
     bucket, _, prefix = uri.removeprefix("s3://").partition("/")
@@ -44,12 +44,12 @@ def check_input(account: Account, uri: str) -> Finding:
             raise
         return Finding(CheckStatus.FAILED, f"there is no bucket {bucket}", "Check the URI of the channel.")
     if not found.get("Contents"):
-        return Finding(CheckStatus.FAILED, f"there is no object below {uri}", f"Look: aws s3 ls {uri}")
+        return Finding(CheckStatus.FAILED, f"there is no object below {uri}", f"Check with: aws s3 ls {uri}")
     return Finding(CheckStatus.OK, uri)
 
 
 def _region(account: Account, bucket: str) -> str | None:
-    """The region of a bucket, None where there is none of this name."""
+    """The region of a bucket; None if it does not exist."""
     from botocore.exceptions import ClientError
 
     try:
