@@ -93,11 +93,13 @@ def test_keras(name: str, tensorflow_python: str, tmp_path: Path) -> None:
     assert low <= accuracy_of(job.out) <= high
 
 
-def test_the_script_of_the_tensorflow_page(tensorflow_python: str, tmp_path: Path) -> None:
-    script = read_blocks(REPOSITORY / "docs" / "guides" / "tensorflow.md")[0]
-    (tmp_path / script.file_name).write_text(script.text)
+@pytest.mark.parametrize("name, printed", [("train.py", "2 ranks, loss 0."), ("tape.py", "rank 0: loss 0.0")])
+def test_the_scripts_of_the_tensorflow_page(
+    name: str, printed: str, tensorflow_python: str, tmp_path: Path
+) -> None:
+    page = REPOSITORY / "docs" / "guides" / "tensorflow.md"
+    scripts = {block.file_name: block.text for block in read_blocks(page)}
+    (tmp_path / name).write_text(scripts[name])
     python = f"platform_options.python={tensorflow_python}"
-    job = cloudtrain(
-        *("submit", "train.py", "--processes-per-host", "2", "--set", python), cwd=tmp_path, timeout=200
-    )
-    assert (job.code, "2 ranks, loss 0." in job.out) == (0, True), job.out + job.err
+    job = cloudtrain("submit", name, "--processes-per-host", "2", "--set", python, cwd=tmp_path, timeout=200)
+    assert (job.code, printed in job.out) == (0, True), job.out + job.err
