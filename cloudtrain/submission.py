@@ -116,8 +116,8 @@ def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
     if job.source_dir and job.source_dir.startswith("s3://"):
         if job.dependencies:
             raise InvalidJob(
-                f"dependencies: cannot be put beside what is packed already: {job.source_dir}",
-                hint="Pack them with it, or name a source_dir of this machine.",
+                f"dependencies: cannot be added to a source that is packed already: {job.source_dir}",
+                hint="Add them to that archive, or use a source_dir on this machine.",
             )
         return msgspec.structs.replace(job, source=Source(job.source_dir, "")), None
     if job.entry_point is None:

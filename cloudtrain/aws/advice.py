@@ -1,4 +1,4 @@
-"""What to do about what SageMaker says, in its answers and in a job's FailureReason."""
+"""Hints for errors of AWS and for a job's FailureReason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cloudtrain.contract import FailureClass
 
 @dataclass(frozen=True)
 class Advice:
-    """For texts in which ``pattern`` is found. ``failure_class`` is that of a job that failed of it."""
+    """The failure class and the hint for texts that contain ``pattern``."""
 
     pattern: re.Pattern[str]
     failure_class: FailureClass
@@ -25,42 +25,41 @@ KNOWN = (
     _advice(
         r"ResourceLimitExceeded|account-level service limit|exceeded .*quota",
         FailureClass.PLATFORM,
-        "Ask for more: AWS console, Service Quotas, Amazon SageMaker, the quota named above; or take another "
+        "Request an increase of the quota named above (AWS console, Service Quotas, Amazon SageMaker), use another "
         "instance_type, or wait until other jobs have ended.",
     ),
     _advice(
         r"CapacityError|insufficient capacity|unable to provision requested ML compute capacity",
         FailureClass.PLATFORM,
-        "AWS has no such instances free now: try later, another instance_type or region, or reserve them with a "
-        "training_plan; max_retry_attempts starts the job again by itself.",
+        "AWS has no free instances of this type: try again later, use another instance_type or region, or reserve "
+        "instances with a training_plan. max_retry_attempts starts the job again automatically.",
     ),
     _advice(
         r"iam:PassRole",
         FailureClass.PLATFORM,
-        "Allow your user iam:PassRole on the role of the job, or give a role that you may pass.",
+        "Allow your user iam:PassRole on the role of the job, or use a role that you may pass.",
     ),
     _advice(
         r"(could not|cannot|unable to) assume (the )?role|role .*(does not exist|is invalid)|invalid role",
         FailureClass.PLATFORM,
-        "Check that the role exists and that its trust policy lets sagemaker.amazonaws.com assume it.",
+        "Check that the role exists and that its trust policy allows sagemaker.amazonaws.com to assume it.",
     ),
     _advice(
         r"S3 VPC endpoint|route to (an )?S3|Connect timeout on endpoint URL: .*\.s3\.",
         FailureClass.STORAGE,
-        "Add a gateway endpoint for S3 (or a NAT gateway) to the route tables of the subnets, and let the security "
-        "groups send to it.",
+        "Add a gateway endpoint for S3 (or a NAT gateway) to the route tables of the subnets, and allow it in the "
+        "security groups.",
     ),
     _advice(
         r"BucketRegionError|PermanentRedirect|IllegalLocationConstraint|AuthorizationHeaderMalformed"
         r"|bucket .*(must be|is) in (the same|another|this) region",
         FailureClass.STORAGE,
-        "Use a bucket in the region of the job, or set AWS_DEFAULT_REGION to the bucket's region.",
+        "Use a bucket in the job's region, or set AWS_DEFAULT_REGION to the bucket's region.",
     ),
     _advice(
         r"No S3 objects found.*/runtime/[0-9a-f]{64}",
         FailureClass.STORAGE,
-        "cloudtrain's runtime, uploaded before, was removed from the bucket: submit the job again, and it is uploaded "
-        "anew.",
+        "cloudtrain's runtime was deleted from the bucket. Submit the job again: that uploads it again.",
     ),
     _advice(
         r"No S3 objects found|NoSuchKey|NoSuchBucket|ManifestInvalid",
@@ -72,7 +71,7 @@ KNOWN = (
         r"ecr:\w+|cannot pull (the )?(algorithm )?container|manifest (unknown|for .* not found)|CannotPullContainer"
         r"|(cannot find|could not find|does not exist).*(image|repository)|(image|repository).*not found",
         FailureClass.PLATFORM,
-        "Check image_uri: the repository and the tag exist, in a region that the job reaches, and the role may pull "
+        "Check image_uri: the repository and the tag exist, in a region that the job can reach, and the role may pull "
         "it (ecr:BatchGetImage, ecr:GetDownloadUrlForLayer).",
     ),
     _advice(
@@ -94,7 +93,7 @@ KNOWN = (
         r"(artifact|data) (upload|download) failed.*(AccessDenied|Access Denied|\b403\b)|s3:\w+",
         FailureClass.STORAGE,
         "Allow the role of the job s3:GetObject and s3:ListBucket on its inputs, s3:PutObject on its outputs, and "
-        "the use of the buckets' KMS keys.",
+        "access to the buckets' KMS keys.",
     ),
     _advice(
         r"AccessDenied|not authorized to perform",
@@ -114,15 +113,15 @@ KNOWN = (
     _advice(
         r"Throttling|Rate exceeded|TooManyRequests",
         FailureClass.PLATFORM,
-        "AWS is asked too often by this account: try again in a minute.",
+        "AWS throttles the requests of this account: try again in a minute.",
     ),
     _advice(
         r"InternalServerError|InternalFailure|internal (server )?error|ServiceUnavailable",
         FailureClass.PLATFORM,
-        "Something failed inside AWS: submit the job again; max_retry_attempts does it by itself.",
+        "AWS had an internal error: submit the job again. max_retry_attempts does so automatically.",
     ),
 )
-"""The first that fits is the one."""
+"""In order of precedence."""
 
 
 def find_advice(text: str) -> Advice | None:

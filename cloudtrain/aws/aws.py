@@ -1,4 +1,4 @@
-"""The AWS account and region that jobs go to."""
+"""Access to an AWS account and region."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ _DEFAULT_BUCKET = re.compile(r"s3://sagemaker-[a-z0-9-]+-(?P<account>\d{12})(?:/
 
 
 class Aws:
-    """One account and region: its clients, each made when it is first asked for.
-
-    Nothing is called before a property or method needs it.
+    """An account and region, and its clients, which are created on first use. Makes no request before it is needed.
 
     Args:
         session: a ``boto3.Session``, or anything that has one as ``boto_session``, as the SageMaker SDK's Session
-            does. The default is what boto3 finds: the environment, the profile, SSO, the role of the machine.
-        bucket: the default bucket, where it is not ``sagemaker-<region>-<account>``.
+            does. Defaults to boto3's default session: the environment, the profile, SSO, the role of the machine.
+        bucket: the default bucket; defaults to ``sagemaker-<region>-<account>``.
     """
 
     def __init__(self, session: Any = None, bucket: str | None = None) -> None:
@@ -43,7 +41,7 @@ class Aws:
 
     @cached_property
     def region(self) -> str:
-        """Raises PlatformError where none is configured."""
+        """The region. Raises PlatformError if none is configured."""
         region = self.session.region_name
         if not region:
             raise PlatformError(
@@ -54,43 +52,41 @@ class Aws:
 
     @cached_property
     def account(self) -> str:
-        """The account's number, asked of STS once."""
+        """The number of the account, requested from STS once."""
         with aws_errors("the account"):
             return str(self.client("sts").get_caller_identity()["Account"])
 
     @property
     def partition(self) -> str:
-        """``aws``, ``aws-cn``, ``aws-us-gov``: what ARNs of the region start with."""
+        """The partition in ARNs of the region: ``aws``, ``aws-cn`` or ``aws-us-gov``."""
         with aws_errors(f"the region {self.region}"):
             return self.session.get_partition_for_region(self.region)
 
     @property
     def default_bucket(self) -> str:
-        """The SageMaker SDK's, by name; whether it exists is not asked."""
+        """The name of the SageMaker SDK's default bucket, which may not exist yet."""
         return self._bucket or f"sagemaker-{self.region}-{self.account}"
 
     @property
     def default_output_path(self) -> str:
-        """Where jobs without an ``output_path`` write: the default bucket, or the session's prefix in it."""
+        """The output path of jobs that have none: the default bucket, or the session's prefix in it."""
         prefix = self._prefix.strip("/")
         return f"s3://{self.default_bucket}/{prefix}/" if prefix else f"s3://{self.default_bucket}/"
 
     def own_folder(self, job: TrainingJob) -> str:
-        """Where cloudtrain keeps what it sends along: in the bucket of the job's own output, if it names one, so that
-        no other has to be allowed; else in the default one.
+        """The folder of cloudtrain's uploads: in the bucket of the job's output, which needs no further permissions, or
+        in the default bucket.
         """
         output = job.output_path or ""
         bucket = output.split("/")[2] if output.startswith("s3://") else None
         return f"s3://{bucket}/cloudtrain" if bucket else f"{self.default_output_path}cloudtrain"
 
     def client(self, service: str, *, region: str | None = None, attempts: int = ATTEMPTS) -> Any:
-        """The boto3 client of ``service``, also for several threads.
-
-        It repeats what is throttled or lost, and waits longer each time.
+        """The boto3 client of ``service``, which is thread-safe. It retries failed requests with increasing delays.
 
         Args:
-            region: another than that of the jobs.
-            attempts: how often it asks at most.
+            region: overrides the region of the jobs.
+            attempts: the maximum number of attempts of a request.
         """
         with self._lock:
             if service not in self._clients:
@@ -102,14 +98,14 @@ class Aws:
                     retries={"mode": "adaptive", "total_max_attempts": attempts},
                     user_agent_extra=f"cloudtrain/{__version__}",
                 )
-                session: Any = self.session  # boto3's stubs want the name of the service as a literal
+                session: Any = self.session  # boto3's stubs require a literal as the name
                 subject = f"the AWS service {service}"
                 try:
                     with aws_errors(subject):
                         self._clients[service] = session.client(
                             service, region_name=region or self.region, config=config
                         )
-                except ValueError as error:  # an endpoint that is no URL
+                except ValueError as error:  # an endpoint that is not a URL
                     raise PlatformError(
                         f"{subject}: {error}",
                         hint="Check AWS_ENDPOINT_URL, and endpoint_url in ~/.aws/config.",
@@ -118,7 +114,7 @@ class Aws:
 
     @cached_property
     def session(self) -> boto3.Session:
-        """The session that was given, or a new one that all clients share: a second would cost as much again."""
+        """The given session, or a new one. All clients share it, because creating one is slow."""
         from cloudtrain.aws._session import new_session
 
         with aws_errors("the AWS configuration"):
@@ -126,10 +122,10 @@ class Aws:
 
 
 def owner_of(uri: str) -> str | None:
-    """The account whose default bucket ``uri`` is in, by its name; None for a bucket of any other name.
+    """The account in the name of the default bucket of ``uri``; None for any other bucket.
 
-    Buckets have their names first come, first served: a stranger could have taken that of an account, to get what is
-    uploaded there, or to have jobs run something else.
+    The names of buckets are global. An attacker could create the default bucket of another account, to read its uploads
+    or to run code in its jobs.
     """
     match = _DEFAULT_BUCKET.match(uri)
     return match["account"] if match else None

@@ -1,4 +1,4 @@
-"""From the answers of AWS to errors that say what to do."""
+"""Converts errors of AWS to errors with hints."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ ARGUMENTS = {
     "environment": "environment",
     "tags": "tags",
 }
-"""Fields of CreateTrainingJob, in lower case, and the arguments that they are made of."""
+"""Fields of CreateTrainingJob, in lower case, and the arguments that set them."""
 
 _FIELD = re.compile(r"at '(?P<path>[\w.\[\]]+)' failed to satisfy|parameter:? (?P<other>[A-Z][\w.\[\]]+)")
-"""How SageMaker's validation, and that of botocore before it, name a field."""
+"""Matches the name of a field in validation errors of SageMaker and botocore."""
 
 _THROTTLED = re.compile("Throttl|TooManyRequests|RequestLimitExceeded|^LimitExceededException|^SlowDown")
 _NOT_FOUND = re.compile(r"Requested resource not found|Could not find|does not exist", re.IGNORECASE)
@@ -51,7 +51,7 @@ _NOT_FOUND = re.compile(r"Requested resource not found|Could not find|does not e
 
 @contextmanager
 def aws_errors(subject: str) -> Iterator[None]:
-    """Raise what botocore raises inside as a `PlatformError` about ``subject``, or as `InvalidJob`."""
+    """Convert botocore's errors inside to a `PlatformError` about ``subject``, or to `InvalidJob`."""
     from botocore.exceptions import BotoCoreError, ClientError
 
     try:
@@ -64,14 +64,14 @@ def aws_errors(subject: str) -> Iterator[None]:
 
 @contextmanager
 def job_errors(job_name: str) -> Iterator[None]:
-    """The same for a question about a job that should be there: raises JobNotFound where it is not."""
+    """Like `aws_errors`, for a request about a job. Raises JobNotFound if it does not exist."""
     with aws_errors(f"job {job_name}"), found(f"training job {job_name}"):
         yield
 
 
 @contextmanager
 def found(what: str) -> Iterator[None]:
-    """Raise JobNotFound where botocore's error inside says that there is no such job."""
+    """Convert botocore's error for a missing job to JobNotFound."""
     from botocore.exceptions import ClientError
 
     try:
@@ -94,7 +94,7 @@ def error_message(error: ClientError) -> str:
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether asking again later may help: AWS was asked too often, or failed, or the network did."""
+    """Whether the error may be transient: throttling, a failure of AWS, or of the network."""
     from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
     if isinstance(error, ClientError):
@@ -104,7 +104,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def is_not_found(error: ClientError) -> bool:
-    """Whether the answer says that there is no such thing: SageMaker has two ways to say it."""
+    """Whether the error is for a missing resource, which SageMaker reports in two ways."""
     code = error_code(error)
     if code in ("ResourceNotFound", "ResourceNotFoundException"):
         return True
@@ -112,7 +112,7 @@ def is_not_found(error: ClientError) -> bool:
 
 
 def from_response(error: ClientError, subject: str) -> CloudtrainError:
-    """What an error that AWS answered means."""
+    """The error for an error response of AWS."""
     code, message = error_code(error), error_message(error)
     if code in ("ValidationException", "ValidationError"):
         invalid = _invalid_field(message, subject)
@@ -123,7 +123,7 @@ def from_response(error: ClientError, subject: str) -> CloudtrainError:
 
 
 def from_botocore(error: BotoCoreError, subject: str) -> CloudtrainError:
-    """What an error means that comes from before, or instead of, an answer of AWS."""
+    """The error for an error of botocore, without a response of AWS."""
     from botocore import exceptions
 
     if isinstance(error, exceptions.ParamValidationError):
@@ -136,19 +136,21 @@ def from_botocore(error: BotoCoreError, subject: str) -> CloudtrainError:
             "Log in: aws configure, aws sso login, or set AWS_PROFILE.",
         )
     elif isinstance(error, exceptions.ProfileNotFound):
-        hint = "Check AWS_PROFILE; the profiles that there are: aws configure list-profiles."
+        hint = "Check AWS_PROFILE. To list the profiles: aws configure list-profiles."
     elif isinstance(
         error, (exceptions.SSOError, exceptions.SSOTokenLoadError, exceptions.TokenRetrievalError)
     ):
         hint = "Log in again: aws sso login."
     elif isinstance(error, exceptions.CredentialRetrievalError):
-        hint = "Check what gives the credentials: the profile, its credential_process, or the machine's role."
+        hint = (
+            "Check the source of the credentials: the profile, its credential_process, or the machine's role."
+        )
     elif isinstance(
         error, (exceptions.NoRegionError, exceptions.InvalidRegionError, exceptions.UnknownRegionError)
     ):
         hint = "Set AWS_DEFAULT_REGION to a region of AWS, such as us-east-1."
     elif isinstance(error, exceptions.EndpointConnectionError):
-        hint = "Is the region's name right (AWS_DEFAULT_REGION), and does the network reach AWS (AWS_ENDPOINT_URL)?"
+        hint = "Check the name of the region (AWS_DEFAULT_REGION), the network, and AWS_ENDPOINT_URL."
     elif isinstance(error, (exceptions.ConnectionError, exceptions.HTTPClientError)):
         hint = "Check the network, its proxy, and AWS_ENDPOINT_URL."
     else:
@@ -157,16 +159,16 @@ def from_botocore(error: BotoCoreError, subject: str) -> CloudtrainError:
 
 
 def _invalid_field(message: str, subject: str) -> InvalidJob | None:
-    """The error for a message that names a field of the request."""
+    """The error for a message that names a field of the request, or None."""
     match = _FIELD.search(message)
     if match is None:
         return None
     path = match["path"] or match["other"]
-    words = [re.sub(r"\W.*", "", word).lower() for word in path.split(".")]
-    argument = next((ARGUMENTS[word] for word in reversed(words) if word in ARGUMENTS), None)
+    names = [re.sub(r"\W.*", "", name).lower() for name in path.split(".")]
+    argument = next((ARGUMENTS[name] for name in reversed(names) if name in ARGUMENTS), None)
     hint = (
         f"Check the argument {argument}."
         if argument
-        else f"It is about {path} of the request: see --dry-run."
+        else f"Check {path} in the request, which --dry-run prints."
     )
     return InvalidJob(f"{subject}: {message.strip()}", hint=hint)

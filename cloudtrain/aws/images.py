@@ -15,7 +15,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
 
 DATA = Path(__file__).with_name("images.json")
-"""Facts: accounts by region, and the suffixes that some tags have. It names its date and source."""
+"""The accounts by region, and the suffixes of some tags. The file names its date and source."""
 
 _REPOSITORIES = {
     "pytorch": (("1.2", "pytorch-training"), ("0", "sagemaker-pytorch")),
@@ -26,13 +26,13 @@ _REPOSITORIES = {
     ),
     "mxnet": (("1.4.1", "mxnet-training"), ("0", "sagemaker-mxnet")),
 }
-"""The repositories of a framework, each with the version that it begins with."""
+"""The repositories of each framework, with the first version in each."""
 
 _PYTHON_2 = {
     "tensorflow-training": ((1, 14), "sagemaker-tensorflow-scriptmode"),
     "mxnet-training": ((1, 5), "sagemaker-mxnet"),
 }
-"""Where the images for Python 2 of versions below the one named stayed longer."""
+"""The repositories of images for Python 2, up to the given version."""
 
 _DOMAINS = {
     "cn-": "amazonaws.com.cn",
@@ -42,23 +42,23 @@ _DOMAINS = {
     "eu-isoe-": "cloud.adc-e.uk",
     "eusc-": "amazonaws.eu",
 }
-"""The domains of AWS's partitions, by the beginning of their regions' names."""
+"""The domains of AWS's partitions, by the prefix of their regions."""
 
-_OWN_IMAGE = "Give the image itself: image_uri='...'."
+_OWN_IMAGE = "Or set the image: image_uri='...'."
 
 
 def training_image(job: TrainingJob, region: str) -> str:
-    """The URI of the image that ``job`` trains in: the one it names, or AWS's for its framework.
+    """The URI of the image of ``job``: its ``image_uri``, or AWS's image for its framework.
 
     Raises:
-        InvalidJob: it names neither, or AWS has no image for its instances or region.
+        InvalidJob: the job has neither, or AWS has no image for its instances or region.
     """
     if job.image_uri:
         return job.image_uri
     if job.framework is None:
         raise InvalidJob(
             "image_uri: SageMaker needs an image, or a framework to choose one for",
-            hint="image_uri='...', or framework='pytorch', framework_version='2.5.1', py_version='py311', say.",
+            hint="Set image_uri, or for example framework='pytorch', framework_version='2.5.1', py_version='py311'.",
         )
     if job.framework == "huggingface":
         return _uri("dlc", region, *_huggingface(job))
@@ -66,7 +66,7 @@ def training_image(job: TrainingJob, region: str) -> str:
     if not version or not python:
         raise InvalidJob(
             f"framework_version and py_version: {job.framework} needs both, or an image_uri",
-            hint="framework_version='2.5.1', py_version='py311', say.",
+            hint="For example: framework_version='2.5.1', py_version='py311'.",
         )
     if _has_model_parallel(job):
         return _uri(
@@ -83,18 +83,18 @@ def training_image(job: TrainingJob, region: str) -> str:
 
 
 def profiler_image(region: str) -> str:
-    """The URI of the image in which SageMaker Profiler evaluates. Raises InvalidJob where the region has none."""
+    """The URI of the image of SageMaker Profiler. Raises InvalidJob if the region has none."""
     return _uri("profiler", region, "detailed-profiler-processing", "latest")
 
 
 def image_instance_type(job: TrainingJob) -> str:
-    """The instance type by which the image is chosen: of several groups, the first with GPUs, else the first."""
+    """The instance type that selects the image: of several groups, the first with GPUs, otherwise the first."""
     types = [group.instance_type for group in job.instance_groups] or [job.instance_type or ""]
     return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
 
 
 def has_gpus(job: TrainingJob) -> bool:
-    """Whether the instances that the image is chosen by have GPUs of NVIDIA's."""
+    """Whether the instances that select the image have NVIDIA GPUs."""
     return _family(job)[:1] in ("g", "p")
 
 
@@ -108,7 +108,7 @@ def has_data_parallel(job: TrainingJob) -> bool:
 
 
 def numbers(version: str) -> tuple[float, ...]:
-    """``"1.4.1"`` as ``(1, 4, 1)``; a short ``"1.4"`` means the last of its patches."""
+    """``"1.4.1"`` as ``(1, 4, 1)``. A short ``"1.4"`` is greater than all of its patch versions."""
     parts: list[float] = [int(part) for part in re.findall(r"\d+", version)]
     return (*parts, float("inf")) if len(parts) < 3 else tuple(parts)
 
@@ -134,19 +134,19 @@ def _huggingface(job: TrainingJob) -> tuple[str, str]:
         raise InvalidJob(
             "transformers_version, py_version, and one of pytorch_version and tensorflow_version:"
             " huggingface needs them, or an image_uri",
-            hint="transformers_version='4.49.0', pytorch_version='2.5.1', py_version='py311', say.",
+            hint="For example: transformers_version='4.49.0', pytorch_version='2.5.1', py_version='py311'.",
         )
     if not has_gpus(job):
         raise InvalidJob(
             f"instance_type: AWS has no Hugging Face image for {image_instance_type(job)}, only for GPUs",
-            hint=f"Choose an instance with GPUs, ml.g5.xlarge, say. {_OWN_IMAGE}",
+            hint=f"Choose an instance with GPUs, for example ml.g5.xlarge. {_OWN_IMAGE}",
         )
     suffix = _huggingface_suffix(version, framework + base)
     return f"huggingface-{framework}-training", f"{base}-transformers{version}-gpu-{job.py_version}-{suffix}"
 
 
 def _huggingface_suffix(version: str, base: str) -> str:
-    """The CUDA and Ubuntu of the image; of an unknown one those of the newest for the same framework version."""
+    """The CUDA and Ubuntu of the image; for an unknown one, those of the newest for the framework version."""
     known: dict[str, dict[str, str]] = _data()["huggingface"]
     of_version = next((known[found] for found in known if _is_alias(version, found)), {})
     if numbers(version) < (4, 6):
@@ -157,7 +157,7 @@ def _huggingface_suffix(version: str, base: str) -> str:
 
 
 def _is_alias(version: str, full: str) -> bool:
-    """``4.49`` is one of ``4.49.0``."""
+    """Whether ``version`` is ``full`` or a prefix of it, as ``4.49`` is of ``4.49.0``."""
     return full == version or full.startswith(f"{version}.")
 
 
@@ -166,13 +166,13 @@ def _neuron(job: TrainingJob, version: str, python: str) -> tuple[str, str]:
     if job.framework != "pytorch" or found is None:
         raise InvalidJob(
             f"image_uri: the image of {job.framework} {version} for {image_instance_type(job)} is not known",
-            hint=f"Its tag has the version of the Neuron SDK in it. {_OWN_IMAGE}",
+            hint=f"Its tag includes the version of the Neuron SDK. {_OWN_IMAGE}",
         )
     return "pytorch-training-neuron", f"{version}-neuron-{python}-{_data()['neuron'][found]}"
 
 
 def _has_model_parallel(job: TrainingJob) -> bool:
-    """Version 2 of SageMaker's model parallel library, which torchrun launches, has images of its own."""
+    """Whether the job uses version 2 of SageMaker's model parallel library, which has its own images."""
     if job.distribution is None or "torch_distributed" not in job.distribution.enabled:
         return False
     libraries = job.distribution.smdistributed
@@ -187,7 +187,7 @@ def _cuda(job: TrainingJob, version: str) -> str:
 
 
 def _family(job: TrainingJob) -> str:
-    """``p4d`` of ``ml.p4d.24xlarge``."""
+    """The family of an instance type: ``p4d`` for ``ml.p4d.24xlarge``."""
     match = re.fullmatch(r"ml[._]([a-z\d\-]+)\.?\w*", image_instance_type(job))
     return match[1] if match else ""
 
@@ -195,7 +195,7 @@ def _family(job: TrainingJob) -> str:
 def _uri(kind: str, region: str, repository: str, tag: str) -> str:
     account = _data()["accounts"][kind].get(region)
     if account is None:
-        hint = "Leave profile_params out, or choose another region." if kind == "profiler" else _OWN_IMAGE
+        hint = "Remove profile_params, or use another region." if kind == "profiler" else _OWN_IMAGE
         raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=hint)
     domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
     return f"{account}.dkr.ecr.{region}.{domain}/{repository}:{tag}"

@@ -6,7 +6,10 @@ import re
 import statistics
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import grimp
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -27,6 +30,12 @@ def test_files_are_small() -> None:
     }
     assert [path for path, length in lengths.items() if length > LONGEST] == []
     assert statistics.median(lengths.values()) < MEDIAN
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    graph = grimp.build_graph("cloudtrain", exclude_type_checking_imports=True, cache_dir=None)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
 def test_bundled_packages_run_on_python_3_9() -> None:

@@ -1,4 +1,4 @@
-"""The services that stand for AWS: one that a test scripts, and moto's."""
+"""The services that simulate AWS: one that a test scripts, and moto's."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ KEPT = {
         "VpcConfig",
     ),
 }
-"""What DescribeTrainingJob gives back of the request."""
+"""The fields of the request that DescribeTrainingJob returns."""
 
 
 @dataclass
@@ -53,7 +53,7 @@ class ScriptedJob:
     extra: dict[str, Any] = field(default_factory=dict)
     """More fields of the answer of DescribeTrainingJob, which go before the others."""
     stopping: threading.Event = field(default_factory=threading.Event)
-    """Set when somebody asks for a stop."""
+    """Set when the job is to stop."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property

@@ -1,4 +1,4 @@
-"""A tuning job whose training jobs a test drives: what SageMaker would tell of it."""
+"""A tuning job whose training jobs a test controls, with SageMaker's responses about it."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ScriptedTuning:
     failure: str | None = None
     trials: list[dict[str, Any]] = field(default_factory=list)
     page: int = 2
-    """How many training jobs stand on a page."""
+    """The number of training jobs on a page."""
     on_create: Callable[[], object] = lambda: None
-    """Called when the tuning job was created: whoever plays the search starts it here."""
+    """Called when the tuning job is created, to start the simulated search."""
 
     def install(self, service: SageMakerService) -> None:
         for operation, method in {

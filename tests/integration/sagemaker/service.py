@@ -33,14 +33,14 @@ IDENTITY = (
     '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
     f"<Account>{ACCOUNT}</Account></GetCallerIdentityResult></GetCallerIdentityResponse>"
 )
-"""What STS answers to GetCallerIdentity."""
+"""The response of STS to GetCallerIdentity."""
 
 Parameters = dict[str, Any]
 
 
 @dataclass
 class ServiceError(Exception):
-    """An answer that is an error, as AWS words it."""
+    """An error response in the format of AWS."""
 
     code: str
     message: str = ""
@@ -60,11 +60,11 @@ class SageMakerService:
     calls: list[tuple[str, Parameters]] = field(default_factory=list)
     """The operations that were called, with what was given to them, failed ones too."""
     on_create: Callable[[ScriptedJob], None] = lambda job: job.enter("Starting", "Starting the training job")
-    """Called with each new job, before the answer goes out: whoever plays the instances starts them here."""
+    """Called with each new job before the response is sent, to start the simulated instances."""
     empty_pages: bool = False
     """Whether CloudWatch puts an empty page before each page of events, as it may."""
     faults: dict[str, list[Exception]] = field(default_factory=lambda: defaultdict(list))
-    """What the next calls of an operation raise: `ServiceError` instead of doing it, `Lost` after it."""
+    """The exceptions of the next calls of an operation: `ServiceError` replaces the operation, `Lost` follows it."""
 
     def fail(self, operation: str, *errors: Exception) -> None:
         """The next calls of ``operation`` fail, one error each."""

@@ -84,7 +84,7 @@ def test_metrics_are_shown_as_a_table_with_a_plot(moto: str) -> None:
         **training_request("a-job", AlgorithmSpecification=algorithm)
     )
     now = datetime.now(timezone.utc).timestamp() // 60 * 60
-    name = SageMakerPlatform().describe("a-job").metrics.popitem()[0]  # moto has one of its own
+    name = SageMakerPlatform().describe("a-job").metrics.popitem()[0]  # moto chooses the name
     data = [
         {
             "MetricName": name,

@@ -1,4 +1,4 @@
-"""Jobs as SageMaker tells of them: their life, their end, the list of them all."""
+"""Descriptions of jobs on SageMaker: while they run, after their end, and the list of all jobs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_failed_job_names_the_rank_and_shows_its_traceback(
     assert platform.describe("a-job").exit_code == 1
 
 
-def test_a_failure_is_told_without_logs_too(
+def test_a_failure_is_reported_without_logs_too(
     platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
 ) -> None:
     job.log("algo-1", "Traceback (most recent call last):", "ValueError: bad")

@@ -136,7 +136,7 @@ def test_an_input_without_objects_fails() -> None:
     found = find(body, inputs=uris)
     assert found["input train"].status == CheckStatus.OK
     assert found["input test"].status == CheckStatus.FAILED
-    assert "input code" not in found  # a channel of ours, filled when the job is submitted
+    assert "input code" not in found  # cloudtrain's channel, uploaded when the job is submitted
 
 
 def make_image() -> None:
@@ -241,7 +241,7 @@ def test_a_vpc_without_a_way_to_s3() -> None:
 
 
 def test_subnets_and_groups_that_are_not_there() -> None:
-    # no other subnet beside it: of two moto names any as the one that is not there
+    # only one subnet: with two, moto reports either of them as missing
     vpc = {"Subnets": ["subnet-0123456789"], "SecurityGroupIds": ["sg-0123456789"]}
     found = find({"VpcConfig": vpc})
     assert found["subnets"].what == "there is no subnet subnet-0123456789"

@@ -145,7 +145,7 @@ def test_trouble_is_waited_out_while_following(
     assert list(lines) == ["[algo-1] two"]
 
 
-def test_trouble_that_does_not_pass_is_told(
+def test_a_permanent_error_is_raised(
     platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
 ) -> None:
     platform.aws.client("logs", attempts=1)
@@ -155,7 +155,7 @@ def test_trouble_that_does_not_pass_is_told(
         list(logs("a-job", platform.aws, follow=True, pace=replace(QUICK, in_trouble=0.1, patience=0.3)))
 
 
-def test_who_may_not_read_logs_is_told_at_once(
+def test_denied_access_to_logs_is_raised_immediately(
     platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
 ) -> None:
     service.fail(

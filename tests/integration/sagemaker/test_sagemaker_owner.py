@@ -1,4 +1,4 @@
-"""A default bucket that belongs to somebody else gets nothing: its name alone is no proof."""
+"""Nothing is uploaded to a default bucket of another account: its name does not prove who owns it."""
 
 from __future__ import annotations
 

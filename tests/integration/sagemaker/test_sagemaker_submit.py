@@ -94,7 +94,7 @@ def test_a_refusal_says_what_to_do(platform: SageMakerPlatform, service: SageMak
     assert service.jobs == {}
 
 
-def test_a_refusal_that_repeats_the_environment_tells_no_secret(
+def test_a_refusal_that_quotes_the_environment_shows_no_secret(
     platform: SageMakerPlatform, service: SageMakerService
 ) -> None:
     message = (

@@ -1,4 +1,4 @@
-"""The request of an earlier job, as SageMaker tells it."""
+"""The request of an earlier job, from SageMaker's description."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DESCRIBED = {
     "EnableInterContainerTrafficEncryption": False,
     "EnableManagedSpotTraining": False,
 }
-"""What DescribeTrainingJob answers for it (Amazon SageMaker API Reference)."""
+"""The response of DescribeTrainingJob for it (Amazon SageMaker API Reference)."""
 
 
 @pytest.fixture

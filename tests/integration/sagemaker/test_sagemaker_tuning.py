@@ -41,7 +41,7 @@ def tuner(tuning: ScriptedTuning) -> HyperparameterTuner:
     return HyperparameterTuner(estimator, "loss", ranges, metrics, objective_type="Minimize", max_jobs=3)
 
 
-def test_fit_tells_of_each_end_and_knows_the_best(
+def test_fit_prints_each_end_and_finds_the_best(
     tuner: HyperparameterTuner, tuning: ScriptedTuning, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def search() -> None:
@@ -74,7 +74,7 @@ def test_secrets_are_sent(
     assert [name for name, _ in service.calls] == ["CreateHyperParameterTuningJob"]
 
 
-def test_a_refusal_tells_no_secret(tuner: HyperparameterTuner, service: SageMakerService) -> None:
+def test_a_refusal_shows_no_secret(tuner: HyperparameterTuner, service: SageMakerService) -> None:
     message = "Value '{HF_TOKEN=s3cret}' at 'environment' failed to satisfy constraint: Member must be short"
     service.fail("CreateHyperParameterTuningJob", ServiceError("ValidationException", message))
     with pytest.raises(CloudtrainError, match=r"HF_TOKEN=\*\*\*") as caught:
@@ -138,7 +138,7 @@ def test_a_warm_start_begins_with_what_the_search_has_found(
     assert first == second
 
 
-def test_what_sagemaker_refuses_is_told(tuner: HyperparameterTuner, service: SageMakerService) -> None:
+def test_a_refusal_of_sagemaker_is_raised(tuner: HyperparameterTuner, service: SageMakerService) -> None:
     service.fail("CreateHyperParameterTuningJob", ServiceError("ResourceLimitExceeded", "The limit is 0"))
     with pytest.raises(CloudtrainError, match="tuning job tune cannot be started: ResourceLimitExceeded"):
         tuner.fit(job_name="tune", wait=False)

@@ -76,7 +76,7 @@ def test_a_runtime_that_was_removed_is_uploaded_again(sagemaker: SimulatedSageMa
     estimator.fit(job_name="first", logs=False)
     store = open_store(f"s3://{sagemaker.bucket}/code/runtime")
     store.delete([entry.key for entry in store.list()])
-    with pytest.raises(TrainingFailed, match="runtime, uploaded before, was removed"):
+    with pytest.raises(TrainingFailed, match="runtime was deleted from the bucket"):
         estimator.fit(job_name="second", logs=False)
     assert estimator.fit(job_name="third", logs=False).status == JobStatus.COMPLETED
 

@@ -1,4 +1,4 @@
-"""What the runtime "cloudtrain" adds to a CreateTrainingJob request."""
+"""The fields that the runtime "cloudtrain" adds to a CreateTrainingJob request."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ RECORDED = Path(__file__).parents[2] / "data" / "sdk_objects"
 
 
 def recorded(name: str, **changed: Any) -> Any:
-    """The object of ``<name>.json``, with classes of the names that it had."""
+    """The object in ``<name>.json``, with classes of the same names as the original's."""
     obj = json.loads((RECORDED / f"{name}.json").read_text(), object_hook=_revive)
     vars(obj).update(changed)
     return obj
@@ -82,7 +82,7 @@ V3 = {
 
 
 @pytest.mark.parametrize(("name", "own"), [("pytorch", V2), ("model_trainer", V3)])
-def test_the_arguments_are_those_of_the_object(name: str, own: dict[str, Any]) -> None:
+def test_arguments_are_those_of_the_object(name: str, own: dict[str, Any]) -> None:
     arguments = Estimator.from_sagemaker(recorded(name)).arguments
     wanted = {**COMMON, **own}
     assert {field: arguments.get(field) for field in wanted} == wanted
@@ -162,7 +162,7 @@ def test_another_instance_type_ends_local_mode(name: str) -> None:
     assert "platform" not in arguments
 
 
-def test_what_a_job_has_left_in_the_object_is_no_argument() -> None:
+def test_attributes_that_a_job_set_are_ignored() -> None:
     arguments = Estimator.from_sagemaker(
         recorded(
             "pytorch",
@@ -194,7 +194,7 @@ def test_a_plain_estimator_with_source_keeps_its_hyperparameters_as_json() -> No
         (lambda: recorded("model_trainer", distributed=object()), "distributed=object(...) is not supported"),
     ],
 )
-def test_what_cannot_be_taken_over_is_refused(make: Any, says: str) -> None:
+def test_unsupported_objects_are_refused(make: Any, says: str) -> None:
     with pytest.raises(InvalidJob) as caught:
         Estimator.from_sagemaker(make())
     assert says in str(caught.value)

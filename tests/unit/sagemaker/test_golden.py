@@ -1,4 +1,4 @@
-"""The requests of the SageMaker SDK, as it really sent them, against ours, field by field.
+"""Compares recorded requests of the SageMaker SDK with those of cloudtrain, field by field.
 
 Each file in ``tests/data/golden`` has the Python of one case and the requests that ``sagemaker`` 2.257.7 made of it.
 ``tox -e parity`` compares live, over more cases.

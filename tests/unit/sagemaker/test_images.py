@@ -104,7 +104,7 @@ def test_uri(case: str) -> None:
         ("2.5.0", GPU, "cu124"),
     ],
 )
-def test_model_parallel_has_images_of_its_own(version: str, kind: str, cuda: str) -> None:
+def test_model_parallel_has_its_own_images(version: str, kind: str, cuda: str) -> None:
     uri = _image("pytorch", version, "py310", kind, distribution=SMP)
     account = "658645717510.dkr.ecr.us-east-1.amazonaws.com"
     assert uri == f"{account}/smdistributed-modelparallel:{version}-gpu-py310-{cuda}"

@@ -1,4 +1,4 @@
-"""What a job has cost: billable time by the price of AWS's Price List, or nothing at all."""
+"""The cost of a job: billable time multiplied by the price in AWS's Price List, or unknown."""
 
 from __future__ import annotations
 

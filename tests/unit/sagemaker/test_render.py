@@ -27,7 +27,7 @@ def _prepare(arguments: dict[str, Any]) -> Submission:
     return Estimator(**{**IMAGE, **arguments}).prepare(job_name="job")
 
 
-def test_a_secret_stands_beside_the_request(aws: None) -> None:
+def test_secrets_are_kept_apart_from_the_request(aws: None) -> None:
     request = _prepare({"environment": {"HF_TOKEN": "s3cret", "A": "1"}}).request
     assert request.body["Environment"] == {"HF_TOKEN": "***", "A": "1"}
     assert request.secrets == {"HF_TOKEN": "s3cret"}
@@ -38,8 +38,8 @@ def test_the_name_of_a_role_is_looked_up(aws: None) -> None:
     boto3.client("iam").create_role(RoleName="Train", Path="/team/", AssumeRolePolicyDocument="{}")
     body = _prepare({"role": "Train"}).request.body
     assert body["RoleArn"] == "arn:aws:iam::123456789012:role/team/Train"
-    with pytest.raises(PlatformError, match="role Nobody"):
-        _prepare({"role": "Nobody"})
+    with pytest.raises(PlatformError, match="role NoSuchRole"):
+        _prepare({"role": "NoSuchRole"})
 
 
 def test_the_source_goes_where_the_output_goes(toolkit: None, script: str) -> None:
@@ -105,7 +105,7 @@ def test_the_variable_chooses_the_runtime_before_the_config_file(
         _prepare({"entry_point": script})
 
 
-def test_the_profiler_of_gpus_evaluates_in_a_job_of_its_own(toolkit: None, script: str) -> None:
+def test_the_profiler_runs_in_a_separate_job(toolkit: None, script: str) -> None:
     config = ProfilerConfig(profile_params=Profiler(cpu_profiling_duration=60))
     body = _prepare(
         {"entry_point": script, "profiler_config": config, "output_path": "s3://mine/out"}
@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "packed dependencies": (
         {"source_dir": "s3://b/x.tar.gz", "dependencies": ["lib"]},
-        r"dependencies: cannot be put beside what is packed already",
+        r"dependencies: cannot be added to a source that is packed already",
     ),
 }
 

@@ -24,7 +24,7 @@ def report(reason: str) -> FailureReport:
 
 
 def no_logs(host: str | None) -> Mapping[str, Sequence[str]]:
-    raise AssertionError("nobody should have asked")
+    raise AssertionError("the logs must not be read")
 
 
 def test_our_own_report_comes_through() -> None:
@@ -206,7 +206,7 @@ def test_the_rank_that_mpirun_names_is_found_in_the_logs() -> None:
     assert found.log_tail == ("epoch 1", *TRACEBACK.split("\n"))
 
 
-def test_without_an_exception_the_first_host_has_the_last_word() -> None:
+def test_without_an_exception_the_first_host_decides() -> None:
     found = complete(
         report("AlgorithmError: , exit code: 3"), lambda host: {"algo-1": ["a", "b"], "algo-2": ["c"]}
     )

@@ -26,7 +26,7 @@ def test_metrics_are_those_looked_for_and_those_found() -> None:
 
 
 @pytest.mark.parametrize(("hours", "minutes"), [(1, 1), (23, 1), (48, 3), (24 * 28, 29)])
-def test_a_long_job_is_told_in_longer_steps(hours: int, minutes: int) -> None:
+def test_a_long_job_has_longer_intervals(hours: int, minutes: int) -> None:
     told = answer("InProgress", *RUN, TrainingStartTime=at(60))
     query = metric_query(["a b", "c"], told, at(3600 * hours))
     stats = [one["MetricStat"] for one in query["MetricDataQueries"]]

@@ -73,7 +73,7 @@ def torch(script: str, **arguments: Any) -> Estimator:
         ),
     ],
 )
-def test_what_cannot_be_searched_is_refused_at_once(make: Callable[[], object], says: str) -> None:
+def test_invalid_searches_are_refused_immediately(make: Callable[[], object], says: str) -> None:
     with pytest.raises(InvalidJob) as caught:
         make()
     assert says in str(caught.value)
@@ -121,7 +121,7 @@ def test_metrics_are_the_estimators_unless_the_tuner_has_some(aws: None) -> None
         assert algorithm["MetricDefinitions"] == wanted
 
 
-def test_autotune_leaves_the_words_of_the_toolkit_alone(script: str) -> None:
+def test_autotune_does_not_change_hyperparameters_of_the_toolkit(script: str) -> None:
     estimator = torch(script, hyperparameters={"epochs": 3, "lr": 0.1, "width": 8})
     tuner = HyperparameterTuner(
         estimator, "loss", None, autotune=True, hyperparameters_to_keep_static=["epochs"]
@@ -134,7 +134,7 @@ def test_autotune_leaves_the_words_of_the_toolkit_alone(script: str) -> None:
     assert static["sagemaker_program"] == '"train.py"'
 
 
-def test_instance_groups_stand_in_the_field_that_has_them(aws: None) -> None:
+def test_instance_groups_are_in_the_field_that_supports_them(aws: None) -> None:
     groups = [{"instance_group_name": "g", "instance_type": "ml.m5.xlarge", "instance_count": 2}]
     estimator = Estimator(image_uri=IMAGE, role=ROLE, instance_groups=groups)
     definition = HyperparameterTuner(estimator, "loss", RANGES).prepare().body["TrainingJobDefinition"]
