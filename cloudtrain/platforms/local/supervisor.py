@@ -50,6 +50,7 @@ class HostProcesses(FolderHosts):
                 **os.environ,
                 **request_environment(self._request),
                 **settings.to_environ(),
+                "CLOUDTRAIN_ATTEMPT": str(attempt),  # also the first one, 0
                 "SAGEMAKER_BASE_DIR": str(base),
                 "CLOUDTRAIN_DIE_WITH_PARENT": "1",
             },

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from waiting import wait_for_end, wait_for_line
 
-from cloudtrain import Job, JobStatus
+from cloudtrain import FailureClass, Job, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.local import LocalPlatform
 
@@ -84,7 +84,8 @@ def test_preemptions_have_a_separate_budget(submit: Submit) -> None:
     description = job.describe()
     assert (description.status, description.exit_code) == (JobStatus.INTERRUPTED, 143), logs
     assert (description.attempt, description.reason) == (2, "preempted")
-    assert description.failure is None
+    assert description.failure
+    assert description.failure.failure_class == FailureClass.PREEMPTED
 
 
 def test_failures_do_not_use_up_the_preemptions(submit: Submit) -> None:
