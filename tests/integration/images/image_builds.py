@@ -1,4 +1,4 @@
-"""Builds cloudtrain's images without a registry and without a network: a wheel of our own stands for a framework."""
+"""Builds cloudtrain's images without a registry or a network. A small wheel replaces the framework."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Built:
     answer: dict[str, Any]
     wheels: Path
     runtime: str
-    """The hash of the one that travels."""
+    """The hash of the bundled runtime."""
 
     def run(
         self, command: list[str] | None = None, files: Path | None = None, user: str = ""
@@ -115,7 +115,7 @@ def test_what_was_built(built: Built, base_image: str) -> None:
     status, rows = cloudtrain("image", "list", "--engine", built.engine.url)
     assert status == 0
     assert [row["flavour"] for row in rows if row["local"]] == [FLAVOUR.name]
-    # the runtime in the image is the one that travels
+    # the runtime in the image is the bundled one
     container = built.client.create_container(FLAVOUR.image)
     try:
         chunks, _ = built.client.get_archive(container, "/opt/cloudtrain/cloudtrain.pyz")
@@ -128,7 +128,7 @@ def test_what_was_built(built: Built, base_image: str) -> None:
 
 
 def _job(folder: Path) -> Path:
-    """What SageMaker lays below ``/opt/ml`` for a job with a requirement."""
+    """The files that SageMaker puts below ``/opt/ml`` for a job with a requirement."""
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text(SCRIPT)
     (folder / "code" / "requirements.txt").write_text("--no-index\n--find-links /opt/ml/wheels\nextra\n")

@@ -24,7 +24,7 @@ def test_names() -> None:
     assert [flavour.name for flavour in flavours()] == NAMES.split()
 
 
-def test_each_image_has_a_tag_of_its_own() -> None:
+def test_each_image_has_its_own_tag() -> None:
     images = [flavour.image for flavour in flavours()]
     assert len(set(images)) == len(images)
     assert find_flavour("pytorch-cpu-mpi").image.startswith("cloudtrain/pytorch:2.13.0-cpu-mpi-")
