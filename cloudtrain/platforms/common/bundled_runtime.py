@@ -37,6 +37,6 @@ def check_channel_names(job: TrainingJob) -> None:
     for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
         if name in job.channels:
             raise InvalidJob(
-                f"inputs.{name}: cloudtrain's runtime and the source come in channels of these names",
+                f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
                 hint='Rename the channel; or use runtime="toolkit", which leaves the container to its image.',
             )
