@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.packaging import RUNTIME_FILE
+from cloudtrain.packaging.zipapp import RUNTIME_FILE
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 
 RUNTIME_PATH = f"{DEFAULT_BASE}/input/data/{RUNTIME_CHANNEL}/{RUNTIME_FILE}"

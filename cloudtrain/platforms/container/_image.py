@@ -17,7 +17,7 @@ from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.imports import read_sources
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.container._probe_request import ProbeRequest, ProbeResult, probe
-from cloudtrain.platforms.container.options import parse_volume
+from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
 

@@ -10,8 +10,8 @@ from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.container.options import parse_volume
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
+from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.inputs import locate, shard
 from cloudtrain.runtime.phases import Phase, Phases

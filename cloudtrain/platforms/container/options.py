@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob, convert
 
 _SIZE = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[bkmgBKMG]?$")]
-_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-
-_VOLUME = re.compile(r"(?P<source>/[^:]*):(?P<target>/[^:]*)(?::(?P<mode>ro|rw))?")
 
 
 class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,23 +42,3 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
         for volume in options.volumes:
             parse_volume(volume)
         return options
-
-
-def parse_volume(text: str) -> tuple[str, str, bool]:
-    """Source, target, and whether it is read-only, of ``/here:/there:ro``. Raises InvalidJob."""
-    match = _VOLUME.fullmatch(text)
-    if match is None:
-        raise InvalidJob(
-            f"platform_options.volumes: {text!r} is not like /here:/there or /here:/there:ro",
-            hint="Both are absolute paths, of this machine and in the container.",
-        )
-    return match["source"], match["target"], match["mode"] == "ro"
-
-
-def size_in_bytes(text: str) -> int:
-    """
-    >>> size_in_bytes("1.5g")
-    1610612736
-    """
-    unit = text[-1].lower()
-    return int(float(text[:-1]) * _UNITS[unit]) if unit in _UNITS else int(float(text))

@@ -20,11 +20,13 @@ from cloudtrain.platforms.common.bundled_runtime import (
     check_channel_names,
 )
 from cloudtrain.platforms.common.channels import check_channels
-from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
+from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.common.toolkit import toolkit_hyperparameters
-from cloudtrain.platforms.container.options import ContainerOptions, parse_volume
+from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.container.runtime_files import ENTRYPOINT
+from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import split_uri
 

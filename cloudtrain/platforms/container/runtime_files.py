@@ -1,4 +1,4 @@
-"""The runtime as a container gets it: packed, as everywhere, and unpacked where it would unpack itself."""
+"""The runtime in a container: the unpacked content of the bundled runtime, mounted."""
 
 from __future__ import annotations
 
@@ -11,25 +11,22 @@ from pathlib import Path
 
 from cloudtrain.engine.client import Bind
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
-from cloudtrain.platforms.common.container_entrypoint import RUNTIME_PATH
-from cloudtrain.runtime.zipapp_main import folder_name
 from cloudtrain.storage import state_home
 
-TEMPORARY = "/tmp"
-"""Of a container; one that has another unpacks its runtime itself."""
+FOLDER = "/opt/cloudtrain/runtime"
+"""Of the runtime in a container."""
+
+_START = (
+    'for p in python3 python; do command -v "$p" >/dev/null && exec "$p" "$0" "$p"; done;'
+    " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
+)
+ENTRYPOINT = ("/bin/sh", "-c", _START, f"{FOLDER}/cloudtrain/runtime/container_start.py")
+"""Starts the runtime in a single Python. The zipapp needs three: for the version, for unpacking, for the runtime."""
 
 
 def runtime_binds() -> list[Bind]:
-    """The mounts that bring the runtime. Raises StorageError, OSError."""
-    archive = pack_runtime(state_home() / "runtime")
-    folder = _unpacked(archive)
-    open_up(archive.path, 0o444)
-    # a container's user takes what belongs to it: it is root, or we ourselves, or it unpacks its own
-    places = (folder_name(TEMPORARY, user, archive.sha256) for user in sorted({0, os.getuid()}))
-    return [
-        Bind(str(archive.path), RUNTIME_PATH, read_only=True),
-        *(Bind(str(folder), place, read_only=True) for place in places),
-    ]
+    """The mount that brings the runtime. Raises StorageError, OSError."""
+    return [Bind(str(_unpacked(pack_runtime(state_home() / "runtime"))), FOLDER, read_only=True)]
 
 
 def _unpacked(archive: RuntimeArchive) -> Path:
@@ -41,7 +38,7 @@ def _unpacked(archive: RuntimeArchive) -> Path:
     try:
         with zipfile.ZipFile(archive.path) as files:
             files.extractall(fresh)
-        compileall.compile_dir(fresh, quiet=2, ddir=TEMPORARY)
+        compileall.compile_dir(fresh, quiet=2, ddir=FOLDER)
         open_up(fresh, 0o444)
         fresh.rename(folder)
     except OSError:

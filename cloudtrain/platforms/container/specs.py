@@ -16,7 +16,7 @@ from cloudtrain.engine.client import Bind, Spec
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.container.labels import job_labels, network_name
-from cloudtrain.platforms.container.options import size_in_bytes
+from cloudtrain.platforms.container.values import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")

@@ -15,8 +15,8 @@ from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms import Request
 from cloudtrain.platforms.container import ContainerPlatform, Engine
-from cloudtrain.platforms.container.options import size_in_bytes
 from cloudtrain.platforms.container.specs import container_spec
+from cloudtrain.platforms.container.values import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.submission import default_platform
