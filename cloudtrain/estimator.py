@@ -152,6 +152,16 @@ class Estimator:
         Raises:
             InvalidJob, InvalidSource, UnknownPlatform: as in `fit`.
         """
+        fields = self._fields(inputs, job_name, experiment_config)
+        return prepare(fields, self._platform, self._session)
+
+    def _fields(
+        self,
+        inputs: Inputs | None,
+        job_name: str | None,
+        experiment_config: Mapping[str, str] | None,
+    ) -> dict[str, Any]:
+        """The fields of the job."""
         fields = dict(self.arguments)
         inputs = read_inputs(inputs)
         if isinstance(inputs, TrainingInput) and inputs.input_mode:
@@ -162,7 +172,7 @@ class Estimator:
             fields["job_name"] = job_name
         if experiment_config is not None:
             fields["experiment_config"] = _to_builtins(experiment_config)
-        return prepare(fields, self._platform, self._session)
+        return fields
 
     def fit(
         self,
@@ -192,7 +202,8 @@ class Estimator:
             PlatformError: the platform refuses the job.
             TrainingFailed: the job failed; only if ``wait`` is true.
         """
-        job = self.prepare(inputs, job_name=job_name, experiment_config=experiment_config).submit()
+        fields = self._fields(inputs, job_name, experiment_config)
+        job = prepare(fields, self._platform, self._session, submits=True).submit()
         self.latest_training_job = job
         if wait:
             if logs and logs != "None":

@@ -15,7 +15,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
-from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, get_platform
+from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
 from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
@@ -77,11 +77,18 @@ class Submission:
         open_store(folder).upload(path, name, on_upload, if_absent=True)
 
 
-def prepare(fields: Mapping[str, Any], platform: Platform | None = None, session: Any = None) -> Submission:
+def prepare(
+    fields: Mapping[str, Any],
+    platform: Platform | None = None,
+    session: Any = None,
+    *,
+    submits: bool = False,
+) -> Submission:
     """Validate, pack and render a job; ``fields`` go before those of the config file.
 
     Args:
         platform: the platform itself, where it is not to be found by its name.
+        submits: whether the job will be submitted, and not only looked at: a platform may get ready for it.
         session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
 
     Raises:
@@ -92,6 +99,8 @@ def prepare(fields: Mapping[str, Any], platform: Platform | None = None, session
     job = TrainingJob.from_dict(_with_uris({**read_config(), **fields}))
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
+    if submits and isinstance(platform, WarmUp):
+        platform.warm_up()
     job, archive = _pack(job)
     if job.job_name is None:
         base = base_name(job) or Path(job.entry_point or platform.name).stem

@@ -83,7 +83,7 @@ def command(
         from cloudtrain.cli._checks import check_job
 
         check_job(fields, as_json=as_json)
-    submission = prepare(fields)
+    submission = prepare(fields, submits=not (options["dry_run"] or options["diff"]))
     if options["diff"]:
         from cloudtrain.cli._diff import show_diff
 

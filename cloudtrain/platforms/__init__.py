@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Resolver,
         Series,
         States,
+        WarmUp,
     )
     from cloudtrain.platforms.checks import Check, CheckStatus, Finding, run_checks
     from cloudtrain.platforms.preflight import job_checks
@@ -52,6 +53,7 @@ _getattr, __dir__ = lazy(
         "Resolver": "cloudtrain.platforms.base",
         "Series": "cloudtrain.platforms.base",
         "States": "cloudtrain.platforms.base",
+        "WarmUp": "cloudtrain.platforms.base",
         "changes": "cloudtrain.platforms.request_diff",
         "get_platform": "cloudtrain.platforms.registry",
         "job_checks": "cloudtrain.platforms.preflight",
@@ -94,6 +96,7 @@ __all__ = [
     "Resolver",
     "Series",
     "States",
+    "WarmUp",
     "changes",
     "get_platform",
     "job_checks",

@@ -130,6 +130,15 @@ class Resolver(Protocol):
 
 
 @runtime_checkable
+class WarmUp(Protocol):
+    """The ability to start a job faster if it is announced."""
+
+    def warm_up(self) -> None:
+        """A job is being prepared, and will be submitted soon if nothing is wrong with it. Returns at once."""
+        ...
+
+
+@runtime_checkable
 class Preemption(Protocol):
     """The ability to play what a cloud or a scheduler does when it takes its machines back."""
 

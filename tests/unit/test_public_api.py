@@ -144,7 +144,7 @@ PUBLIC = {
     """,
     "cloudtrain.platforms": """
         AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics Platform
-        Preemption Preflight Prices Request Requests Resolver Series States changes get_platform job_checks
+        Preemption Preflight Prices Request Requests Resolver Series States WarmUp changes get_platform job_checks
         platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """

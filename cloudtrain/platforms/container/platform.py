@@ -22,7 +22,11 @@ class ContainerPlatform(SupervisedPlatform):
 
     def __init__(self) -> None:
         root = LocalRoot(self.name)
-        super().__init__(root, SupervisorProcess(root, "cloudtrain.platforms.container.supervisor"))
+        self._supervisor = SupervisorProcess(root, "cloudtrain.platforms.container.supervisor")
+        super().__init__(root, self._supervisor)
+
+    def warm_up(self) -> None:
+        self._supervisor.warm_up()
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.container.render import resolve

@@ -26,7 +26,11 @@ class LocalPlatform(SupervisedPlatform):
 
     def __init__(self) -> None:
         root = LocalRoot(self.name)
-        super().__init__(root, SupervisorProcess(root, "cloudtrain.platforms.local.supervisor"))
+        self._supervisor = SupervisorProcess(root, "cloudtrain.platforms.local.supervisor")
+        super().__init__(root, self._supervisor)
+
+    def warm_up(self) -> None:
+        self._supervisor.warm_up()
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         return rendering.resolve(super().resolve(job))

@@ -15,6 +15,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.idle import IdleSupervisor
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.storage import open_store, uri_scheme
@@ -46,12 +47,19 @@ class SupervisorProcess:
 
     Args:
         root: where the jobs are.
-        module: is run as the supervisor of a job: ``python -m <module> FOLDER LOCK``.
+        module: is run as the supervisor of a job: ``python -m <module> FOLDER LOCK``; without arguments it waits for
+            both, see `idle`.
     """
 
     def __init__(self, root: LocalRoot, module: str) -> None:
         self._root = root
         self._module = module
+        self._idle: IdleSupervisor | None = None
+
+    def warm_up(self) -> None:
+        """Start the supervisor of the next job now: it loads its modules meanwhile."""
+        if self._idle is None:
+            self._idle = IdleSupervisor.start(self._module, _environ())
 
     def start(self, job: JobFiles, request: Request) -> None:
         check_storage(request_settings(request.body))
@@ -82,11 +90,14 @@ class SupervisorProcess:
         return JobFolder(self._root.path / job.name)
 
     def _start_process(self, folder: JobFolder, request: Request, lock: int) -> None:
-        environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
+        environ = {**_environ(), **request.secrets}
+        idle, self._idle = self._idle, None
         with open(folder.supervisor_log, "ab") as log:
+            if idle and idle.take(folder.path, environ, lock, log.fileno()):
+                return
             subprocess.Popen(
                 [sys.executable, "-m", self._module, str(folder.path), str(lock)],
-                env={**environ, **request.secrets},
+                env=environ,
                 cwd=folder.path,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -110,6 +121,11 @@ def check_storage(settings: Settings) -> None:
     for uri in {settings.output_uri, settings.checkpoint_uri}:
         if uri_scheme(uri) == "s3":
             open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
+
+
+def _environ() -> dict[str, str]:
+    """The environment of this client, without what belongs to a job that it may run in."""
+    return {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
 
 
 def _belongs_to_a_job(variable: str) -> bool:

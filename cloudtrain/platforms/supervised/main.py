@@ -9,15 +9,21 @@ from pathlib import Path
 
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts
+from cloudtrain.platforms.supervised.idle import wait_for_job
 from cloudtrain.platforms.supervised.supervisor import supervise
 
 
 def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
     """Supervise the job whose folder, and whose lock's descriptor, are the arguments of this process.
 
+    Without arguments, wait for the client to send both.
+
     Args:
         make_hosts: makes the hosts of the job in a folder; the descriptor is one that they must not hold.
     """
-    folder, lock = JobFolder(Path(sys.argv[1])), int(sys.argv[2])
+    job = (Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 1 else wait_for_job()
+    if job is None:
+        return
+    folder, lock = JobFolder(job[0]), job[1]
     os.set_inheritable(lock, False)
     supervise(folder, make_hosts(folder, lock))

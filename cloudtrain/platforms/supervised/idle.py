@@ -1,0 +1,90 @@
+"""A supervisor that has started, and waits for its job: its modules load while the client packs and renders.
+
+The client sends the folder, the environment, and the descriptors of the lock and of the log, through a socket that is
+the supervisor's standard input. A client that goes away without a job ends the supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_SIZE = 8
+"""Bytes of the length before a message."""
+
+PATIENCE = 60.0
+"""Seconds after which a supervisor without a job ends."""
+
+
+@dataclass
+class IdleSupervisor:
+    """The client's side."""
+
+    channel: socket.socket
+
+    @classmethod
+    def start(cls, module: str, environ: Mapping[str, str]) -> IdleSupervisor | None:
+        """Start ``python -m <module>``; None if that fails, which is no harm."""
+        client, supervisor = socket.socketpair()
+        with supervisor:
+            try:
+                subprocess.Popen(
+                    [sys.executable, "-m", module],
+                    env=environ,
+                    cwd="/",
+                    stdin=supervisor.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+            except OSError:
+                client.close()
+                return None
+        return cls(client)
+
+    def take(self, folder: Path, environ: Mapping[str, str], lock: int, log: int) -> bool:
+        """Give it the job in ``folder``, and the lock with it; False if it has died."""
+        message = json.dumps({"folder": str(folder), "environ": dict(environ)}).encode()
+        with self.channel, contextlib.suppress(OSError):
+            socket.send_fds(self.channel, [len(message).to_bytes(_SIZE, "big")], [lock, log])
+            self.channel.sendall(message)
+            return True
+        return False
+
+
+def wait_for_job() -> tuple[Path, int] | None:
+    """The supervisor's side: the folder and the lock of its job; None if the client went away.
+
+    Afterwards the process has the environment, the working folder and the output that the client has chosen.
+    """
+    with socket.socket(fileno=os.dup(0)) as channel:
+        channel.settimeout(PATIENCE)
+        try:
+            size, descriptors, _, _ = socket.recv_fds(channel, _SIZE, 2)
+        except TimeoutError:
+            return None
+        if not size:
+            return None
+        data = b""
+        while len(data) < int.from_bytes(size, "big"):
+            part = channel.recv(1 << 16)
+            if not part:
+                return None
+            data += part
+    message, (lock, log) = json.loads(data), descriptors
+    os.environ.clear()
+    os.environ.update(message["environ"])
+    os.chdir(message["folder"])
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(null)
+    os.close(log)
+    return Path(message["folder"]), lock

@@ -1,0 +1,79 @@
+"""A supervisor that starts while the job is packed, and what becomes of one that gets no job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudtrain import Estimator
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import InvalidSource
+from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.supervised import JobFolder
+
+MODULE = b"cloudtrain.platforms.local.supervisor"
+
+
+def children() -> set[int]:
+    """Supervisors that this process has started before they had a job."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == os.getpid() and words[2:4] == [MODULE, b""]:
+                found.add(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    (tmp_path / "train.py").write_text('import os\nprint("hello", os.environ["A_TOKEN"], os.environ["A"])\n')
+    return str(tmp_path / "train.py")
+
+
+def test_the_job_gets_the_supervisor_that_waits(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    platform, before = LocalPlatform(), children()
+    platform.warm_up()
+    [idle] = children() - before
+    monkeypatch.setenv("A", "set after the start")
+    job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
+    assert "hello s3cret set after the start" in job.wait().logs()
+    assert JobFolder.of("local", job.name).read_record().pid == idle
+    assert job.status == JobStatus.COMPLETED
+
+
+def test_a_supervisor_that_has_died_is_replaced(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "b")
+    platform, before = LocalPlatform(), children()
+    platform.warm_up()
+    [idle] = children() - before
+    os.kill(idle, signal.SIGKILL)
+    os.waitpid(idle, 0)
+    job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
+    assert job.wait().status == JobStatus.COMPLETED
+
+
+def test_a_supervisor_without_a_job_ends_with_its_client(tmp_path: Path) -> None:
+    platform, before = LocalPlatform(), children()
+    with pytest.raises(InvalidSource):
+        Estimator(str(tmp_path / "missing.py"), platform=platform).fit()
+    [idle] = children() - before
+    del platform
+    deadline = time.monotonic() + 60
+    while os.waitpid(idle, os.WNOHANG) == (0, 0):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_dry_run_starts_none(script: str) -> None:
+    before = children()
+    Estimator(script, platform=LocalPlatform()).prepare()
+    assert children() <= before
