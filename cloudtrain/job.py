@@ -1,4 +1,4 @@
-"""A job that was submitted: how it is, what it printed, what it left."""
+"""A submitted job: its status, logs and results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST_POLL_SECONDS = 2.0
 
 
 class Job:
-    """A handle on one job. It holds no state of its own: every question is put to the platform.
+    """A handle on one job. It has no state: it asks the platform for everything.
 
     >>> job = Estimator(entry_point="train.py").fit(wait=False)  # doctest: +SKIP
     >>> job.wait().model_data                                    # doctest: +SKIP
@@ -68,7 +68,7 @@ class Job:
         return dict(self.describe().metrics)
 
     def logs(self) -> str:
-        """What all ranks have printed so far, each line prefixed by its rank."""
+        """The output of all ranks so far, each line with its rank as prefix."""
         return "".join(f"{line}\n" for line in self.platform.logs(self.name))
 
     def follow(self) -> Iterator[str]:
@@ -83,7 +83,7 @@ class Job:
 
         Raises:
             TrainingFailed: it failed; the exception carries the `FailureReport`.
-            TimeoutError: it has not ended in time. It goes on.
+            TimeoutError: it has not ended in time. It continues.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS
@@ -102,7 +102,7 @@ class Job:
         self.platform.stop(self.name)
 
     def preempt(self) -> None:
-        """Play a preemption: ranks get SIGTERM and their grace, and the job is started again.
+        """Simulate a preemption: ranks get SIGTERM and their grace period, and the job is started again.
 
         Raises:
             PlatformError: the job does not run, or its platform cannot do it.

@@ -1,4 +1,4 @@
-"""The way of a job from its description to a platform."""
+"""The path of a job from its description to a platform."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Submission:
         if not self.indexed:
             self.platform.submit(self.request)
             return job
-        # listed first: a job that runs is never one that nobody can find
+        # listed first: a job that runs can always be found
         entry = IndexEntry(job.name, self.platform.name, time.time())
         is_new = add_job(entry)
         try:

@@ -1,6 +1,6 @@
-"""What the platform asks of an engine, and what differs between the two kinds of engine.
+"""One client for both kinds of container engine, Docker and Podman, and the differences between them.
 
-Stopping is always by a signal: Podman's API kills at once where Docker's leaves its grace. No container removes
+Stopping always uses a signal: Podman's API kills immediately, where Docker's leaves a grace period. No container removes
 itself: Podman's would lose its exit code.
 """
 
@@ -27,13 +27,13 @@ _HINTS = (
     ("mounts denied", "Share this machine's folders with Docker Desktop: Settings, Resources, File sharing."),
     ("could not select device driver", "Install the NVIDIA container toolkit, or leave out GPUs."),
     ("unresolvable CDI devices", "Let `nvidia-ctk cdi generate` describe the GPUs, or leave them out."),
-    ("all predefined address pools", "Remove networks that nobody uses: `docker network prune`."),
+    ("all predefined address pools", "Remove unused networks: `docker network prune`."),
     (
         "no space left",
         "Free space: `docker system df` shows what the engine has; `cloudtrain clean`, what we have.",
     ),
 )
-"""What to do about an engine's words."""
+"""Hints for error messages of engines."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Ended:
     exit_code: int
     out_of_memory: bool = False
     why: str = ""
-    """What the engine says of it."""
+    """The error that the engine reports."""
 
 
 @dataclass
@@ -141,7 +141,7 @@ class EngineClient:
             memswap_limit=spec.memory,  # without swap: a job that swaps is as good as lost
             shm_size=spec.shm_size,
             device_requests=self.device_requests(spec.gpus) if spec.gpus else None,
-            # the job's folders carry no label of SELinux, and are not ours alone to give one
+            # the job's folders have no SELinux label, and belong to the user, who may not want one
             security_opt=["label=disable"] if SELINUX.exists() else None,
         )
         aliases = self.api.create_endpoint_config(aliases=[spec.hostname])
@@ -162,7 +162,7 @@ class EngineClient:
         return str(created["Id"])
 
     def attach(self, container: str) -> Iterator[bytes]:
-        """What the container will print, both streams, as it comes.
+        """The output of the container, both streams, as it is printed.
 
         Its standard input is held open by this process, and ends with it, however that happens.
         """
@@ -179,14 +179,14 @@ class EngineClient:
 
     def wait(self, container: str, spec: Spec) -> Ended:
         """Returns when the container has ended."""
-        with engine_errors("nobody can say how the container ended"):
+        with engine_errors("the container's exit code cannot be read"):
             code = int(self.api.wait(container, timeout=None)["StatusCode"])
             state = self.api.inspect_container(container)["State"] if code else {}
         return Ended(code, bool(code) and self.out_of_memory(state, spec), str(state.get("Error") or ""))
 
     def kill(self, container: str, number: int) -> None:
         """Send a signal; to one that has ended: nothing."""
-        with contextlib.suppress(PlatformError), engine_errors("the container cannot be told"):
+        with contextlib.suppress(PlatformError), engine_errors("the container cannot be signalled"):
             self.api.kill(container, number)
 
     def remove(self, container: str) -> None:
@@ -237,7 +237,7 @@ class Podman(EngineClient):
         return [DeviceRequest(driver="cdi", device_ids=[f"nvidia.com/gpu={name}" for name in names])]
 
     def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
-        """It does not always say so: a container with a limit that nobody has killed, was killed for it."""
+        """Podman does not always report it: a container with a limit and exit code 137 counts as killed for it."""
         return bool(state.get("OOMKilled")) or (spec.memory is not None and state.get("ExitCode") == 137)
 
 

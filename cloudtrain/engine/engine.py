@@ -44,7 +44,7 @@ class Engine:
     url: str
     """``unix:///run/docker.sock``, ``tcp://host:port``, ``ssh://host``."""
     found: str
-    """Where its address stood."""
+    """Where its address comes from."""
     context: str | None = None
     """The Docker context that has its address, and its certificates."""
 
@@ -71,7 +71,7 @@ def find_engines(environ: Mapping[str, str] = os.environ, root: Path = Path("/")
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an engine may be. One that somebody ``chose`` must answer: another would be a surprise."""
+    """Where an engine may be. One that the user has ``chosen`` must answer: another would be a surprise."""
 
     url: str
     found: str
@@ -120,7 +120,7 @@ def find_engine(
 
 
 def _places(url: str | None, environ: Mapping[str, str], root: Path, *, everywhere: bool) -> Iterator[_Place]:
-    """Where to look; unless ``everywhere``, nowhere after the first place that somebody chose."""
+    """Where to look; unless ``everywhere``, only up to the first place that the user has chosen."""
     if url:
         yield _Place(url, "platform_options.engine", chosen=True)
         return
@@ -146,7 +146,7 @@ def _places(url: str | None, environ: Mapping[str, str], root: Path, *, everywhe
 
 
 def _context(environ: Mapping[str, str]) -> str | None:
-    """The name of the Docker context in use; None where it is the default, which is no more than a socket."""
+    """The name of the Docker context in use; None if it is the default, which is just a socket."""
     name = environ.get("DOCKER_CONTEXT")
     if not name:
         folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
@@ -168,7 +168,7 @@ def _context_url(name: str) -> str:
 
 
 def _ping(place: _Place) -> Kind:
-    """What answers there. Raises OSError where nothing does."""
+    """The kind of engine that answers there. Raises OSError if none does."""
     if not place.url.startswith("unix://"):
         return _kind_of(_connect(place.url, place.context, PING_SECONDS))
     connection = _UnixConnection(place.url.removeprefix("unix://"))
@@ -176,7 +176,7 @@ def _ping(place: _Place) -> Kind:
         connection.request("GET", "/_ping")
         answer = connection.getresponse()
     except http.client.HTTPException as error:
-        raise OSError(f"is no engine: {error!r}") from None
+        raise OSError(f"is not an engine: {error!r}") from None
     finally:
         connection.close()
     return "podman" if answer.getheader("Libpod-API-Version") else "docker"

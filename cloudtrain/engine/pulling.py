@@ -81,7 +81,7 @@ def _name_and_tag(image: str) -> tuple[str, str]:
 
 
 def pull_hint(image: str, said: str) -> str:
-    """What to do about a registry that said ``said``."""
+    """A hint for the error message ``said`` of a registry."""
     words = said.lower()
     ecr = _ECR.match(image)
     if ecr:

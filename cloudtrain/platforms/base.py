@@ -1,4 +1,4 @@
-"""What every platform can do, and what some can do besides."""
+"""The platform protocol, and the abilities that only some platforms have."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """Exactly what a platform will be asked for, as data.
+    """The exact request to a platform, as data.
 
-    ``body`` can be shown and stored: a variable that is likely to hold a secret stands in it as ``***``. The
-    values go beside it in ``secrets``, and nowhere else.
+    ``body`` can be shown and stored: a variable that is likely to hold a secret has the value ``***`` there. Only
+    ``secrets`` has its real value.
     """
 
     platform: str
@@ -30,13 +30,13 @@ class Request:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> str:
-        """What ``--dry-run`` prints."""
+        """The body as ``--dry-run`` prints it."""
         return json.dumps(self.body, indent=2, ensure_ascii=False)
 
 
 @dataclass(frozen=True)
 class JobDescription:
-    """How a job is and what it has left so far. Times are in seconds since the epoch, durations in seconds."""
+    """A job's state and results so far. Times are in seconds since the epoch, durations in seconds."""
 
     name: str
     platform: str
@@ -46,24 +46,24 @@ class JobDescription:
     ended_at: float | None = None
     attempt: int = 0
     exit_code: int | None = None
-    """Of the job as a whole: 0, or that of the rank that failed first. None while it runs."""
+    """The job's: 0, or that of the rank that failed first. None while it runs."""
     failure: FailureReport | None = None
     reason: str = ""
-    """Why it ended early, where it is no failure."""
+    """Why it ended early, if it did not fail."""
     phase: str | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
-    """How long each phase took, on the slowest host."""
+    """Seconds that each phase took, on the slowest host."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     model_data: str | None = None
     output_data: str | None = None
     checkpoint_uri: str | None = None
     git_commit: str | None = None
-    """Of the source; ends with ``-dirty`` where files were not as committed."""
+    """The commit of the source; ends with ``-dirty`` if files differed from it."""
     place: str = ""
-    """Where the platform keeps the job: a folder, a page of a console."""
+    """Where the platform keeps the job: a folder, or a page of a console."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """What only this platform knows, for people: billable time, what spot instances have saved."""
+    """Facts that only this platform has, for people: billable time, savings through spot instances."""
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
@@ -88,9 +88,9 @@ class Platform(Protocol):
         ...
 
     def submit(self, request: Request) -> None:
-        """Start what was rendered, and return when the platform has taken it on.
+        """Submit a rendered request, and return when the platform has accepted it.
 
-        Raises JobExists, or another PlatformError or StorageError; then nothing is left behind.
+        Raises JobExists, another PlatformError or a StorageError; then nothing is left behind.
         """
         ...
 
@@ -99,18 +99,18 @@ class Platform(Protocol):
         ...
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        """The lines that ranks printed, each prefixed by its rank; with ``follow``, until the job ends.
+        """The lines that ranks printed, each with its rank as prefix; with ``follow``, until the job ends.
 
         Raises JobNotFound.
         """
         ...
 
     def stop(self, job_name: str) -> None:
-        """Ask the job to end: ranks get SIGTERM and their grace. Raises JobNotFound."""
+        """Stop the job: ranks get SIGTERM and a grace period. Raises JobNotFound."""
         ...
 
     def list(self) -> Iterator[JobDescription]:
-        """All jobs the platform knows, the newest first."""
+        """All jobs that the platform knows, the newest first."""
         ...
 
 
@@ -134,28 +134,28 @@ class WarmUp(Protocol):
     """The ability to start a job faster if it is announced."""
 
     def warm_up(self) -> None:
-        """A job is being prepared, and will be submitted soon if nothing is wrong with it. Returns at once."""
+        """A job is being prepared, and will be submitted soon if nothing is wrong with it. Returns immediately."""
         ...
 
 
 @runtime_checkable
 class Preemption(Protocol):
-    """The ability to play what a cloud or a scheduler does when it takes its machines back."""
+    """The ability to simulate a preemption, as a cloud or a scheduler causes one."""
 
     def preempt(self, job_name: str) -> None:
-        """Have the job's hosts taken away, with the usual grace; the job is started again elsewhere.
+        """Take the job's hosts away, with the usual grace period; the job is then started again.
 
-        Raises JobNotFound, or PlatformError for a job that does not run.
+        Raises JobNotFound, or PlatformError if the job does not run.
         """
         ...
 
 
 @runtime_checkable
 class AccountStorage(Protocol):
-    """The ability to keep what jobs need and leave in storage of the platform's own account."""
+    """The ability to keep sources and outputs of jobs in storage of the platform's account."""
 
     def code_location(self, job: TrainingJob) -> str:
-        """Where the source of ``job`` goes: its ``code_location``, else a place of the account's choice."""
+        """Where the source of ``job`` goes: its ``code_location``, or the account's default."""
         ...
 
     def open_store(self, uri: str) -> Store:
@@ -163,13 +163,13 @@ class AccountStorage(Protocol):
         ...
 
     def upload(self, path: Path, uri: str, progress: Progress | None = None) -> None:
-        """Copy a file to ``uri``, which names its content, unless it is there. Raises StorageError."""
+        """Copy a file to ``uri``, unless it exists: the URI names its content. Raises StorageError."""
         ...
 
 
 @runtime_checkable
 class Events(Protocol):
-    """The ability to tell of phases, progress and metrics as they come."""
+    """The ability to report phases, progress and metrics as they happen."""
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         """The records of ``events.jsonl`` (`cloudtrain.observe`); with ``follow``, until the job ends."""
@@ -178,7 +178,7 @@ class Events(Protocol):
 
 @dataclass(frozen=True)
 class JobState:
-    """One state of a job's life, in the platform's words. ``time`` is its begin, in seconds since the epoch."""
+    """One state of a job, as the platform names it. ``time`` is its start, in seconds since the epoch."""
 
     time: float
     name: str
@@ -187,10 +187,10 @@ class JobState:
 
 @runtime_checkable
 class States(Protocol):
-    """The ability to tell what a job is waiting for, long before it prints anything."""
+    """The ability to report what a job waits for, before it prints anything."""
 
     def states(self, job_name: str) -> list[JobState]:
-        """All states so far, in order. What the last one says may still change. Raises JobNotFound."""
+        """All states so far, in order. The message of the last one may still change. Raises JobNotFound."""
         ...
 
 
@@ -200,42 +200,42 @@ Series = Mapping[str, Sequence[tuple[float, float]]]
 
 @runtime_checkable
 class Metrics(Protocol):
-    """The ability to tell how metrics went, and not only how they ended."""
+    """The ability to report all values of metrics, not only the last ones."""
 
     def metrics(self, job_name: str) -> Series:
-        """Raises JobNotFound, or PlatformError where they may not be asked for."""
+        """Raises JobNotFound, or PlatformError if access to them is denied."""
         ...
 
 
 @runtime_checkable
 class Prices(Protocol):
-    """The ability to tell what a job has cost."""
+    """The ability to report what a job has cost."""
 
     def cost(self, job_name: str) -> float | None:
-        """US dollars; None while it runs, and where the price is not known. Raises JobNotFound."""
+        """US dollars; None while it runs, and if the price is not known. Raises JobNotFound."""
         ...
 
 
 @runtime_checkable
 class Preflight(Protocol):
-    """The ability to look, before anything is submitted, for what would make a job fail."""
+    """The ability to find, before a job is submitted, what would make it fail."""
 
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
-        """The checks by name; they may run at the same time, and change nothing.
+        """The checks by name. They may run concurrently, and change nothing.
 
         Args:
-            request: what is to be submitted; None where only the platform and the user's defaults are asked about.
-            imports: the modules that the script imports and does not bring along.
+            request: the request to be submitted; None to check only the platform and the user's defaults.
+            imports: the modules that the script imports and the source does not contain.
         """
         ...
 
 
 @runtime_checkable
 class Requests(Protocol):
-    """The ability to tell what a job was asked for with."""
+    """The ability to return the request of a job."""
 
     def request(self, job_name: str) -> Request:
-        """The request that made the job, as far as the platform still knows it. Raises JobNotFound."""
+        """The request that started the job, as far as the platform still knows it. Raises JobNotFound."""
         ...

@@ -22,11 +22,11 @@ BUILT_IN = {
     "local": "cloudtrain.platforms.local:LocalPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
 }
-"""Our own, known without a look at the metadata of every installed package."""
+"""cloudtrain's platforms, found without reading the metadata of every installed package."""
 
 
 def platform_names() -> list[str]:
-    """Ours and those that are installed beside us."""
+    """The built-in platforms and those of installed packages."""
     return sorted({*BUILT_IN, *(point.name for point in _entry_points())})
 
 

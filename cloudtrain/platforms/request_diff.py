@@ -1,4 +1,4 @@
-"""What differs between two requests, by the path of each field."""
+"""The differences between two requests, by the path of each field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = ("ChannelName", "InstanceGroupName", "Key", "Name", "instance_group_name
 
 @dataclass(frozen=True)
 class Change:
-    """A field whose value is another one; None where one of the requests has not got it."""
+    """A field with two values; None if one of the requests does not have it."""
 
     path: str
     old: Any
@@ -25,8 +25,8 @@ class Change:
 def changes(old: Request, new: Request) -> list[Change]:
     """The fields that differ, by path.
 
-    The name of the job is no difference, wherever it stands. Nor is a field that one request leaves out and the
-    other has empty or false: platforms fill in such defaults.
+    The name of the job does not count, in whatever field it is. Nor does a field that one request omits and that is
+    empty or false in the other: platforms fill in such defaults.
     """
     before, after = dict(_leaves(old.body)), dict(_leaves(new.body))
     found = [Change(path, before.get(path), after.get(path)) for path in sorted({*before, *after})]

@@ -38,7 +38,7 @@ class FakePlatform:
         model_data: str | None = None,
     ) -> None:
         self.requests: list[Request] = []
-        """What was submitted, in order."""
+        """The requests submitted so far, in order."""
         self._status = JobStatus.FAILED if failure else status
         self._logs = tuple(logs)
         if status == JobStatus.FAILED and failure is None:

@@ -1,1 +1,1 @@
-"""What platforms share: requests, channels, the bundled runtime, and reports of failures."""
+"""The parts that platforms share: requests, channels, the bundled runtime, logs, and reports of failures."""

@@ -1,4 +1,4 @@
-"""What cloudtrain's runtime asks of a job whose image does not bring it."""
+"""The requirements of cloudtrain's bundled runtime on a job in a container."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_bundled_runtime(job: TrainingJob) -> None:
         if getattr(job, field):
             raise InvalidJob(
                 f"{field}: cloudtrain's runtime starts the container itself",
-                hint=f"Run the program as the job's entry_point, a shell script, say; or {elsewhere}.",
+                hint=f"Run the program as the job's entry_point, such as a shell script; or {elsewhere}.",
             )
     check_channel_names(job)
     if job.checkpoint_local_path and not job.checkpoint_local_path.startswith("/"):

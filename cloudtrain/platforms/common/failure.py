@@ -1,4 +1,4 @@
-"""A report of a failure from the words of a platform, or of the program in a container."""
+"""The report of a failure, from the reason that a platform or the program in a container gives."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TOOLKIT = re.compile(
     r"ErrorMessage \"(?P<message>.*?)(?:\"\n(?:ExtraInfo|Command) .*|\"?)",
     re.DOTALL,
 )
-"""What the SageMaker training toolkit (5.1, ``errors.py``) writes of a script that failed."""
+"""The text that the SageMaker training toolkit (5.1, ``errors.py``) writes if a script fails."""
 _EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit))(?:: (?P<message>.*))?")
 _RANK = re.compile(r"\[rank (?P<rank>\d+)\] ")
 _MPI_RANK = re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\](?:<std\w+>:?| )?")
-"""What mpirun puts before each line under the toolkit: ``[1,mpirank:3,algo-2]<stderr>:``."""
+"""The prefix that mpirun puts before each line under the toolkit: ``[1,mpirank:3,algo-2]<stderr>:``."""
 
 
 def report_from_reason(
@@ -68,56 +68,56 @@ def _from_rank(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> Fai
     tail = tuple(line[len(prefix) :] for line in lines if line.startswith(prefix))[-TAIL_LINES:]
     if not tail:
         return report
-    told = _diagnosed(report.exit_code, tail)
-    is_whole = told.exception_type == report.exception_type and told.traceback
-    return replace(report, log_tail=tail, traceback=told.traceback if is_whole else report.traceback)
+    found = _diagnosed(report.exit_code, tail)
+    is_whole = found.exception_type == report.exception_type and found.traceback
+    return replace(report, log_tail=tail, traceback=found.traceback if is_whole else report.traceback)
 
 
 def _from_all(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> FailureReport:
-    """A report that blames nobody, completed from the first host that tells of an exception, or the first of all."""
-    hosts = sorted((host for host in tails if tails[host]), key=lambda host: not _tells(tails[host]))
+    """A report without a rank, completed from the first host with a traceback, or else the first host."""
+    hosts = sorted((host for host in tails if tails[host]), key=lambda host: not _has_traceback(tails[host]))
     if not hosts:
         return report
     host = hosts[0]
     rank, lines = _failing_rank(tails[host])
-    told = _diagnosed(report.exit_code, tuple(lines[-TAIL_LINES:]))
-    if told.exception_type is None:
-        return replace(report, host=host if len(tails) == 1 else None, log_tail=told.log_tail)
+    found = _diagnosed(report.exit_code, tuple(lines[-TAIL_LINES:]))
+    if found.exception_type is None:
+        return replace(report, host=host if len(tails) == 1 else None, log_tail=found.log_tail)
     return replace(
         report,
-        failure_class=told.failure_class,
-        message=told.message,
-        hint=told.hint or report.hint,
+        failure_class=found.failure_class,
+        message=found.message,
+        hint=found.hint or report.hint,
         rank=rank,
         host=host,
-        exception_type=told.exception_type,
-        traceback=told.traceback,
-        log_tail=told.log_tail,
+        exception_type=found.exception_type,
+        traceback=found.traceback,
+        log_tail=found.log_tail,
     )
 
 
-def _tells(lines: Sequence[str]) -> bool:
+def _has_traceback(lines: Sequence[str]) -> bool:
     return any("Traceback (most recent call last)" in line for line in lines)
 
 
 def _failing_rank(lines: Sequence[str]) -> tuple[int | None, list[str]]:
-    """The rank whose lines tell of an exception, and its lines without their prefix; all lines if none has one."""
+    """The rank whose lines have a traceback, and its lines without their prefix; all lines if none has one."""
     found = [(_RANK.match(line) or _MPI_RANK.match(line), line) for line in lines]
-    blamed = next((match["rank"] for match, line in found if match and _tells([line])), None)
+    blamed = next((match["rank"] for match, line in found if match and _has_traceback([line])), None)
     if blamed is None:
         return None, list(lines)
     return int(blamed), [line[match.end() :] for match, line in found if match and match["rank"] == blamed]
 
 
 def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
-    """What the runtime would say of a rank that ended so; it blames no rank.
+    """The report that the runtime would make for a rank that ended so, without the rank.
 
     Args:
         code: 128 + n, or -n, for signal n.
-        lines: the last that it printed.
+        lines: the last lines that it printed.
     """
     killed_by = -code if code < 0 else code - 128 if 128 < code < 193 else None
-    record = None if killed_by or _tells(lines) else _named_exception(lines)
+    record = None if killed_by or _has_traceback(lines) else _named_exception(lines)
     ending = RankExit(0, -killed_by if killed_by else code, 0.0, record, lines)
     return replace(diagnose(ending, ""), rank=None, host=None, phase=None, time=None)
 

@@ -1,4 +1,4 @@
-"""What cloudtrain's runtime is told of a job in its hyperparameters, on every platform that it runs on."""
+"""The hyperparameters that describe a job to cloudtrain's runtime, the same on every platform."""
 
 from __future__ import annotations
 

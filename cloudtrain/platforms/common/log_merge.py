@@ -10,11 +10,11 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 HELD_EVENTS = 100_000
-"""How many events are held at once, of all streams together; as many more may be on their way."""
+"""How many events are held at the same time, of all streams together; as many more may be on their way."""
 
 
 class Event(NamedTuple):
-    """What a host printed with one write. ``time`` is in milliseconds since the epoch."""
+    """The output of one write on a host. ``time`` is in milliseconds since the epoch."""
 
     time: int
     host: str
@@ -66,7 +66,7 @@ class LogMerge(Generic[S]):
     ) -> None:
         self.streams: dict[str, S] = {}
         self.trouble: Exception | None = None
-        """What has ended the last round early."""
+        """The error that ended the last round early."""
         self._find_streams = find
         self._is_transient = is_transient
         self._most_events = most_events

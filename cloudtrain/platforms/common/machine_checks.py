@@ -29,7 +29,7 @@ def check_disk() -> Finding:
 
 
 def check_input(name: str, uri: str) -> Finding:
-    """Raises StorageError where the channel is missing or empty."""
+    """Raises StorageError if the channel is missing or empty."""
     from cloudtrain.runtime.inputs import locate
 
     locate(uri, name)
@@ -37,6 +37,6 @@ def check_input(name: str, uri: str) -> Finding:
 
 
 def check_bucket(uri: str) -> Finding:
-    """Raises StorageError where there is no such bucket, or it cannot be reached."""
+    """Raises StorageError if the bucket does not exist or cannot be reached."""
     open_store(uri).stat("cloudtrain-doctor")
     return Finding(CheckStatus.OK, f"reached for {uri}")

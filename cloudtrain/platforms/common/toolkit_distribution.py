@@ -1,4 +1,4 @@
-"""A distribution as the hyperparameters that tell SageMaker's toolkit how to start the ranks."""
+"""A distribution as the hyperparameters with which SageMaker's toolkit starts the ranks."""
 
 from __future__ import annotations
 

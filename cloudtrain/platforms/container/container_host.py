@@ -47,7 +47,7 @@ class ContainerHost:
             failure: the file in which a program says why it failed.
             own_program: whether the image's own program runs there, and not cloudtrain's runtime.
             listens: whether signals are heard in the container by now; until then the kernel drops them.
-            prefix: stands before each line in the log.
+            prefix: is put before each line in the log.
         """
         self.name = name
         self._failure = failure
@@ -159,7 +159,7 @@ class ContainerHost:
         except PlatformError as error:
             ended = Ended(1, why=error.message)
         reader.join(READ_SECONDS)
-        # who was told to end, and does not say himself how he took it, is no failure
+        # a program that was asked to end and reports nothing itself did not fail
         asked = self._sent if self._own_program else signal.SIGKILL in self._sent
         self._ended = replace(ended, exit_code=INTERRUPTED) if asked else ended
 

@@ -112,7 +112,7 @@ class ContainerHosts(FolderHosts):
     def _prepare(self, log: int) -> EngineClient:
         """What all attempts need: an engine, which is returned, the image, the data."""
 
-        def tell(line: str) -> None:
+        def say(line: str) -> None:
             os.write(log, f"[cloudtrain] {line}\n".encode())
 
         in_vain = threading.Event()
@@ -123,7 +123,7 @@ class ContainerHosts(FolderHosts):
                 raise _Cancelled
 
         def bring_data() -> None:
-            self._inputs.bring(self._phases, check, tell)
+            self._inputs.bring(self._phases, check, say)
             self._outputs.restore(self._inputs.checkpoints, self._phases)
 
         with ThreadPoolExecutor(1) as pool:

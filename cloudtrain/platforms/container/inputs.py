@@ -24,7 +24,7 @@ APART = Path("/opt/cloudtrain/channels")
 """Where a channel lies whole, of which a host has a part."""
 
 Check = Callable[[], object]
-Tell = Callable[[str], object]
+Say = Callable[[str], object]
 
 
 class Inputs:
@@ -45,12 +45,12 @@ class Inputs:
         uri = self._settings.checkpoint_uri
         return uri_to_path(uri) if uri_scheme(uri) == "file" else self._folder.path / "checkpoints"
 
-    def bring(self, phases: Phases, check: Check, tell: Tell) -> None:
+    def bring(self, phases: Phases, check: Check, say: Say) -> None:
         """Download what is not on this machine; again, where that has failed before.
 
         Args:
             check: called now and then; what it raises ends this.
-            tell: takes a line for the job's log.
+            say: takes a line for the job's log.
 
         Raises StorageError, NotFound for a channel without data.
         """
@@ -64,7 +64,7 @@ class Inputs:
         if self._settings.channels:
             with phases("fetch") as phase:
                 for name, uri in self._settings.channels:
-                    self._bring_channel(name, uri, phase, check, tell)
+                    self._bring_channel(name, uri, phase, check, say)
         if not self.checkpoints.exists():
             self.checkpoints.mkdir(parents=True)
             open_up(self.checkpoints, 0o666)
@@ -98,7 +98,7 @@ class Inputs:
             open_up(path, 0o444)
         return Bind(str(path), str(INSIDE.channel(SOURCE_CHANNEL) / name), read_only=True)
 
-    def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, tell: Tell) -> None:
+    def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, say: Say) -> None:
         base, found = locate(uri, name)
         config = self._request["channels"][name]
         sharded = config["S3DistributionType"] == "ShardedByS3Key" and len(self._hosts) > 1
@@ -109,7 +109,7 @@ class Inputs:
                 self._mount_whole(name, uri_to_path(uri))
             return
         if config["TrainingInputMode"] == "FastFile":
-            tell(f"channel {name}: FastFile is a download on this platform")
+            say(f"channel {name}: FastFile is a download on this platform")
         entries = list(found)
         if not sharded:
             folder = self._folder.path / "data" / name

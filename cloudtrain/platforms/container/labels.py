@@ -1,4 +1,4 @@
-"""What tells a job's containers and network from all others in an engine, and names them."""
+"""Labels and names by which a job's containers and network are known in an engine."""
 
 from __future__ import annotations
 

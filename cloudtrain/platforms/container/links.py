@@ -1,4 +1,4 @@
-"""Symbolic links that a container has left: whoever follows one here would come to files of this machine."""
+"""Symbolic links that a container has left. Here they may point to other files, those of this machine."""
 
 from __future__ import annotations
 

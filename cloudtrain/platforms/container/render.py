@@ -37,7 +37,7 @@ TRAIN = "train"
 
 
 def resolve(job: TrainingJob) -> TrainingJob:
-    """``job`` with the image that ``auto`` stands for, after a look at the folders it names on this machine.
+    """``job`` with a concrete image in place of ``auto``. Checks the folders of this machine that it names.
 
     Raises:
         InvalidJob: this platform cannot run the job, or the engine lacks the image.
@@ -52,7 +52,7 @@ def resolve(job: TrainingJob) -> TrainingJob:
     source = _mounted_source(job, options)
     if source:
         if not source.is_dir():
-            raise InvalidJob(f"platform_options.mount_source: {source} is no folder of this machine")
+            raise InvalidJob(f"platform_options.mount_source: {source} is not a folder on this machine")
         given = {**job.platform_options, "mount_source": str(source)}
         job = msgspec.structs.replace(job, platform_options=given)
     if job.image_uri != AUTO:
@@ -118,14 +118,14 @@ def _own_program(job: TrainingJob) -> dict[str, Any]:
     if job.source:
         place = str(Paths(Path(DEFAULT_BASE)).channel(SOURCE_CHANNEL) / split_uri(job.source.uri)[1])
     # the supervisor keeps to the grace, whatever the image does
-    told = msgspec.structs.replace(job, stop_grace=TrainingJob().stop_grace)
+    limited = msgspec.structs.replace(job, stop_grace=TrainingJob().stop_grace)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
     own = {"entrypoint": job.container_entry_point} if job.container_entry_point else {}
     return {
         **own,
         "command": job.container_arguments or ([] if own else [TRAIN]),
         "source": job.source.uri if job.source else None,
-        "hyperparameters": toolkit_hyperparameters(told, place, job.output_path or "", region),
+        "hyperparameters": toolkit_hyperparameters(limited, place, job.output_path or "", region),
     }
 
 
@@ -164,7 +164,7 @@ def _mounted_source(job: TrainingJob, options: ContainerOptions) -> Path | None:
         )
     if job.dependencies:
         raise InvalidJob(
-            "dependencies: cannot be put beside a source that is mounted",
+            "dependencies: cannot be added to a source that is mounted",
             hint="Have them in the source's folder, or leave out platform_options.mount_source.",
         )
     return Path(path).absolute()

@@ -42,7 +42,7 @@ def _unpacked(archive: RuntimeArchive) -> Path:
         open_up(fresh, 0o444)
         fresh.rename(folder)
     except OSError:
-        if not folder.is_dir():  # nobody was faster
+        if not folder.is_dir():  # no other process was faster
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)

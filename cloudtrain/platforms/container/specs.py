@@ -72,7 +72,7 @@ def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> 
 
 
 def _checkpoint_uri(path: str) -> str:
-    """Elsewhere than in ``checkpoints/``, a `Checkpointer` has to be told."""
+    """The URI of checkpoints for the runtime; empty for ``checkpoints/``, which is its default."""
     return "" if path == f"{DEFAULT_BASE}/checkpoints" else Path(path).as_uri()
 
 

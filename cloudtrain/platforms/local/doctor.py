@@ -1,4 +1,4 @@
-"""What would make a job fail on this machine, looked for before it is submitted."""
+"""Checks of this machine that find, before a job is submitted, what would make it fail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def version(name):
 names = json.loads(sys.argv[1])
 print(json.dumps([sys.version_info[:3], [name for name in names if not found(name)], version("torch")]))
 """
-"""A program that tells the version of its Python, which of the modules named to it are missing, and torch's version."""
+"""A program that prints the version of its Python, which of the given modules are missing, and torch's version."""
 
 
 def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) -> Mapping[str, Check]:
@@ -141,10 +141,10 @@ def check_endpoint(endpoint: str) -> Finding:
 
 
 def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str | None] | Finding:
-    """What `_LOOK` tells of an interpreter; a failure where it does not run."""
+    """The output of `_LOOK` for an interpreter; a failed finding if it does not run."""
     command = [python, "-c", _LOOK, json.dumps(list(names))]
     try:
-        # in a folder without modules: those beside the user are not the job's
+        # in a folder without modules: those in the user's folder do not belong to the job
         done = subprocess.run(
             command, cwd=Path(python).anchor, capture_output=True, timeout=PATIENCE, check=True
         )

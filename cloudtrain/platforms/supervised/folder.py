@@ -53,7 +53,7 @@ class JobFolder:
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor says when it fails itself: nothing else is there."""
+        """The output of the supervisor, which is empty unless the supervisor itself fails."""
         return self.path / SUPERVISOR_LOG
 
     @property

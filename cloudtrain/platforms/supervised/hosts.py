@@ -54,7 +54,7 @@ class Hosts(Protocol):
         ...
 
     def report(self, name: str) -> FailureReport | None:
-        """What the runtime of a host has reported of its failure, or of the job's."""
+        """The failure that the runtime of a host has reported, its own or the job's."""
         ...
 
     def finish(self, *, failed: bool) -> FailureReport | None:

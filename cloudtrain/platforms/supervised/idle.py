@@ -31,7 +31,7 @@ class IdleSupervisor:
 
     @classmethod
     def start(cls, module: str, environ: Mapping[str, str]) -> IdleSupervisor | None:
-        """Start ``python -m <module>``; None if that fails, which is no harm."""
+        """Start ``python -m <module>``; None if that fails: the job then gets one later."""
         client, supervisor = socket.socketpair()
         with supervisor:
             try:

@@ -1,4 +1,4 @@
-"""What starts the hosts of a job, below a platform over a job folder."""
+"""The host launcher: starts the hosts of a job, below a platform over job folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs of this machine have left that may be removed: their folders, and caches."""
+"""Leftovers of jobs on this machine that may be removed: job folders and caches."""
 
 from __future__ import annotations
 

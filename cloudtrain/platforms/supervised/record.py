@@ -1,4 +1,4 @@
-"""What the supervisor last knew of its job: the content of ``state.json``."""
+"""The record of a job, which its supervisor keeps in ``state.json``."""
 
 from __future__ import annotations
 

@@ -52,12 +52,12 @@ class Supervisor:
         self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
         self._preempted = False
-        """Whether somebody plays a preemption of this attempt."""
+        """Whether this attempt was preempted."""
         self._ended_by = ""
-        """Why the job is to end before its time."""
+        """Why the job has to end early."""
         self._kill_at: float | None = None
         self._crashed: FailureReport | None = None
-        """A host whose runtime ended without a word."""
+        """The first host whose runtime ended without a report."""
         self._crashed_at = 0.0
 
     def run(self) -> None:
@@ -137,7 +137,7 @@ class Supervisor:
             for name, process in self._runtimes.items():
                 code = process.poll()
                 if code == -signal.SIGTERM and self._kill_at is not None:
-                    continue  # it was told to stop before it could listen
+                    continue  # stopped before it had a signal handler
                 if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
                     continue
                 self._crashed = process.lost(name)

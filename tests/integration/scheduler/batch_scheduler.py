@@ -41,7 +41,7 @@ class Queued:
 
 @dataclass
 class Scheduler:
-    """Holds all jobs in its queue until `release` lets them start, on nodes of its own choice."""
+    """Holds all jobs in its queue until `release` lets them start, on nodes that it chooses."""
 
     nodes: Sequence[str]
     queue: dict[int, Queued] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class Scheduler:
             job.state = "CANCELLED"
 
     def take_nodes_away(self, number: int) -> None:
-        """Kill the job at once and put it into no queue again, as PreemptMode=CANCEL does without a grace."""
+        """Kill the job immediately, without putting it back into the queue, as PreemptMode=CANCEL does without a grace."""
         job = self.queue[number]
         assert job.process
         os.killpg(job.process.pid, signal.SIGKILL)

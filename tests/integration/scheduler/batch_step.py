@@ -1,4 +1,4 @@
-"""What the scheduler starts on the first node of a job: the supervisor, with the job's nodes as its hosts.
+"""The batch step, which the scheduler starts on the first node of a job: a supervisor with the nodes as its hosts.
 
 Usage: python batch_step.py FOLDER, with the names of the nodes in ``BATCH_NODES``.
 """

@@ -83,7 +83,7 @@ def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
         ({"platform_options": {"volumes": ["data:/data"]}}, "platform_options.volumes"),
         ({"platform_options": {"volumes": ["/nowhere/at/all:/data"]}}, "there is no /nowhere/at/all"),
         ({"platform_options": {"mount_source": True}}, "has no source_dir"),
-        ({"platform_options": {"mount_source": "/nowhere/at/all"}}, "is no folder"),
+        ({"platform_options": {"mount_source": "/nowhere/at/all"}}, "is not a folder"),
         ({"inputs": {"code": "file:///data"}}, "inputs.code"),
         ({"container_arguments": ["x"]}, "container_arguments"),
         ({"entry_point": None, "runtime": "cloudtrain"}, "entry_point"),

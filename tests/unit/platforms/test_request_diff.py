@@ -1,4 +1,4 @@
-"""What counts as a difference between two requests."""
+"""The differences between two requests."""
 
 from __future__ import annotations
 

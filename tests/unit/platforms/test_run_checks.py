@@ -1,4 +1,4 @@
-"""Checks are made all at once, and each has an outcome."""
+"""Checks run at the same time, and each has a status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_findings_come_in_the_order_of_the_checks() -> None:
     ]
 
 
-def test_an_error_of_ours_is_a_failure_with_its_hint() -> None:
+def test_a_cloudtrain_error_is_a_failure_with_its_hint() -> None:
     def refuse() -> Finding:
         raise PlatformError("no such role", hint="Name another.")
 
