@@ -1,7 +1,7 @@
 """One client for both kinds of container engine, Docker and Podman, and the differences between them.
 
-Stopping always uses a signal: Podman's API kills immediately, where Docker's leaves a grace period. No container removes
-itself: Podman's would lose its exit code.
+Stopping always uses a signal: Podman's API kills immediately, where Docker's leaves a grace period. No container
+removes itself: Podman's would lose its exit code.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Scheduler:
             job.state = "CANCELLED"
 
     def take_nodes_away(self, number: int) -> None:
-        """Kill the job immediately, without putting it back into the queue, as PreemptMode=CANCEL does without a grace."""
+        """Kill the job immediately, as PreemptMode=CANCEL does without a grace period."""
         job = self.queue[number]
         assert job.process
         os.killpg(job.process.pid, signal.SIGKILL)
