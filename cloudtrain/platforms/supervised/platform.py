@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.errors import JobExists, JobNotFound, PlatformError
+from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import request_settings
@@ -79,6 +79,8 @@ class SupervisedPlatform(ABC):
             except BaseException:
                 self._root.remove(job.name)
                 raise
+        except CloudtrainError:  # some are OSErrors too
+            raise
         except OSError as error:
             raise PlatformError(f"the job cannot be started: {error}") from error
 
