@@ -19,6 +19,7 @@ FILES = [
         "/usr/bin/mpirun",
         "/usr/lib/*/libmpi.so.40",
         "/usr/lib/*/libgomp.so.1",
+        "/usr/lib/*/libquadmath.so.0",
         "/usr/bin/nsenter",
     ),
     *("/usr/sbin/ip", "/usr/sbin/dockerd", "/usr/sbin/iptables", "/usr/sbin/runc", "/usr/bin/podman"),
