@@ -97,7 +97,7 @@ def test_diff(source: Path) -> None:
     ]
     (source / "train.py").write_text("print('changed')\n")
     paths = [change["path"] for change in _diff(source, "first")]
-    assert "environment.CLOUDTRAIN_SOURCE_SHA256" in paths
+    assert "settings.source_sha256" in paths
     assert [job["name"] for job in cloudtrain("list", "--json", cwd=source).json] == ["first"]
 
 
