@@ -6,7 +6,7 @@ import os
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -78,8 +78,14 @@ def _unpacked(path: Path) -> Path:
     target = path.with_suffix(".unpacked")
     try:
         with tarfile.open(path) as archive:
-            members = [member for member in archive if member.name.split("/")[0] == FOLDER]
-            archive.extractall(target, members, filter="data")
+            # not extractall(filter="data"): Python 3.10 before 3.10.12 and 3.11 before 3.11.4 lack the filter
+            for member in archive:
+                parts = PurePosixPath(member.name).parts
+                source = archive.extractfile(member) if parts[:1] == (FOLDER,) and ".." not in parts else None
+                if source is not None and member.isreg():
+                    file = target.joinpath(*parts)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    file.write_bytes(source.read())
     except (tarfile.TarError, EOFError) as error:
         raise StorageError(f"{path.name} of the job is damaged: {error}") from error
     return target

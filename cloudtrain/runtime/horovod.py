@@ -74,7 +74,7 @@ def start_rendezvous(
         server = subprocess.Popen(
             [python, "-m", _SERVER_MODULE, plan, str(write_end)],
             cwd=_NEUTRAL_FOLDER,
-            env=dict(environment),
+            env={**environment, "PYTHONUNBUFFERED": "1"},  # the traceback comes last, after what is printed
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
