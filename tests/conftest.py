@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,10 @@ from cloudtrain.testing import S3Server
 from cloudtrain.testing._weed_options import find_weed
 
 pytest_plugins = ["end_of_run", "pages", "selection"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell without job control starts background commands like this. The commands under test would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
