@@ -93,7 +93,7 @@ class EngineClient:
         raise NotImplementedError
 
     def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
-        """Whether the kernel killed the container for want of memory."""
+        """Whether the kernel killed the container because it ran out of memory."""
         raise NotImplementedError
 
     # -- what does not

@@ -1,4 +1,4 @@
-"""Jobs in containers of this machine, in Docker or Podman: one container for each instance."""
+"""Jobs in containers on this machine, in Docker or Podman: one container for each instance."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def on_requirements(lines: Sequence[str], is_isolated: bool, result: ProbeResult
     if found.wrong:
         return Finding(
             CheckStatus.FAILED,
-            f"requirements.txt: pip refuses {found.wrong[0]!r}",
+            f"requirements.txt: pip rejects {found.wrong[0]!r}",
             "Write it in the form name==version.",
         )
     if not found.installs:

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 SECONDS = 60
-"""The probe, and its container, ends after this time, even if the client is gone."""
+"""The probe and its container end after this time, even if the client is gone."""
 
 IMPORTED_AS = "__cloudtrain_check__"
 """The ``__name__`` of the script: not ``__main__``, so that it does not train."""

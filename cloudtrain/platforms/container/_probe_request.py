@@ -18,7 +18,7 @@ from cloudtrain.platforms.container.labels import FOLDER, own_labels
 PROBE_FOLDER = "/cloudtrain-check"
 """The folder of the probe in the container."""
 
-# Like the start of a job, but with any version of Python, and not as process 1, which ignores SIGALRM.
+# Like the start of a job, but accepts any version of Python. Python is not process 1, which ignores SIGALRM.
 _START = 'for p in python3 python; do "$p" -c "" 2>/dev/null && { "$p" "$0" "$@"; exit; }; done'
 
 

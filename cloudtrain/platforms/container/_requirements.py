@@ -1,4 +1,4 @@
-"""What ``pip install -r requirements.txt`` would do in an image whose distributions are known."""
+"""Predicts the effect of ``pip install -r requirements.txt`` in an image, from its installed distributions."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from packaging.utils import canonicalize_name
 
 @dataclass(frozen=True)
 class Plan:
-    """Lines of a requirements file, by what becomes of them."""
+    """The lines of a requirements file, grouped by what pip would do with them."""
 
     missing: list[str] = field(default_factory=list)
-    """To be installed."""
+    """pip would install these."""
     replaced: list[tuple[str, str]] = field(default_factory=list)
-    """To be installed in place of the version that the image has."""
+    """pip would install these over the image's version, which is the second item."""
     unknown: list[str] = field(default_factory=list)
-    """URLs, paths, options: pip knows."""
+    """URLs, paths and options: their effect cannot be predicted."""
     wrong: list[str] = field(default_factory=list)
-    """pip refuses them."""
+    """pip rejects these."""
 
     @property
     def installs(self) -> bool:
-        """Whether pip has anything to do, as far as that is known."""
+        """Whether pip may install anything."""
         return bool(self.missing or self.replaced or self.unknown)
 
 
 def plan(lines: Iterable[str], installed: Mapping[str, str], markers: Mapping[str, str]) -> Plan:
-    """Compare the lines of a requirements file with ``installed``: versions by name.
+    """Compare the lines of a requirements file with the versions in ``installed``, by name.
 
     Args:
-        markers: the environment of the image's Python, for lines that are not for all (PEP 508).
+        markers: the environment of the image's Python, in which environment markers are evaluated (PEP 508).
 
     >>> plan(["numpy>=2", "torch==2.4", "scipy", "pip=1"], {"numpy": "2.1", "torch": "2.13.0+cpu"}, {})
     Plan(missing=['scipy'], replaced=[('torch==2.4', '2.13.0+cpu')], unknown=[], wrong=['pip=1'])

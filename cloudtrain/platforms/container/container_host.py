@@ -1,4 +1,4 @@
-"""One host of a job as a container, from before it exists until it has ended."""
+"""One host of a job as a container, over its whole lifetime."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.runtime.output import MetricFinder, Stream, write_all
 
 LISTEN_SECONDS = 10.0
-"""How long a runtime may take from its container's start until it hears signals."""
+"""How long a runtime may take, from the start of its container, to install its signal handlers."""
 
 READ_SECONDS = 5.0
-"""How long the rest of the output may take, once the container has ended."""
+"""How long to wait for the rest of the output after the container has ended."""
 
 INTERRUPTED = 128 + signal.SIGTERM
 KILLED = 128 + signal.SIGKILL
 
 _MEMORY_HINT = (
-    "Raise platform_options.memory, or use less: a smaller batch, fewer workers of the data loader."
+    "Raise platform_options.memory, or use less memory: a smaller batch, or fewer data loader workers."
 )
 
 
 class ContainerHost:
-    """A `RunningHost`. The container comes later, and takes what was sent before."""
+    """A `RunningHost`. Signals that are sent before its container starts are delivered once it listens."""
 
     def __init__(
         self,
@@ -44,10 +44,10 @@ class ContainerHost:
     ) -> None:
         """
         Args:
-            failure: the file in which a program says why it failed.
-            own_program: whether the image's own program runs there, and not cloudtrain's runtime.
-            listens: whether signals are heard in the container by now; until then the kernel drops them.
-            prefix: is put before each line in the log.
+            failure: the file to which a program writes why it failed.
+            own_program: whether the container runs the image's own program instead of cloudtrain's runtime.
+            listens: whether the container handles signals yet. Before that, the kernel drops them.
+            prefix: the start of each of its lines in the log.
         """
         self.name = name
         self._failure = failure
@@ -60,29 +60,29 @@ class ContainerHost:
         self._started_at: float | None = None
         self._lock = threading.Lock()
         self._waiting: list[int] = []
-        """Signals that are not sent yet."""
+        """Signals to send once the container listens."""
         self._sent: list[int] = []
         self._ended: Ended | None = None
         self._report: FailureReport | None = None
-        """Why it could not begin."""
+        """Why it could not start."""
         self._output = Stream(rank=None, descriptor=-1)
 
-    # -- for the supervisor's thread
+    # -- called by the supervisor's thread
 
     def poll(self) -> int | None:
         if self._ended:
             return self._ended.exit_code
-        self._pass_on()
+        self._send_waiting()
         return None
 
     def send_signal(self, number: int) -> None:
         with self._lock:
             if number not in (*self._waiting, *self._sent):
                 self._waiting.append(number)
-        self._pass_on()
+        self._send_waiting()
 
-    def _pass_on(self) -> None:
-        """Send the signals that wait, if anybody hears them."""
+    def _send_waiting(self) -> None:
+        """Send the waiting signals if the container listens, or if it should by now."""
         if not self._waiting or self._started_at is None or self._client is None:
             return
         is_late = time.monotonic() - self._started_at > LISTEN_SECONDS
@@ -98,25 +98,26 @@ class ContainerHost:
             return self._report
         ended = self._ended or Ended(1)
         return replace(
-            self._told() or self._guessed(ended),
+            self._read_report() or self._infer_report(ended),
             host=name,
             exit_code=ended.exit_code or 1,
             log_tail=tuple(self._output.tail),
             time=time.time(),
         )
 
-    def _told(self) -> FailureReport | None:
-        """What the program has left in words."""
+    def _read_report(self) -> FailureReport | None:
+        """The failure that the program reported; None if it reported nothing."""
         with contextlib.suppress(OSError):
-            words = self._failure.read_text(encoding="utf-8", errors="replace").strip()
-            if words:
-                return FailureReport.from_reason(words) or FailureReport(FailureClass.USER_ERROR, words)
+            reason = self._failure.read_text(encoding="utf-8", errors="replace").strip()
+            if reason:
+                return FailureReport.from_reason(reason) or FailureReport(FailureClass.USER_ERROR, reason)
         return None
 
-    def _guessed(self, ended: Ended) -> FailureReport:
+    def _infer_report(self, ended: Ended) -> FailureReport:
+        """A report from the way in which the container ended."""
         code = ended.exit_code
         if ended.out_of_memory:
-            what = f"the kernel killed the container of host {self.name} for want of memory"
+            what = f"the kernel killed the container of host {self.name} because it ran out of memory"
             return FailureReport(FailureClass.OUT_OF_MEMORY, what, _MEMORY_HINT, phase="train")
         if self._own_program and code != KILLED:
             return FailureReport(FailureClass.USER_ERROR, f"the image's program exited with code {code}")
@@ -124,15 +125,15 @@ class ContainerHost:
         why = f"its container {how}" + (f"; {ended.why}" if ended.why else "")
         return FailureReport.host_lost(self.name, why, time.time())
 
-    # -- for the thread that brings it up
+    # -- called by the thread that starts the containers
 
     @property
     def cancelled(self) -> bool:
-        """Whether it is to end before it has begun."""
+        """Whether it was signalled before it started."""
         return bool(self._waiting) and self._started_at is None
 
     def give_up(self, report: FailureReport | None) -> None:
-        """It cannot begin, for the reason in ``report`` or because it was cancelled; one that has begun is killed."""
+        """Mark the host as failed with ``report``, or as cancelled. A container that has started is killed."""
         if self._started_at is None:
             self._report = report
             self._ended = Ended(1 if report else -signal.SIGTERM)
@@ -140,13 +141,13 @@ class ContainerHost:
             self.send_signal(signal.SIGKILL)
 
     def run(self, client: EngineClient, container: str, spec: Spec, log: int) -> None:
-        """Start ``container``, which was made of ``spec``. Raises PlatformError.
+        """Start ``container``, which was created from ``spec``. Raises PlatformError.
 
         Args:
-            log: the descriptor that takes what it prints; is closed at the end.
+            log: the descriptor to which its output is written. It is closed when the output ends.
         """
         self._client, self._container = client, container
-        output = client.attach(container)  # before the start: nothing is missed
+        output = client.attach(container)  # before the start, to miss no output
         client.start(container)
         self._started_at = time.monotonic()
         reader = threading.Thread(target=self._read, args=(output, log), daemon=True)
@@ -159,14 +160,14 @@ class ContainerHost:
         except PlatformError as error:
             ended = Ended(1, why=error.message)
         reader.join(READ_SECONDS)
-        # a program that was asked to end and reports nothing itself did not fail
+        # a program that ended on request, without a report, did not fail
         asked = self._sent if self._own_program else signal.SIGKILL in self._sent
         self._ended = replace(ended, exit_code=INTERRUPTED) if asked else ended
 
     def _read(self, output: Iterator[bytes], log: int) -> None:
-        """Copy what comes to the log, by whole lines: other hosts write there too."""
+        """Copy the output to the log in whole lines, because other hosts write there too."""
         with open(log, "wb", buffering=0) as file, contextlib.suppress(Exception):
-            # where the engine goes away, who waits for the container meets it too
+            # if the engine is gone, the thread that waits for the container reports it
             for data in output:
                 self._write(self._output.take(data), file.fileno())
             self._write(self._output.rest(), file.fileno())
@@ -174,7 +175,7 @@ class ContainerHost:
     def _write(self, lines: list[bytes], log: int) -> None:
         texts = [line.decode("utf-8", "backslashreplace") for line in lines]
         self._output.tail.extend(texts)
-        with contextlib.suppress(OSError):  # a full disk: the container must not wait for us
+        with contextlib.suppress(OSError):  # a full disk must not block the container
             write_all(log, b"".join(self._prefix + line + b"\n" for line in lines))
             if self._metrics:
                 for text in texts:

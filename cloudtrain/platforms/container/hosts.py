@@ -1,4 +1,4 @@
-"""The hosts of one job as containers, on a network of their own."""
+"""The hosts of one job as containers on a private network."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from cloudtrain.runtime.phases import Phases
 
 
 class _Cancelled(Exception):
-    """The attempt was stopped before its containers have begun."""
+    """The attempt was stopped before its containers started."""
 
 
 class ContainerHosts(FolderHosts):
-    """`Hosts` in containers. What takes time before they begin is done in a thread, and can be stopped."""
+    """`Hosts` in containers. A separate thread prepares and starts them, and can be stopped."""
 
     interface = "eth0"
 
     def __init__(self, folder: JobFolder, _lock: int) -> None:
         super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
         self._settings = request_settings(self._request)
-        self._is_ours = self._request["runtime"] == "cloudtrain"
-        self.end_seconds = 60.0 if self._is_ours else 0.0  # the image's own program has to keep to the grace
+        self._has_runtime = self._request["runtime"] == "cloudtrain"
+        self.end_seconds = 60.0 if self._has_runtime else 0.0  # the grace limits an image's own program
         self._events = EventLog(folder.events, "supervisor")
         self._phases = Phases(self._events)
         self._network = network_name(folder.name, folder.path)
@@ -52,17 +52,17 @@ class ContainerHosts(FolderHosts):
         self._client: EngineClient | None = None
         self._hosts: dict[str, ContainerHost] = {}
         self._containers: list[str] = []
-        self._bringing: threading.Thread | None = None
+        self._starting: threading.Thread | None = None
 
     def start(self, attempt: int, log: int) -> dict[str, ContainerHost]:
         self._hosts = {name: self._host(name, attempt) for name in self.names}
-        self._bringing = threading.Thread(target=self._bring_up, args=(attempt, os.dup(log)), daemon=True)
-        self._bringing.start()
+        self._starting = threading.Thread(target=self._start_all, args=(attempt, os.dup(log)), daemon=True)
+        self._starting.start()
         return self._hosts
 
     def finish(self, *, failed: bool) -> FailureReport | None:
-        if self._bringing:
-            self._bringing.join()
+        if self._starting:
+            self._starting.join()
         removing = threading.Thread(target=self._remove)
         removing.start()
         report = self._save(failed) if self._containers else None
@@ -72,7 +72,7 @@ class ContainerHosts(FolderHosts):
 
     def _host(self, name: str, attempt: int) -> ContainerHost:
         paths = self._folder.host(name)
-        if self._is_ours:
+        if self._has_runtime:
             return ContainerHost(
                 name, paths.failure, own_program=False, listens=lambda: self._listens(name, attempt)
             )
@@ -87,16 +87,16 @@ class ContainerHosts(FolderHosts):
         )
 
     def _listens(self, host: str, attempt: int) -> bool:
-        """Whether the runtime of ``host`` has said its first word."""
+        """Whether the runtime of ``host`` has recorded its first event."""
         events = parse_events(self._folder.events.read_text(encoding="utf-8", errors="replace").splitlines())
         return any(
             event["event"] == "host" and event["source"] == host and event.get("attempt") == attempt
             for event in events
         )
 
-    # -- before the containers begin, in a thread
+    # -- starts the containers, in a separate thread
 
-    def _bring_up(self, attempt: int, log: int) -> None:
+    def _start_all(self, attempt: int, log: int) -> None:
         try:
             client = self._client = self._client or self._prepare(log)
             self._begin(client, attempt, log)
@@ -110,16 +110,16 @@ class ContainerHosts(FolderHosts):
             os.close(log)
 
     def _prepare(self, log: int) -> EngineClient:
-        """What all attempts need: an engine, which is returned, the image, the data."""
+        """Connect to the engine, pull the image and download the data, once for all attempts."""
 
         def say(line: str) -> None:
             os.write(log, f"[cloudtrain] {line}\n".encode())
 
-        in_vain = threading.Event()
+        image_failed = threading.Event()
 
         def check() -> None:
             self._check()
-            if in_vain.is_set():
+            if image_failed.is_set():
                 raise _Cancelled
 
         def bring_data() -> None:
@@ -133,7 +133,7 @@ class ContainerHosts(FolderHosts):
                 image, pull = self._request["image"], self._request["pull"]
                 ensure_image(client, image, pull, self._phases, self._check)
             except BaseException:
-                in_vain.set()
+                image_failed.set()
                 raise
         data.result()
         return client
@@ -166,21 +166,23 @@ class ContainerHosts(FolderHosts):
         if self._cancelled:
             raise _Cancelled
 
-    # -- when they have ended
+    # -- after the containers have ended
 
     def _save(self, failed: bool) -> FailureReport | None:
-        """Upload what is to be had: after a failure, of the leader only, and no model."""
+        """Upload the outputs. After a failure, only the leader's, without the model."""
         hosts = list(self._hosts)
         try:
             for host in hosts:
                 for link in drop_outward_links(self._folder.host(host).base):
-                    self._warn(f"{host}: {link} leads out of the container's folders, and is left out")
+                    self._warn(
+                        f"{host}: the link {link} points outside the container's folders, and is removed"
+                    )
             self._outputs.save(hosts[:1] if failed else hosts, self._phases, model=not failed)
         except Exception as error:
             if not failed:
                 return report_error(error, hosts[0], "upload")
-            # the job's own failure is the one to report
-            self._warn(f"what is left could not be uploaded: {error}")
+            # report the job's own failure, not this one
+            self._warn(f"the outputs of the failed job could not be uploaded: {error}")
         return None
 
     def _remove(self) -> None:
@@ -194,7 +196,7 @@ class ContainerHosts(FolderHosts):
         try:
             remove(what)
         except PlatformError as error:
-            self._warn(f"{error.message}; `cloudtrain clean` tries again")
+            self._warn(f"{error.message}; run `cloudtrain clean` to try again")
 
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

@@ -1,4 +1,4 @@
-"""What a job's containers find under ``/opt/ml``: which files of this machine are mounted where."""
+"""The mounts of a job's containers: the runtime, the source, the channels and the checkpoints."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from cloudtrain.storage import ObjectInfo, open_store, split_uri, state_home, ur
 INSIDE = Paths(Path(DEFAULT_BASE))
 """The paths in a container."""
 
-APART = Path("/opt/cloudtrain/channels")
-"""Where a channel lies whole, of which a host has a part."""
+WHOLE_CHANNELS = Path("/opt/cloudtrain/channels")
+"""The folder in a container where sharded channels are mounted whole."""
 
 Check = Callable[[], object]
 Say = Callable[[str], object]
 
 
 class Inputs:
-    """The runtime, the source and the channels of one job, brought here once for all its attempts."""
+    """The inputs of one job, which are downloaded to this machine once for all attempts."""
 
     def __init__(
         self, folder: JobFolder, request: dict[str, Any], settings: Settings, hosts: Sequence[str]
@@ -41,18 +41,20 @@ class Inputs:
 
     @property
     def checkpoints(self) -> Path:
-        """The folder that is the checkpoints' of all hosts."""
+        """The checkpoint folder, which all hosts share."""
         uri = self._settings.checkpoint_uri
         return uri_to_path(uri) if uri_scheme(uri) == "file" else self._folder.path / "checkpoints"
 
     def bring(self, phases: Phases, check: Check, say: Say) -> None:
-        """Download what is not on this machine; again, where that has failed before.
+        """Download the inputs that are not on this machine. If it failed, call it again.
 
         Args:
-            check: called now and then; what it raises ends this.
-            say: takes a line for the job's log.
+            check: called at intervals. An exception that it raises ends the download.
+            say: writes a line to the job's log.
 
-        Raises StorageError, NotFound for a channel without data.
+        Raises:
+            StorageError: an input cannot be downloaded.
+            NotFound: a channel has no data.
         """
         self._binds.clear()
         if self._request["runtime"] == "cloudtrain":
@@ -71,12 +73,12 @@ class Inputs:
         self._binds.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
 
     def of(self, host: str) -> list[Bind]:
-        """The mounts of one host, for a new attempt: the folders that they need are made, and may be written."""
+        """The mounts of one host, for a new attempt. Creates the mount points, and makes the folders writable."""
         base = self._folder.host(host).base
         binds = [
             Bind(str(base), DEFAULT_BASE),
             *self._binds,
-            # the records of all hosts come together in one file
+            # all hosts write their events to one file
             Bind(str(self._folder.events), str(INSIDE.output / "events.jsonl")),
         ]
         for bind in binds[1:]:
@@ -109,7 +111,7 @@ class Inputs:
                 self._mount_whole(name, uri_to_path(uri))
             return
         if config["TrainingInputMode"] == "FastFile":
-            say(f"channel {name}: FastFile is a download on this platform")
+            say(f"channel {name}: this platform downloads FastFile channels")
         entries = list(found)
         if not sharded:
             folder = self._folder.path / "data" / name
@@ -122,14 +124,14 @@ class Inputs:
             _download(base, part, self._folder.host(host).channel(name), phase, check)
 
     def _mount_whole(self, name: str, path: Path) -> None:
-        """A folder as the channel, or a file as the one file in it."""
+        """Mount a folder as the channel, or a file as the only file in it."""
         target = INSIDE.channel(name)
         bind = Bind(str(path), str(target if path.is_dir() else target / path.name), read_only=True)
         self._binds.append(bind)
 
     def _mount_parts(self, name: str, folder: Path, entries: Sequence[ObjectInfo]) -> None:
-        """The folder apart, and in each host's channel links to its own files."""
-        whole = APART / name
+        """Mount the whole folder outside the channel, and link each host's own files into its channel."""
+        whole = WHOLE_CHANNELS / name
         self._binds.append(Bind(str(folder), str(whole), read_only=True))
         for rank, host in enumerate(self._hosts):
             for entry in shard(entries, rank, len(self._hosts)):
@@ -151,7 +153,7 @@ def _download(base: str, entries: Sequence[ObjectInfo], folder: Path, phase: Pha
 
 
 def _make_mount_point(base: Path, bind: Bind) -> None:
-    """Below ``base``, which is mounted too, it is ours to make: the engine's would belong to root."""
+    """Create the mount point if it is below ``base``, which is mounted too. The engine would create it as root."""
     if not bind.target.startswith(f"{DEFAULT_BASE}/"):
         return
     point = base / bind.target.removeprefix(f"{DEFAULT_BASE}/")

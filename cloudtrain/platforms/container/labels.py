@@ -1,4 +1,4 @@
-"""Labels and names by which a job's containers and network are known in an engine."""
+"""The labels and names of a job's containers and network in an engine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 JOB = "cloudtrain.job"
 OWNER = "cloudtrain.owner"
-"""The number of the user."""
+"""The user's ID."""
 MACHINE = "cloudtrain.machine"
-"""The name of the machine: engines can be reached from several."""
+"""The name of the machine, because several machines can use one engine."""
 FOLDER = "cloudtrain.folder"
-"""The job's folder: as long as its supervisor lives, it holds the lock there."""
+"""The job's folder, which the job's supervisor locks while it is alive."""
 
 
 def own_labels() -> dict[str, str]:
-    """What everything has that this user makes on this machine."""
+    """Labels of every container and network that this user creates from this machine."""
     return {OWNER: str(os.getuid()), MACHINE: socket.gethostname()}
 
 
@@ -26,5 +26,5 @@ def job_labels(job_name: str, folder: Path) -> dict[str, str]:
 
 
 def network_name(job_name: str, folder: Path) -> str:
-    """Unique in an engine, where others may have a job of the same name."""
+    """A name that is unique in an engine, even if another user's job has the same name."""
     return f"cloudtrain-{job_name}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}"

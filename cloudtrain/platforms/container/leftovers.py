@@ -1,4 +1,4 @@
-"""Containers and networks whose job's supervisor is gone: it was killed, or the engine was away at the end."""
+"""Containers and networks of jobs whose supervisor was killed, or could not reach the engine at the end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from cloudtrain.platforms.supervised.leftovers import Leftover
 
 
 def leftovers_in(client: EngineClient) -> Iterator[Leftover]:
-    """What this user's jobs of this machine have left in the engine, containers first. Raises PlatformError."""
+    """The leftovers of this user's jobs on this machine, containers first. Raises PlatformError."""
     filters = {"label": [f"{name}={value}" for name, value in own_labels().items()]}
-    with engine_errors("the engine does not say what it has"):
+    with engine_errors("cannot list the containers and networks of the engine"):
         containers = client.api.containers(all=True, size=True, filters=filters)
         networks = client.api.networks(filters=filters)
     for found in filter(_is_abandoned, containers):

@@ -1,4 +1,4 @@
-"""Symbolic links that a container has left. Here they may point to other files, those of this machine."""
+"""Symbolic links that a container left behind. Outside it, they may point to files of this machine."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.platforms.container.inputs import APART
+from cloudtrain.platforms.container.inputs import WHOLE_CHANNELS
 
 
 def drop_outward_links(base: Path) -> list[str]:
-    """Keep the links below ``base``, which is a container's ``/opt/ml``, that lead to something in it.
+    """Remove the links below ``base``, a container's ``/opt/ml``, that point outside it.
 
-    Those to ``/opt/ml/...`` lead there afterwards. All others but `Inputs`' own are removed; returns their paths in
-    ``base``.
+    Links to ``/opt/ml/...`` are changed to point into ``base``. The links of `Inputs` are kept. Returns the removed
+    links, relative to ``base``.
     """
     dropped = []
     home = os.path.realpath(base)
     for link in _links(base):
         target = os.readlink(link)
-        if target.startswith(f"{APART}/"):
+        if target.startswith(f"{WHOLE_CHANNELS}/"):
             continue
         if target.startswith(f"{DEFAULT_BASE}/"):
             inside = os.path.join(base, target.removeprefix(f"{DEFAULT_BASE}/"))

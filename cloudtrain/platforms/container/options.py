@@ -14,13 +14,14 @@ _SIZE = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[bkmgBKMG]?$")]
 
 
 class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job can ask of the engine. Sizes are as Docker takes them: ``512m``, ``4g``.
+    """The options of a job in containers. Sizes have Docker's format: ``512m``, ``4g``.
 
-    ``engine`` is ``docker``, ``podman`` or a URL; None: the first that answers. ``gpus`` is ``"all"``, how many each
-    host gets, or the names that each host gets. ``memory`` limits each host; ``shm_size`` is the most that its
-    ``/dev/shm`` takes, None for half of the machine's memory, as on Linux itself. ``volumes`` are further folders,
-    ``/here:/there`` or ``/here:/there:ro``. ``mount_source`` puts the source directory itself, read-only, in place
-    of its archive: a path, or true for ``source_dir``. ``master_port`` and ``max_preemptions`` are as on ``local``.
+    ``engine`` is ``docker``, ``podman`` or a URL; None selects the first engine that answers. ``gpus`` is ``"all"``,
+    the number of GPUs of each host, or the names of the GPUs that every host uses. ``memory`` limits each host.
+    ``shm_size`` limits its ``/dev/shm``; None means half of the machine's memory, as on Linux itself. ``volumes`` are
+    additional folders: ``/here:/there`` or ``/here:/there:ro``. ``mount_source`` mounts the source directory itself,
+    read-only, instead of its archive: a path, or true for ``source_dir``. ``master_port`` and ``max_preemptions`` are
+    as on ``local``.
     """
 
     engine: str | None = None
@@ -38,7 +39,9 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
         """Raises InvalidJob."""
         options = convert(job.platform_options, cls, "platform_options")
         if isinstance(options.gpus, int) and options.gpus < 1:
-            raise InvalidJob(f"platform_options.gpus: {options.gpus} is none", hint="Leave it out.")
+            raise InvalidJob(
+                f"platform_options.gpus: {options.gpus} is not positive", hint="Leave it out for none."
+            )
         for volume in options.volumes:
             parse_volume(volume)
         return options

@@ -1,4 +1,4 @@
-"""What a job's containers leave: checkpoints while they run, the model and other outputs at the end."""
+"""Uploads the checkpoints of a job's containers while they run, and the model and other outputs at the end."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Outputs:
         self._sync: CheckpointSync | None = None
 
     def restore(self, checkpoints: Path, phases: Phases) -> None:
-        """Have what an earlier run left in the folder ``checkpoints``, and keep its URI the same from now on.
+        """Download the checkpoints of an earlier run to the folder ``checkpoints``, and start to upload new ones.
 
-        Does nothing where the folder is the URI. Raises StorageError.
+        Does nothing if the checkpoint URI is that folder. Raises StorageError.
         """
         if uri_scheme(self._settings.checkpoint_uri) == "file":
             return
@@ -37,7 +37,7 @@ class Outputs:
         self._sync = sync
 
     def save(self, hosts: list[str], phases: Phases, *, model: bool) -> None:
-        """Upload the last checkpoints, and what ``hosts`` have left. Raises StorageError."""
+        """Upload the last checkpoints and the outputs of ``hosts``. Raises StorageError."""
         with phases("upload") as phase:
             if self._sync:
                 self._sync.flush()

@@ -1,4 +1,4 @@
-"""The container platform: jobs are containers of this machine."""
+"""The container platform, which runs jobs in containers on this machine."""
 
 from __future__ import annotations
 

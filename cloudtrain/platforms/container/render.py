@@ -1,4 +1,4 @@
-"""A job as the request that the supervisor of its containers carries out."""
+"""Renders a job as the request that its supervisor runs."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from cloudtrain.storage import split_uri
 NAME = "container"
 
 TRAIN = "train"
-"""What SageMaker gives to an image's own entry point."""
+"""The argument that SageMaker passes to an image's own entry point."""
 
 
 def resolve(job: TrainingJob) -> TrainingJob:
-    """``job`` with a concrete image in place of ``auto``. Checks the folders of this machine that it names.
+    """``job`` with a concrete image instead of ``auto``. Checks that the job's local folders exist.
 
     Raises:
         InvalidJob: this platform cannot run the job, or the engine lacks the image.
@@ -97,7 +97,7 @@ def _runtime(job: TrainingJob) -> str:
 
 
 def _bundled_runtime(job: TrainingJob, options: ContainerOptions) -> dict[str, Any]:
-    """The container runs cloudtrain's runtime. Runtime and source are mounted as files."""
+    """Fields for a container that runs cloudtrain's runtime. The runtime and the source are mounted."""
     folder = _mounted_source(job, options)
     source = None if folder else job.source
     values = runtime_hyperparameters(msgspec.structs.replace(job, source=source))
@@ -110,14 +110,14 @@ def _bundled_runtime(job: TrainingJob, options: ContainerOptions) -> dict[str, A
 
 
 def _own_program(job: TrainingJob) -> dict[str, Any]:
-    """The container runs its image's own program, which gets the same input as on SageMaker.
+    """Fields for a container that runs its image's own program, with the same input as on SageMaker.
 
-    A toolkit in the image finds the source as a file.
+    A toolkit in the image reads the source from a file.
     """
-    place = ""
+    source_file = ""
     if job.source:
-        place = str(Paths(Path(DEFAULT_BASE)).channel(SOURCE_CHANNEL) / split_uri(job.source.uri)[1])
-    # the supervisor keeps to the grace, whatever the image does
+        source_file = str(Paths(Path(DEFAULT_BASE)).channel(SOURCE_CHANNEL) / split_uri(job.source.uri)[1])
+    # the supervisor enforces the grace, whatever the image does
     limited = msgspec.structs.replace(job, stop_grace=TrainingJob().stop_grace)
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
     own = {"entrypoint": job.container_entry_point} if job.container_entry_point else {}
@@ -125,7 +125,7 @@ def _own_program(job: TrainingJob) -> dict[str, Any]:
         **own,
         "command": job.container_arguments or ([] if own else [TRAIN]),
         "source": job.source.uri if job.source else None,
-        "hyperparameters": toolkit_hyperparameters(limited, place, job.output_path or "", region),
+        "hyperparameters": toolkit_hyperparameters(limited, source_file, job.output_path or "", region),
     }
 
 
@@ -133,7 +133,7 @@ def _check(job: TrainingJob, options: ContainerOptions) -> None:
     if not job.image_uri:
         raise InvalidJob(
             "image_uri: the container platform needs an image",
-            hint="image_uri='auto' takes one of cloudtrain's own; platform='local' needs none.",
+            hint="Use image_uri='auto' for an image of cloudtrain, or platform='local', which needs no image.",
         )
     check_channels(job, NAME)
     if _runtime(job) == "cloudtrain":
@@ -153,18 +153,19 @@ def _gpus(job: TrainingJob, options: ContainerOptions) -> int | str | list[str] 
 
 
 def _mounted_source(job: TrainingJob, options: ContainerOptions) -> Path | None:
-    """The folder that is mounted as the source, if one is."""
+    """The folder to mount as the source; None if the job uses an archive."""
     wanted = options.mount_source
     if not wanted:
         return None
     path = job.source_dir if wanted is True else wanted
     if path is None:
         raise InvalidJob(
-            "platform_options.mount_source: the job has no source_dir", hint="Give the folder of the script."
+            "platform_options.mount_source: the job has no source_dir",
+            hint="Set source_dir to the folder of the script.",
         )
     if job.dependencies:
         raise InvalidJob(
-            "dependencies: cannot be added to a source that is mounted",
-            hint="Have them in the source's folder, or leave out platform_options.mount_source.",
+            "dependencies: cannot be added to a mounted source",
+            hint="Put them in the source folder, or leave out platform_options.mount_source.",
         )
     return Path(path).absolute()

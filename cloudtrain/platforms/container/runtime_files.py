@@ -1,4 +1,4 @@
-"""The runtime in a container: the unpacked content of the bundled runtime, mounted."""
+"""Unpacks the bundled runtime, and mounts it in containers."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from cloudtrain.packaging import RuntimeArchive, pack_runtime
 from cloudtrain.storage import state_home
 
 FOLDER = "/opt/cloudtrain/runtime"
-"""Of the runtime in a container."""
+"""The folder of the runtime in a container."""
 
 _START = (
     'for p in python3 python; do command -v "$p" >/dev/null && exec "$p" "$0" "$p"; done;'
     " echo cloudtrain: this image has no Python 3.9 or newer | tee /opt/ml/output/failure; exit 127"
 )
 ENTRYPOINT = ("/bin/sh", "-c", _START, f"{FOLDER}/cloudtrain/runtime/container_start.py")
-"""Starts the runtime in a single Python. The zipapp needs three: for the version, for unpacking, for the runtime."""
+"""Starts the runtime in one Python process. The zipapp needs three: to check the version, to unpack, and to run."""
 
 
 def runtime_binds() -> list[Bind]:
-    """The mount that brings the runtime. Raises StorageError, OSError."""
+    """The mount of the runtime. Raises StorageError or OSError."""
     return [Bind(str(_unpacked(pack_runtime(state_home() / "runtime"))), FOLDER, read_only=True)]
 
 
 def _unpacked(archive: RuntimeArchive) -> Path:
-    """The content of the zipapp, and, for an image with this very Python, compiled; it appears whole."""
+    """The folder of the unpacked zipapp, which is created atomically.
+
+    It has bytecode for images with the same version of Python as this one.
+    """
     folder = archive.path.with_name("unpacked")
     if folder.is_dir():
         return folder
@@ -42,7 +45,7 @@ def _unpacked(archive: RuntimeArchive) -> Path:
         open_up(fresh, 0o444)
         fresh.rename(folder)
     except OSError:
-        if not folder.is_dir():  # no other process was faster
+        if not folder.is_dir():  # no other process created it first
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -50,9 +53,9 @@ def _unpacked(archive: RuntimeArchive) -> Path:
 
 
 def open_up(path: Path, mode: int) -> None:
-    """Let the image's user, who may be anybody if we are root, read or write a file, or all below a folder.
+    """Let any user read or write a file, or everything below a folder, if this process runs as root.
 
-    Nobody else comes that far: the state folder is ours alone.
+    An image may then run as any user. Other users of this machine have no access to the state folder around it.
     """
     if os.getuid() != 0:
         return

@@ -1,4 +1,4 @@
-"""The containers of a job, as data."""
+"""The specification of a job's containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cloudtrain.platforms.container.values import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
-"""Seen in every container, whatever devices it has."""
+"""This folder is visible in every container, even one without GPUs."""
 
 
 def container_spec(
@@ -32,7 +32,7 @@ def container_spec(
     binds: Sequence[Bind],
     user: str | None,
 ) -> Spec:
-    """The container of ``host``, the ``rank``-th of the job. Secrets are taken from our own environment."""
+    """The container of ``host``, which has index ``rank`` in the job. Takes secrets from this process's environment."""
     resources = request["resources"]
     network = network_name(folder.name, folder.path)
     return Spec(
@@ -77,7 +77,7 @@ def _checkpoint_uri(path: str) -> str:
 
 
 def _shared_processors(request: Mapping[str, Any]) -> dict[str, str]:
-    """What keeps the hosts, which all see every processor of this machine, from starting too many threads."""
+    """Variables that limit the threads of the hosts, because each of them sees every processor of this machine."""
     hosts = request["host_count"]
     if hosts == 1:
         return {}
@@ -89,7 +89,7 @@ def _shared_processors(request: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _home(user: str) -> dict[str, str]:
-    """A user that the image may not know needs these."""
+    """Variables for a user that the image may not know."""
     environment = {"HOME": "/tmp"}
     with suppress(KeyError):
         environment["USER"] = environment["LOGNAME"] = pwd.getpwuid(int(user.partition(":")[0])).pw_name
@@ -97,12 +97,12 @@ def _home(user: str) -> dict[str, str]:
 
 
 def _gpus(wanted: int | str | Sequence[str] | None, rank: int) -> str | list[str] | None:
-    """All, or the names of those of the host of this rank: hosts take GPUs one after the other."""
+    """``"all"``, or the names of the host's GPUs. A number assigns consecutive GPUs to consecutive hosts."""
     if isinstance(wanted, int):
         return [str(rank * wanted + number) for number in range(wanted)]
     return wanted if wanted is None or isinstance(wanted, str) else list(wanted)
 
 
 def _half_of_memory() -> int:
-    """As much as Linux itself gives to ``/dev/shm``: a limit, that takes nothing until it is used."""
+    """The default size of ``/dev/shm`` on Linux: a limit, which reserves no memory."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

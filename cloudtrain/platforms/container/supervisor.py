@@ -9,5 +9,5 @@ from cloudtrain.platforms.supervised.main import run_supervisor
 
 if __name__ == "__main__":
     with contextlib.suppress(ImportError):  # the job reports it, with a hint
-        import docker  # noqa: F401  # takes long: loaded while the client still prepares the job
+        import docker  # noqa: F401  # slow, so import it while the client prepares the job
     run_supervisor(ContainerHosts)

@@ -1,4 +1,4 @@
-"""Values of options, as the supervisor reads them too: volumes and sizes."""
+"""Parses volumes and sizes, for the client and the supervisor."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _VOLUME = re.compile(r"(?P<source>/[^:]*):(?P<target>/[^:]*)(?::(?P<mode>ro|rw))
 
 
 def parse_volume(text: str) -> tuple[str, str, bool]:
-    """Source, target, and whether it is read-only, of ``/here:/there:ro``. Raises InvalidJob."""
+    """Split ``/here:/there:ro`` into the source, the target, and whether it is read-only. Raises InvalidJob."""
     match = _VOLUME.fullmatch(text)
     if match is None:
         raise InvalidJob(
             f"platform_options.volumes: {text!r} is not like /here:/there or /here:/there:ro",
-            hint="Both are absolute paths, of this machine and in the container.",
+            hint="Both paths must be absolute: the first on this machine, the second in the container.",
         )
     return match["source"], match["target"], match["mode"] == "ro"
 

@@ -1,4 +1,4 @@
-"""Engines, and containers on them."""
+"""Makes the engine fixtures available."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of jobs in containers have in common."""
+"""Helpers for tests of jobs in containers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT = 120.0
 
 
 class Jobs:
-    """Starts jobs in the containers of an engine; stops those that are left at the end."""
+    """Starts jobs in containers of an engine, and stops those that still run at the end."""
 
     def __init__(self, engine: Engine, folder: Path) -> None:
         self.engine = engine
@@ -33,7 +33,7 @@ class Jobs:
         options: dict[str, Any] | None = None,
         **arguments: Any,
     ) -> Job:
-        """Start a job of the script with this text; None: of what the image is for."""
+        """Start a job that runs ``script``, the text of a script; None runs the image's own program."""
         number = len(self._jobs)
         arguments = {"image_uri": IMAGE, "platform": "container", **arguments}
         if script is not None:
@@ -65,7 +65,7 @@ def jobs_in(engine: Engine, folder: Path) -> Iterator[Jobs]:
 
 
 def wait_for_end(job: Job) -> Job:
-    """Wait for the job's end, well or badly."""
+    """Wait until the job has ended, in success or failure."""
     wait_until(lambda: job.status.is_final, f"the end of {job.name}")
     return job
 

@@ -1,8 +1,8 @@
-"""A real Docker or Podman for tests, on a played host of its own.
+"""A real Docker or Podman for tests, on a simulated host.
 
-It meets neither the networks nor the firewall of this machine, nor another engine; when it ends, or the tests do,
-however they end, the kernel ends all of its containers. Its one image holds next to nothing: the runtime of its
-containers mounts this machine's programs and this Python into each of them, read-only.
+It is isolated from the networks and the firewall of this machine and from other engines. When it ends, or the tests
+end for any reason, the kernel ends all of its containers. Its only image is almost empty: the container runtime mounts
+this machine's programs and this Python into each container, read-only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from host_network import Machine, Network, NetworkError, Program
 IMAGE = "cloudtrain-test:latest"
 
 USER = "trainer"
-"""A user of the image that is not root."""
+"""The image's user without root privileges."""
 
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
@@ -40,7 +40,7 @@ _ACCOUNTS = {
     "etc/group": f"root:x:0:\n{USER}:x:1000:\n",
 }
 
-# runc, which finds the mounts in the bundle that it is to make a container of
+# wraps runc: adds mounts to the configuration of the bundle before it creates the container
 _RUNTIME = """#!/bin/sh
 previous=
 for argument do
@@ -70,19 +70,19 @@ network_config_dir = "{folder}/networks"
 
 
 class EngineError(Exception):
-    """There can be no engine on this machine; the message says why."""
+    """An engine cannot run on this machine; the message says why."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that answers, and has the image `IMAGE`."""
+    """A running engine that has the image `IMAGE`."""
 
     name: str
     url: str
-    """As ``DOCKER_HOST`` takes it."""
+    """In the format of ``DOCKER_HOST``."""
 
-    def remains(self) -> list[str]:
-        """The names of all containers, networks and volumes that are not the engine's own."""
+    def leftovers(self) -> list[str]:
+        """The names of all containers, networks and volumes, except the engine's own networks."""
         with closing(docker.DockerClient(base_url=self.url)) as client:
             networks = [network.name for network in client.networks.list()]
             return [
@@ -94,7 +94,7 @@ class Engine:
 
 @contextmanager
 def docker_engine(folder: Path, mounted: Sequence[str] = MOUNTED) -> Iterator[Engine]:
-    """dockerd, with all that it keeps in ``folder``. Raises EngineError.
+    """Run dockerd with all of its data in ``folder``. Raises EngineError.
 
     ``mounted`` are the folders of this machine that every container sees.
     """
@@ -102,7 +102,7 @@ def docker_engine(folder: Path, mounted: Sequence[str] = MOUNTED) -> Iterator[En
         _find("dockerd", "docker.io"),
         f"--data-root={folder}/data",
         f"--host=unix://{folder}/socket",
-        "--bridge=none",  # a job has a network of its own
+        "--bridge=none",  # each job creates its own network
         f"--add-runtime=mounting={_write_runtime(folder, mounted)}",
         "--default-runtime=mounting",
     ]
@@ -112,7 +112,7 @@ def docker_engine(folder: Path, mounted: Sequence[str] = MOUNTED) -> Iterator[En
 
 @contextmanager
 def podman_engine(folder: Path) -> Iterator[Engine]:
-    """Podman's service, with all that it keeps in ``folder``. Raises EngineError."""
+    """Run Podman's service with all of its data in ``folder``. Raises EngineError."""
     conf = folder / "containers.conf"
     conf.write_text(_CONTAINERS_CONF.format(folder=folder, runtime=_write_runtime(folder, MOUNTED)))
     command = [
@@ -142,14 +142,19 @@ def _running(name: str, command: list[str], folder: Path) -> Iterator[Engine]:
 
 
 def _start(machine: Machine, command: list[str], folder: Path) -> Program:
-    alone = ["sh", "-ec", 'mount -t tmpfs none /run; exec "$@"', "sh"]  # engines meet by what is in /run, too
+    alone = [
+        "sh",
+        "-ec",
+        'mount -t tmpfs none /run; exec "$@"',
+        "sh",
+    ]  # engines could also interfere through files in /run
     with open(folder / "log", "wb") as output:
         environment = {"PATH": PROGRAMS, "HOME": str(folder)}
         return machine.start([*alone, *command], cwd=folder, env=environment, output=output)
 
 
 def _connect(engine: Engine, program: Program, log: Path) -> docker.DockerClient:
-    """A client, once the engine answers."""
+    """A client, as soon as the engine answers."""
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
@@ -176,7 +181,7 @@ def _write_runtime(folder: Path, mounted: Sequence[str]) -> Path:
 
 
 def _image() -> bytes:
-    """An image for containers that see `MOUNTED`: what has to be of their own, as a tar."""
+    """A tar archive of the files that containers need in addition to `MOUNTED`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, mode in _folders():

@@ -1,4 +1,4 @@
-"""Engines as fixtures: a plugin, so that other folders can have them too."""
+"""Engines as fixtures, in a plugin that several test folders use."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from engine_daemon import Engine, EngineError
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Docker; each worker of pytest-xdist has its own. A job gets there by ``engine=engine.url``."""
+    """Docker, one per pytest-xdist worker. Jobs select it with ``engine=engine.url``."""
     yield from _started(engine_daemon.docker_engine, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    """Podman, likewise."""
+    """Podman, one per pytest-xdist worker."""
     yield from _started(engine_daemon.podman_engine, tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
 def base_image() -> str:
-    """The name of the image that all engines have. It holds this Python with torch, Open MPI, and no cloudtrain."""
+    """The name of the image that all engines have. It has this Python with torch, and Open MPI, but not cloudtrain."""
     return engine_daemon.IMAGE
 
 

@@ -1,4 +1,4 @@
-"""What goes into containers and comes out of them: channels, source, checkpoints, secrets, outputs."""
+"""The inputs and outputs of containers: channels, source, checkpoints, secrets, model and other outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from engine_daemon import IMAGE, USER, Engine
 from cloudtrain import JobStatus, TrainingInput
 from cloudtrain.storage import open_store, split_uri
 
-LOOKS = """
+REPORTS_INPUTS = """
     import json, os
     def texts(folder):
         files = [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names]
@@ -53,21 +53,24 @@ SECRET = {"WANDB_API_KEY": "k-123456"}
 
 
 @pytest.fixture
-def careful() -> Iterator[None]:
-    """Somebody whose files nobody else may read."""
+def restrictive_umask() -> Iterator[None]:
+    """A umask that makes new files private to this user."""
     before = os.umask(0o077)
     yield
     os.umask(before)
 
 
-def test_folders_of_this_machine(engine: Engine, tmp_path: Path, careful: None) -> None:
+def test_folders_of_this_machine(engine: Engine, tmp_path: Path, restrictive_umask: None) -> None:
     data = tmp_path / "data"
     (data / "sub").mkdir(parents=True)
     for name in ("a", "b", "c", "sub/d"):
         (data / name).write_text(name)
     (tmp_path / "extra").mkdir()
     (tmp_path / "extra" / "vocabulary").write_text("words")
-    for path in (tmp_path, *tmp_path.rglob("*")):  # the user's own data is not cloudtrain's to open
+    for path in (
+        tmp_path,
+        *tmp_path.rglob("*"),
+    ):  # cloudtrain does not change the permissions of the user's data
         path.chmod(0o755)
     with closing(docker.APIClient(engine.url)) as api:  # an image whose user is not root
         container = api.create_container(IMAGE, ["true"])
@@ -75,7 +78,7 @@ def test_folders_of_this_machine(engine: Engine, tmp_path: Path, careful: None) 
         api.remove_container(container)
     with jobs_in(engine, tmp_path) as jobs:
         job = jobs.start(
-            LOOKS,
+            REPORTS_INPUTS,
             {
                 "whole": data.as_uri(),
                 "one": (data / "b").as_uri(),
@@ -88,9 +91,9 @@ def test_folders_of_this_machine(engine: Engine, tmp_path: Path, careful: None) 
             checkpoint_local_path="/saved/here",
             options={"volumes": [f"{tmp_path}/extra:/extra:ro"]},
         )
-        told = wait_for_end(job).describe()
-        assert told.status == JobStatus.COMPLETED, job.logs()
-        first, second = _seen(told.model_data), _seen(_of_second_host(told.model_data))
+        described = wait_for_end(job).describe()
+        assert described.status == JobStatus.COMPLETED, job.logs()
+        first, second = _seen(described.model_data), _seen(_of_second_host(described.model_data))
         assert first["user"] == 1000
         assert first["channels"] == {
             "whole": {"a": "a", "b": "b", "c": "c", "sub/d": "sub/d"},
@@ -106,10 +109,10 @@ def test_folders_of_this_machine(engine: Engine, tmp_path: Path, careful: None) 
             "algo-1.pt",
             "algo-2.pt",
         ]
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o700  # below, the image's user may write
-        told_to = [path for path in folder.rglob("*") if path.is_file() and b"k-123456" in path.read_bytes()]
-        assert {path.name for path in told_to} == {"seen.json"}  # which the script itself has written
-    assert engine.remains() == []
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700  # inside it, the image's user may write
+        leaks = [path for path in folder.rglob("*") if path.is_file() and b"k-123456" in path.read_bytes()]
+        assert {path.name for path in leaks} == {"seen.json"}  # written by the script itself
+    assert engine.leftovers() == []
 
 
 def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
@@ -119,7 +122,7 @@ def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
     open_store(f"s3://{s3}/saved").write("earlier.pt", b"earlier")
     with jobs_in(engine, tmp_path) as jobs:
         job = jobs.start(
-            LOOKS,
+            REPORTS_INPUTS,
             {
                 "whole": TrainingInput(f"s3://{s3}/data", input_mode="FastFile"),
                 "part": TrainingInput(f"s3://{s3}/data", distribution="ShardedByS3Key"),
@@ -130,9 +133,9 @@ def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
             checkpoint_s3_uri=f"s3://{s3}/saved",
             code_location=f"s3://{s3}/code",
         )
-        told = wait_for_end(job).describe()
-        assert told.status == JobStatus.COMPLETED, (job.logs(), told.failure)
-        first, second = _seen(told.model_data), _seen(_of_second_host(told.model_data))
+        described = wait_for_end(job).describe()
+        assert described.status == JobStatus.COMPLETED, (job.logs(), described.failure)
+        first, second = _seen(described.model_data), _seen(_of_second_host(described.model_data))
         assert first["channels"] == {
             "whole": {"a": "a", "b": "b", "sub/c": "sub/c"},
             "part": {"a": "a", "sub/c": "sub/c"},
@@ -140,7 +143,7 @@ def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
         assert second["channels"]["part"] == {"b": "b"}
         assert "earlier.pt" in first["checkpoints"]
         assert job.logs().count("FastFile") == 1
-        assert told.model_data == f"s3://{s3}/out/{job.name}/output/model.tar.gz"
+        assert described.model_data == f"s3://{s3}/out/{job.name}/output/model.tar.gz"
         saved = [entry.key for entry in open_store(f"s3://{s3}/saved").list()]
         assert sorted(saved) == [
             *("algo-1.pt", "algo-2.pt", "earlier.pt", "step-000000000001/manifest.json"),
@@ -148,7 +151,7 @@ def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
         ]
         downloaded = job.download(tmp_path / "results")
         assert sorted(path.name for path in downloaded) == ["model.tar.gz", "output.tar.gz"]
-    assert engine.remains() == []
+    assert engine.leftovers() == []
 
 
 def _of_second_host(uri: str | None) -> str:
@@ -158,7 +161,7 @@ def _of_second_host(uri: str | None) -> str:
 
 
 def _seen(model: str | None) -> dict[str, Any]:
-    """What a host has seen: it stands in its model."""
+    """The inputs that a host saw, which the script saved in its model."""
     assert model
     parent, name = split_uri(model)
     with tarfile.open(fileobj=io.BytesIO(open_store(parent).read(name))) as archive:

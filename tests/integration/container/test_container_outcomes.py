@@ -1,4 +1,4 @@
-"""How jobs in containers end, and what each says of it. All of a test's jobs run at the same time."""
+"""How jobs in containers end, and what they report. All jobs of a test run at the same time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILS = """
     import os, sys
     open(os.environ["SM_MODEL_DIR"] + "/half", "w").close()
     open(os.environ["SM_OUTPUT_DATA_DIR"] + "/notes", "w").close()
-    print("the last words")
+    print("the last line")
     sys.exit(7 if os.environ["RANK"] == "1" else 0)
 """
 WAITS = """
@@ -46,22 +46,22 @@ def either(request: pytest.FixtureRequest) -> Engine:
     return engine
 
 
-def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
+def test_every_kind_of_failure(either: Engine, tmp_path: Path) -> None:
     with jobs_in(either, tmp_path) as jobs:
         fails = jobs.start(FAILS, instance_count=2, options={"mount_source": True})
         eats = jobs.start(None, options={"memory": "64m"}, container_entry_point=["python", "-c", EATS])
         says = jobs.start(
             None,
             container_entry_point=[*SHELL, "echo own $0; echo bad data > /opt/ml/output/failure; exit 3"],
-            container_arguments=["words"],
+            container_arguments=["argument"],
         )
         again = jobs.start(
             None, container_entry_point=[*SHELL, "echo again; exit 4"], max_retry_attempts=1, instance_count=2
         )
         missing = jobs.start(
-            "", image_uri="nobody.invalid/has:this", options={"pull": "never"}, max_retry_attempts=1
+            "", image_uri="registry.invalid/missing:1", options={"pull": "never"}, max_retry_attempts=1
         )
-        away = jobs.start("", image_uri="127.0.0.1:9/has:this")
+        away = jobs.start("", image_uri="127.0.0.1:9/missing:1")
         blind = jobs.start("", options={"gpus": ["none-such"]})
         started = {
             "fails": fails,
@@ -73,8 +73,10 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             "blind": blind,
         }
         ended = {name: wait_for_end(job).describe() for name, job in started.items()}
-        assert {name: told.status for name, told in ended.items()} == dict.fromkeys(ended, JobStatus.FAILED)
-        failures = {name: told.failure for name, told in ended.items() if told.failure}
+        assert {name: description.status for name, description in ended.items()} == dict.fromkeys(
+            ended, JobStatus.FAILED
+        )
+        failures = {name: found.failure for name, found in ended.items() if found.failure}
         assert {name: (found.failure_class, found.exit_code) for name, found in failures.items()} == {
             "fails": (FailureClass.USER_ERROR, 7),
             "eats": (FailureClass.OUT_OF_MEMORY, 137),
@@ -85,12 +87,12 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             "blind": (FailureClass.PLATFORM, 1),
         }
         assert (failures["fails"].rank, failures["fails"].host) == (1, "algo-2")
-        assert "the last words" in failures["fails"].message
+        assert "the last line" in failures["fails"].message
         assert failures["eats"].host == "algo-1"
         assert "platform_options.memory" in failures["eats"].hint
         assert failures["says"].message == "bad data"
-        assert says.logs() == "own words\n"
-        assert "no image nobody.invalid/has:this" in failures["missing"].message
+        assert says.logs() == "own argument\n"
+        assert "no image registry.invalid/missing:1" in failures["missing"].message
         assert "cannot be pulled" in failures["away"].message
         assert "registry can be reached" in failures["away"].hint
         assert (failures["away"].phase, failures["away"].host) == ("pull", None)
@@ -99,13 +101,13 @@ def test_failures_of_every_kind(either: Engine, tmp_path: Path) -> None:
             *("[algo-1] again", "[algo-1] again", "[algo-2] again", "[algo-2] again"),
         ]
         assert not any(folder_of(fails).host("algo-1").code.iterdir())  # its source was mounted over it
-        # what a failed job has left is kept, but it has no model
+        # the outputs of a failed job are kept, except the model
         assert ended["fails"].model_data is None
         assert ended["fails"].output_data
-    assert either.remains() == []
+    assert either.leftovers() == []
 
 
-def test_what_is_killed_or_told_to_end(either: Engine, tmp_path: Path) -> None:
+def test_killed_preempted_and_stopped_jobs(either: Engine, tmp_path: Path) -> None:
     with jobs_in(either, tmp_path) as jobs:
         loses_a_host = jobs.start(WAITS, instance_count=2, enable_network_isolation=True)
         loses_its_supervisor = jobs.start(WAITS)
@@ -142,25 +144,25 @@ def test_what_is_killed_or_told_to_end(either: Engine, tmp_path: Path) -> None:
         preempted = ended[is_preempted.name]
         assert (preempted.status, preempted.reason) == (JobStatus.INTERRUPTED, "preempted")
         for job in (ignores, stopped, never_begins):
-            told = ended[job.name]
-            assert (told.status, told.exit_code) == (JobStatus.STOPPED, 143), told
+            described = ended[job.name]
+            assert (described.status, described.exit_code) == (JobStatus.STOPPED, 143), described
         assert stopped.logs().count("saved") == 2
-        assert ended[stopped.name].model_data  # what was saved is kept, as on SageMaker
+        assert ended[stopped.name].model_data  # a stopped job keeps its model, as on SageMaker
         assert "[rank" not in never_begins.logs()
 
-    # without its supervisor the job has ended too, and is to be swept up; nothing else is
+    # the job without a supervisor has ended too; only its container and network are left to clean
     with closing(docker.DockerClient(base_url=either.url)) as client:
         wait_until(lambda: client.containers.list() == [], "the end of the containers")
-    leftover = sorted(either.remains())
+    leftover = sorted(either.leftovers())
     assert len(leftover) == 2
     assert all(loses_its_supervisor.name in name for name in leftover)
-    assert sorted(_clean(either, "--dry-run")) == leftover == sorted(either.remains())
+    assert sorted(_clean(either, "--dry-run")) == leftover == sorted(either.leftovers())
     assert sorted(_clean(either)) == leftover
-    assert either.remains() == _clean(either) == []
+    assert either.leftovers() == _clean(either) == []
 
 
 def _submit_and_interrupt(engine: Engine, folder: Path) -> Job:
-    """A job whose client is ended by Ctrl-C once its ranks have begun."""
+    """Submit a job with the command, and interrupt the command (Ctrl-C) once the ranks run."""
     script = folder / "patient.py"
     script.write_text(textwrap.dedent(WAITS))
     command = [sys.executable, "-m", "cloudtrain", "submit", str(script), "--name", "patient"]
@@ -176,8 +178,8 @@ def _submit_and_interrupt(engine: Engine, folder: Path) -> Job:
 
 
 def _clean(engine: Engine, *options: str) -> list[str]:
-    """The names of what `cloudtrain clean` removes."""
+    """The names of the leftovers that `cloudtrain clean` removes."""
     command = [sys.executable, "-m", "cloudtrain", "clean", "--engine", engine.url, "--json", *options]
-    told = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
-    assert told["failed"] == []
-    return [leftover["name"] for leftover in told["removed"]]
+    result = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    assert result["failed"] == []
+    return [leftover["name"] for leftover in result["removed"]]

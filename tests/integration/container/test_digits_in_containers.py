@@ -1,4 +1,4 @@
-"""Real training in containers: two hosts with two ranks each, by mpirun and torchrun, in Docker and in Podman."""
+"""Real training in containers: two hosts with two ranks each, with mpirun and torchrun, in Docker and Podman."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cloudtrain.storage import open_store
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 
 DIGITS = 1437
-"""To train on."""
+"""The size of the training set."""
 
 
 @pytest.mark.parametrize(
@@ -59,4 +59,4 @@ def test_digits_on_four_ranks(
     with tarfile.open(fileobj=io.BytesIO(model)) as tar:
         assert [member.name for member in tar if member.isfile()] == ["model.pt"]
     assert [entry.key for entry in open_store(checkpoints).list() if entry.key.endswith("002/manifest.json")]
-    assert engine.remains() == []
+    assert engine.leftovers() == []

@@ -1,4 +1,4 @@
-"""The engines of these tests: what their containers find, and that nothing of them is left."""
+"""The test engines themselves: the environment of their containers, and their cleanup."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ def test_what_a_container_finds(name: str, request: pytest.FixtureRequest, base_
             base_image, ["python", "-c", LOOK], user=USER, network_mode="none", remove=True
         )
     assert json.loads(said) == [1000, ["torch"], "mpirun", ["lo"]]
-    assert engine.remains() == []
+    assert engine.leftovers() == []

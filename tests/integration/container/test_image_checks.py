@@ -1,4 +1,4 @@
-"""What is found out about a job before it starts, from inside its image."""
+"""Checks of a job, before it starts, that run inside its image."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Found = dict[str, Finding]
 
 
 def find(folder: Path, engine: Engine, files: dict[str, str], **fields: Any) -> Found:
-    """The findings on a job with the script train.py, and other files beside it."""
+    """The findings on a job whose source has these files. Its script is train.py."""
     source = folder / "source"
     source.mkdir()
     for name, text in files.items():
@@ -50,17 +50,19 @@ def outcomes(found: Found) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["engine", "podman"])
-def test_all_is_well(name: str, request: pytest.FixtureRequest, base_image: str, tmp_path: Path) -> None:
+def test_a_job_without_problems(
+    name: str, request: pytest.FixtureRequest, base_image: str, tmp_path: Path
+) -> None:
     engine: Engine = request.getfixturevalue(name)
     files = {"train.py": GUARDED, "helper.py": "import numpy", "requirements.txt": "numpy>1"}
     found = find(tmp_path, engine, files, image_uri=base_image, distribution={"mpi": {}})
     assert set(outcomes(found).values()) == {"ok"}, found
     assert found["script"].what == "the image can import train.py"
     assert found["gpu"].what == "the image has torch without CUDA"
-    assert engine.remains() == []
+    assert engine.leftovers() == []
 
 
-def test_all_that_would_break(engine: Engine, base_image: str, tmp_path: Path) -> None:
+def test_every_problem_is_found(engine: Engine, base_image: str, tmp_path: Path) -> None:
     files = {
         "train.py": "import torch, helper, no_such_module\nraise SystemExit('it has trained')",
         "helper.py": "",
@@ -93,7 +95,7 @@ def test_all_that_would_break(engine: Engine, base_image: str, tmp_path: Path) -
     assert found["imports"].what == "ModuleNotFoundError: No module named 'no_such_module'"
     assert found["script"].what == "the image can compile train.py"
     assert "ml.p4d.24xlarge has GPUs" in found["gpu"].what
-    assert engine.remains() == []
+    assert engine.leftovers() == []
 
 
 def test_a_script_that_cannot_be_imported(engine: Engine, base_image: str, tmp_path: Path) -> None:
@@ -106,7 +108,7 @@ def test_a_script_that_cannot_be_imported(engine: Engine, base_image: str, tmp_p
     assert found["script"].what.startswith("helper.py:3: AttributeError: ")
 
 
-def test_the_command_on_an_image_that_is_not_here(engine: Engine, tmp_path: Path) -> None:
+def test_the_command_with_a_missing_image(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(GUARDED.replace("import helper", ""))
     job = {
         "entry_point": "train.py",

@@ -155,7 +155,7 @@ def test_podman_builds_and_runs(
         assert status == 0, output
         assert "user 1001 has mpirun sshd" in output
         assert local_image(JOB, built.client, gpu=False).endswith(FLAVOUR.image)
-    assert podman.remains() == []
+    assert podman.leftovers() == []
 
 
 def test_the_runtime_that_came_with_the_job_goes_first(built: Built, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_build_that_fails(built: Built, base_image: str) -> None:
     assert "RUN /opt/cloudtrain/steps/packages" in message
     assert "No matching distribution found for nowhere" in hint
     assert built.client.images("failed") == []
-    assert built.engine.remains() == []
+    assert built.engine.leftovers() == []
 
 
 def test_bad_input(built: Built) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints that a `Checkpointer` in a container writes to a folder, and the supervisor copies to their URI."""
+"""The supervisor copies the checkpoints that containers write to a folder to the job's checkpoint URI."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 
 
-def test_a_manifest_comes_after_its_data(tmp_path: Path) -> None:
+def test_a_manifest_is_copied_after_its_data(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     step = here / "step-000000000007"
     (step / "save").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""A job as the request of the container platform, and the containers that follow from it."""
+"""The container platform's request for a job, and the specification of its containers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def rendered(**fields: Any) -> Request:
     return platform.render(platform.resolve(job(**fields)))
 
 
-def test_the_runtime_travels_into_any_image() -> None:
+def test_the_runtime_starts_in_any_image() -> None:
     found = body(instance_count=2, hyperparameters={"lr": 0.1}, inputs={"train": "file:///data"})
     assert found["entrypoint"][0] == "/bin/sh"
     assert found["source"] == SOURCE.uri
@@ -56,7 +56,7 @@ def test_the_runtime_travels_into_any_image() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_an_image_for_its_own_program() -> None:
+def test_an_image_runs_its_own_program() -> None:
     assert body(entry_point=None)["command"] == ["train"]
     assert "entrypoint" not in body(entry_point=None)
     own = body(entry_point=None, container_entry_point=["/run"], container_arguments=["--fast"])
@@ -90,23 +90,23 @@ def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
         ({"input_mode": "Pipe", "inputs": {"train": "s3://b/k"}}, "Pipe"),
     ],
 )
-def test_what_cannot_be(fields: dict[str, Any], message: str) -> None:
+def test_invalid_jobs(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidJob, match=message):
         body(**fields)
 
 
-def test_secrets_stand_beside_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secrets_are_not_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
     request = rendered(environment={"WANDB_API_KEY": "k-1", "A": "b"})
     assert "k-1" not in request.to_json()
     assert request.secrets == {"WANDB_API_KEY": "k-1"}
-    monkeypatch.setenv("WANDB_API_KEY", "k-1")  # the supervisor's environment has them
+    monkeypatch.setenv("WANDB_API_KEY", "k-1")  # the supervisor's environment has the secrets
     environment = container_spec(
         JobFolder.of("container", "j"), request.body, 0, "algo-1", 0, [], None
     ).environment
     assert (environment["WANDB_API_KEY"], environment["A"]) == ("k-1", "b")
 
 
-def test_a_container_is_told_only_what_it_has_to_do_itself() -> None:
+def test_a_container_gets_only_the_settings_that_it_needs() -> None:
     folder = JobFolder.of("container", "j")
     request = body(
         instance_count=2,
@@ -117,17 +117,17 @@ def test_a_container_is_told_only_what_it_has_to_do_itself() -> None:
         platform_options={"memory": "1.5g", "gpus": 2},
     )
     spec = container_spec(folder, request, 1, "algo-2", 3, [], "1234:100")
-    told = {name: value for name, value in spec.environment.items() if name.startswith("CLOUDTRAIN_")}
-    assert told["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///saved"
-    assert told["CLOUDTRAIN_ATTEMPT"] == "3"
-    assert not {"CLOUDTRAIN_OUTPUT_URI", "CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_RENDEZVOUS"} & set(told)
+    settings = {name: value for name, value in spec.environment.items() if name.startswith("CLOUDTRAIN_")}
+    assert settings["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///saved"
+    assert settings["CLOUDTRAIN_ATTEMPT"] == "3"
+    assert not {"CLOUDTRAIN_OUTPUT_URI", "CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_RENDEZVOUS"} & set(settings)
     assert (spec.gpus, spec.memory, spec.user) == (["2", "3"], 3 << 29, "1234:100")
     assert spec.environment["HOME"] == "/tmp"
     assert spec.hostname == "algo-2"
     assert spec.labels["cloudtrain.folder"] == str(folder.path)
 
 
-def test_all_gpus_where_the_sdk_says_so() -> None:
+def test_local_gpu_selects_all_gpus() -> None:
     assert body(instance_type="local_gpu")["resources"]["gpus"] == "all"
     assert body(instance_type="local")["resources"]["gpus"] is None
 
@@ -143,7 +143,7 @@ def test_all_gpus_where_the_sdk_says_so() -> None:
         ({"instance_type": "ml.m5.large", "image_uri": "i"}, "sagemaker"),
     ],
 )
-def test_where_a_job_runs_that_does_not_say_so(fields: dict[str, Any], platform: str) -> None:
+def test_the_default_platform(fields: dict[str, Any], platform: str) -> None:
     assert default_platform(TrainingJob(**fields)) == platform
 
 
@@ -165,11 +165,11 @@ def test_sizes() -> None:
         ("image", "dial tcp: lookup registry-1.docker.io: no such host", "can be reached"),
     ],
 )
-def test_what_to_do_about_an_image_that_cannot_be_pulled(image: str, said: str, hint: str) -> None:
+def test_hints_for_images_that_cannot_be_pulled(image: str, said: str, hint: str) -> None:
     assert re.search(hint, pull_hint(image, said))
 
 
-def test_how_each_engine_is_asked_for_gpus() -> None:
+def test_device_requests_of_each_engine() -> None:
     docker, podman = (
         kind(Engine(name, "unix:///nowhere", "here"), None)
         for kind, name in ((Docker, "docker"), (Podman, "podman"))

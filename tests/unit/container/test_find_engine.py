@@ -1,4 +1,4 @@
-"""Engines are found in the order in which people expect it; one that was chosen must answer."""
+"""The order in which engines are tried. An engine that the user chose must answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Serve = Callable[..., str]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """``serve(path, podman=False)``: something that answers a ping, at a socket; returns its URL."""
+    """``serve(path, podman=False)`` starts a server that answers pings at a socket, and returns its URL."""
     servers = []
 
     def start(path: Path, *, podman: bool = False) -> str:
@@ -48,7 +48,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         server.server_close()
 
 
-def test_the_first_that_answers_in_the_usual_order(serve: Serve, tmp_path: Path) -> None:
+def test_the_first_engine_that_answers_in_the_usual_order(serve: Serve, tmp_path: Path) -> None:
     own = tmp_path / "own"
     environ = {"XDG_RUNTIME_DIR": str(own), "HOME": str(tmp_path)}
     sockets = [
@@ -66,7 +66,7 @@ def test_the_first_that_answers_in_the_usual_order(serve: Serve, tmp_path: Path)
     assert find_engine("podman", environ, tmp_path).url == f"unix://{own}/podman/podman.sock"
 
 
-def test_what_was_chosen_goes_first(serve: Serve, tmp_path: Path) -> None:
+def test_a_chosen_engine_takes_precedence(serve: Serve, tmp_path: Path) -> None:
     serve(tmp_path / "run" / "docker.sock")
     host, chosen = serve(tmp_path / "a.sock"), serve(tmp_path / "b.sock", podman=True)
     environ = {"DOCKER_HOST": host}
@@ -105,13 +105,13 @@ def test_a_docker_context(serve: Serve, tmp_path: Path, monkeypatch: pytest.Monk
         ("unix:///nowhere/socket", "unix:///nowhere/socket .*: No such file or directory"),
     ],
 )
-def test_none_answers(choice: str | None, message: str, tmp_path: Path) -> None:
+def test_no_engine_answers(choice: str | None, message: str, tmp_path: Path) -> None:
     with pytest.raises(PlatformError, match=message) as caught:
         find_engine(choice, {}, tmp_path)
     assert "platform `local`" in caught.value.hint
 
 
-def test_something_else_answers_or_another_engine(serve: Serve, tmp_path: Path) -> None:
+def test_a_socket_of_no_engine_or_of_another(serve: Serve, tmp_path: Path) -> None:
     dead = tmp_path / "run" / "docker.sock"
     dead.parent.mkdir()
     dead.touch()
@@ -121,6 +121,6 @@ def test_something_else_answers_or_another_engine(serve: Serve, tmp_path: Path) 
     serve(dead)
     with pytest.raises(PlatformError, match=r"no podman answers: .*: is docker"):
         find_engine("podman", {}, tmp_path)
-    # who has chosen an engine that is away does not get another
+    # a chosen engine that does not answer is not replaced by another
     with pytest.raises(PlatformError, match="DOCKER_HOST"):
         find_engine(None, {"DOCKER_HOST": f"unix://{tmp_path}/away"}, tmp_path)

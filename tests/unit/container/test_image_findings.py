@@ -1,4 +1,4 @@
-"""Findings from the report of a probe, and the plan of pip in an image."""
+"""Findings from the report of a probe, and predictions of what pip installs in an image."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_findings(finding: Any, outcome: CheckStatus, phrase: str) -> None:
     assert finding.hint or outcome in (CheckStatus.OK, CheckStatus.UNKNOWN)
 
 
-def test_a_probe_that_ends_early_is_stuck_where_it_was() -> None:
+def test_a_probe_that_ends_early_is_stuck_at_its_last_import() -> None:
     report = [{"python": [3, 11, 7]}, {"trying": "a"}, {"module": "a", "error": None}, {"trying": "b"}]
     found = read_result(json.dumps(line) for line in report)
     assert (found.python, found.modules, found.stuck) == ((3, 11, 7), {"a": None}, "b")

@@ -1,4 +1,4 @@
-"""What jobs of this machine have left: which of it may go."""
+"""Which leftovers of jobs on this machine are removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _job(name: str, status: JobStatus, ended_at: float | None, platform: str = "
     return folder
 
 
-def test_only_jobs_that_ended_long_ago_go() -> None:
+def test_only_jobs_that_ended_long_ago_are_removed() -> None:
     now = time.time()
     old = _job("old", JobStatus.COMPLETED, now - 100)
     other = _job("other", JobStatus.FAILED, now - 100, "container")
@@ -46,7 +46,7 @@ def test_only_jobs_that_ended_long_ago_go() -> None:
     assert [leftover.name for leftover in old_jobs(now - 50)] == ["alive"]
 
 
-def test_caches_stay_while_a_job_is_alive() -> None:
+def test_caches_are_kept_while_a_job_is_alive() -> None:
     cache = state_home() / "archives" / "0123"
     cache.mkdir(parents=True)
     (cache / "sourcedir.tar.gz").write_bytes(b"123")

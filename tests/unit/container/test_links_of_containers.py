@@ -1,4 +1,4 @@
-"""Links that lead out of what a container may see lead to this machine's own files here."""
+"""Links out of a container's folders are removed, because they would point to this machine's own files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_links_below_the_folders_of_a_host(tmp_path: Path) -> None:
     assert {path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_symlink()} == set(kept)
     for name in ("model/same", "model/sub/up", "model/sub/inside"):
         assert (base / name).read_text() == "weights"
-    assert not (base / "model/through").exists()  # what it led through is gone
+    assert not (base / "model/through").exists()  # the link in its target was removed
     assert (outside / "secret").read_text() == "secret"
     assert drop_outward_links(base) == []
 
