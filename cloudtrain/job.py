@@ -17,7 +17,7 @@ LONGEST_POLL_SECONDS = 2.0
 
 
 class Job:
-    """A handle on one job. It has no state: it asks the platform for everything.
+    """A handle on one job. It has no state, but queries the platform for everything.
 
     >>> job = Estimator(entry_point="train.py").fit(wait=False)  # doctest: +SKIP
     >>> job.wait().model_data                                    # doctest: +SKIP
@@ -30,7 +30,7 @@ class Job:
 
     @classmethod
     def attach(cls, name: str, platform: str | None = None) -> Job:
-        """The job called ``name``; its platform is looked up among the jobs submitted from here.
+        """The job called ``name``. Its platform defaults to that of the job of this name submitted from this machine.
 
         Raises:
             JobNotFound: no job of this name was submitted from this machine, and no platform was given.
@@ -45,7 +45,7 @@ class Job:
         return job
 
     def describe(self) -> JobDescription:
-        """All that the platform knows of the job now."""
+        """The current state and results of the job."""
         return self.platform.describe(self.name)
 
     @property
@@ -54,12 +54,12 @@ class Job:
 
     @property
     def failure(self) -> FailureReport | None:
-        """Which rank died first and why, if the job failed."""
+        """The rank that failed first, and why; None if the job did not fail."""
         return self.describe().failure
 
     @property
     def model_data(self) -> str | None:
-        """The URI of the model; None where the job has left none (yet)."""
+        """The URI of the model; None if there is none (yet)."""
         return self.describe().model_data
 
     @property
@@ -72,18 +72,18 @@ class Job:
         return "".join(f"{line}\n" for line in self.platform.logs(self.name))
 
     def follow(self) -> Iterator[str]:
-        """The same line by line, as it comes, until the job ends."""
+        """Yield the lines of `logs` as they are printed, until the job ends."""
         return self.platform.logs(self.name, follow=True)
 
     def wait(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, and return it.
 
         Args:
-            timeout: seconds to wait at most.
+            timeout: the maximum number of seconds to wait.
 
         Raises:
-            TrainingFailed: it failed; the exception carries the `FailureReport`.
-            TimeoutError: it has not ended in time. It continues.
+            TrainingFailed: the job failed; the exception has the `FailureReport`.
+            TimeoutError: the job has not ended in time. It continues to run.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = POLL_SECONDS
@@ -98,14 +98,14 @@ class Job:
         return self
 
     def stop(self) -> None:
-        """Ask the job to end: ranks get SIGTERM, and their grace to write a checkpoint."""
+        """Ask the job to end: ranks get SIGTERM, and a grace period to write a checkpoint."""
         self.platform.stop(self.name)
 
     def preempt(self) -> None:
         """Simulate a preemption: ranks get SIGTERM and their grace period, and the job is started again.
 
         Raises:
-            PlatformError: the job does not run, or its platform cannot do it.
+            PlatformError: the job is not running, or its platform does not support preemption.
         """
         if not isinstance(self.platform, Preemption):
             raise PlatformError(f"the platform {self.platform.name} cannot play a preemption")
@@ -114,25 +114,25 @@ class Job:
     def download(
         self, folder: str | Path = ".", progress: Progress | None = None, *, model: bool = True
     ) -> list[Path]:
-        """Copy the model and the other outputs into ``folder``, and name what was copied.
+        """Copy the model and the other outputs into ``folder``, and return their paths.
 
         Args:
             progress: called with the number of bytes just copied.
             model: false for the other outputs only.
 
         Raises:
-            NotFound: the job has left nothing (yet).
+            NotFound: the job has no outputs (yet).
             StorageError: the folder cannot be written, or the storage failed.
         """
         description = self.describe()
         uris = [uri for uri in (description.model_data if model else None, description.output_data) if uri]
         if not uris:
-            raise NotFound(f"job {self.name} ({description.status}) has left no model and no output")
+            raise NotFound(f"job {self.name} ({description.status}) has no model or other outputs")
         try:
             Path(folder).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                f"{folder} cannot be made: {error.strerror}", hint="Choose another folder."
+                f"{folder} cannot be created: {error.strerror}", hint="Choose another folder."
             ) from error
         stores = self.platform.open_store if isinstance(self.platform, AccountStorage) else open_store
         return [_download(stores, uri, Path(folder), progress) for uri in uris]

@@ -43,7 +43,7 @@ OWN_PREFIX = "sagemaker_"
 
 
 def read_estimator(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
-    """The arguments that ``obj`` was made with. Raises InvalidJob for an unsupported class, and for AWS's recipes."""
+    """The arguments of ``obj``. Raises InvalidJob for an unsupported class or a training recipe of AWS."""
     kind = next((name for name in _classes(obj) if name in FRAMEWORKS), None)
     if kind is None or any("jumpstart" in base.__module__ for base in type(obj).__mro__):
         raise InvalidJob(
@@ -136,7 +136,7 @@ def _instances(obj: Any, instance_type: str | None) -> dict[str, Any]:
 
 
 def _local_image(obj: Any) -> str | None:
-    """The image that local mode would run: the one that was given, or AWS's for the framework."""
+    """The image that local mode would run: the image of the estimator, or AWS's image for its framework."""
     find_image = get(obj, "training_image_uri")
     if get(obj, "image_uri") or find_image is None:
         return get(obj, "image_uri")  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
 """The images of AWS's Deep Learning Containers, by framework, version, Python and region.
 
-Where a version is newer than ``images.json``, its URI follows the pattern: no list here can refuse it.
+The URI of a version that is newer than ``images.json`` follows the pattern, so new versions are not refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def training_image(job: TrainingJob, region: str) -> str:
     """The URI of the image of ``job``: its ``image_uri``, or AWS's image for its framework.
 
     Raises:
-        InvalidJob: the job has neither, or AWS has no image for its instances or region.
+        InvalidJob: the job has no image and no framework, or AWS has no image for its instances or region.
     """
     if job.image_uri:
         return job.image_uri
@@ -88,7 +88,7 @@ def profiler_image(region: str) -> str:
 
 
 def image_instance_type(job: TrainingJob) -> str:
-    """The instance type that selects the image: of several groups, the first with GPUs, otherwise the first."""
+    """The instance type that selects the image: that of the first group with GPUs, otherwise of the first group."""
     types = [group.instance_type for group in job.instance_groups] or [job.instance_type or ""]
     return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
 
@@ -146,7 +146,7 @@ def _huggingface(job: TrainingJob) -> tuple[str, str]:
 
 
 def _huggingface_suffix(version: str, base: str) -> str:
-    """The CUDA and Ubuntu of the image; for an unknown one, those of the newest for the framework version."""
+    """The CUDA and Ubuntu of the image. An unknown image has those of the newest known for the framework version."""
     known: dict[str, dict[str, str]] = _data()["huggingface"]
     of_version = next((known[found] for found in known if _is_alias(version, found)), {})
     if numbers(version) < (4, 6):

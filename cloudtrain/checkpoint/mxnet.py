@@ -75,7 +75,7 @@ def _apply_trainer(state: Mapping[str, Any], trainer: Any) -> None:
 
 
 def _parameters(net: Any) -> dict[str, Any]:
-    """Named by their place in the block, as in ``save_parameters``: other names count all blocks ever made."""
+    """The parameters by their path in the block, as in ``save_parameters``. Their own names count all blocks."""
     parameters: dict[str, Any] = net._collect_params_with_prefix()
     return parameters
 

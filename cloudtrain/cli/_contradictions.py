@@ -9,7 +9,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import apply_overrides
 
 LAUNCHERS = {"torchrun": "torch_distributed", "mpirun": "mpi", "horovod": "horovod"}
-"""The options that choose what starts the ranks, and the ``distribution`` that each of them means."""
+"""The options that choose a launcher, and the ``distribution`` of each."""
 
 MODES = ("dry_run", "check", "diff")
 """The options that replace the submission."""
@@ -76,7 +76,7 @@ def _check_exclusive(given: Sequence[str], why: str, hint: str = "Use only one o
 
 
 def _check_repetitions(option: str, names: Sequence[str]) -> None:
-    """Refuse a name that is given twice, and a field that comes after a part of it, which it would replace."""
+    """Refuse a repeated name, and a field that is set after a part of it, which it would replace."""
     for number, name in enumerate(names):
         for earlier in names[:number]:
             if earlier == name:
@@ -89,7 +89,7 @@ def _check_repetitions(option: str, names: Sequence[str]) -> None:
 
 
 def _fields_set(options: Mapping[str, Any], names_script: bool) -> dict[str, str]:
-    """The fields that other options than ``--set`` set, by the option."""
+    """The fields that options other than ``--set`` set, by option."""
     fields = {_flag(name): field for name, field in FIELDS.items() if options[name]}
     if names_script:
         fields["FILE"] = "entry_point"
@@ -105,7 +105,7 @@ def _check_hyperparameters(settings: Sequence[str], script_arguments: Mapping[st
 
 
 def _check_distribution(options: Mapping[str, Any], path: str) -> None:
-    """``--set distribution.KIND.OPTION`` refines the launcher that a flag chooses; all else contradicts it."""
+    """``--set distribution.KIND.OPTION`` refines the launcher that a flag chooses; other fields contradict the flag."""
     launcher = next((name for name in LAUNCHERS if options[name]), None)
     processes = options["processes_per_host"] is not None
     flag = _flag(launcher) if launcher else "--processes-per-host" if processes else None

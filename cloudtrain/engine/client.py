@@ -1,7 +1,7 @@
 """One client for both kinds of container engine, Docker and Podman, and the differences between them.
 
-Stopping always uses a signal: Podman's API kills immediately, where Docker's leaves a grace period. No container
-removes itself: Podman's would lose its exit code.
+Containers are stopped with a signal, because stopping through Podman's API kills immediately, without Docker's grace
+period. They do not remove themselves, because Podman would lose their exit codes.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _HINTS = (
     ("bind source path does not exist", "The engine must run on this machine: it mounts the job's folders."),
     ("mounts denied", "Share this machine's folders with Docker Desktop: Settings, Resources, File sharing."),
     ("could not select device driver", "Install the NVIDIA container toolkit, or leave out GPUs."),
-    ("unresolvable CDI devices", "Let `nvidia-ctk cdi generate` describe the GPUs, or leave them out."),
+    ("unresolvable CDI devices", "Describe the GPUs with `nvidia-ctk cdi generate`, or leave them out."),
     ("all predefined address pools", "Remove unused networks: `docker network prune`."),
     (
         "no space left",
-        "Free space: `docker system df` shows what the engine has; `cloudtrain clean`, what we have.",
+        "Free space. `docker system df` shows the engine's use of the disk; `cloudtrain clean` removes old jobs.",
     ),
 )
 """Hints for error messages of engines."""
@@ -38,7 +38,7 @@ _HINTS = (
 
 @dataclass(frozen=True)
 class Bind:
-    """A file or folder of this machine, in a container."""
+    """A mount of a file or folder of this machine in a container."""
 
     source: str
     target: str
@@ -60,14 +60,14 @@ class Spec:
     labels: Mapping[str, str]
     user: str | None = None
     gpus: str | Sequence[str] | None = None
-    """``"all"``, or the names of some."""
+    """``"all"``, or the names of GPUs."""
     memory: int | None = None
     shm_size: int | None = None
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a container ended; the code is as a shell shows it."""
+    """How a container ended. The exit code is 128 + n for signal n, as in a shell."""
 
     exit_code: int
     out_of_memory: bool = False
@@ -86,7 +86,7 @@ class EngineClient:
     def connect(cls, engine: Engine) -> EngineClient:
         return (Podman if engine.kind == "podman" else Docker)(engine, engine.connect())
 
-    # -- what differs
+    # -- different in Docker and Podman
 
     def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
         """The request for GPUs."""
@@ -96,12 +96,12 @@ class EngineClient:
         """Whether the kernel killed the container because it ran out of memory."""
         raise NotImplementedError
 
-    # -- what does not
+    # -- common to both
 
     def user(self) -> str | None:
-        """Who runs in containers, so that what they leave belongs to us; None for the image's own user.
+        """The user of the containers, so that this process can remove their files; None for the image's own user.
 
-        Root can remove what anybody leaves. In an engine without root's rights, root is ourselves.
+        Root can remove anyone's files. In a rootless engine, root in a container is this user.
         """
         if os.getuid() == 0:
             return None
@@ -124,11 +124,11 @@ class EngineClient:
         return True
 
     def create_network(self, name: str, labels: Mapping[str, str], *, internal: bool) -> None:
-        with engine_errors("the job's network cannot be made"):
+        with engine_errors("the job's network cannot be created"):
             self.api.create_network(name, driver="bridge", internal=internal, labels=dict(labels))
 
     def create(self, spec: Spec) -> str:
-        """The id of a new container, which does not run yet."""
+        """Create a container, and return its ID. It is not started."""
         from docker.types import Mount
 
         mounts = [
@@ -138,21 +138,21 @@ class EngineClient:
             mounts=mounts,
             network_mode=spec.network,
             mem_limit=spec.memory,
-            memswap_limit=spec.memory,  # without swap: a job that swaps is as good as lost
+            memswap_limit=spec.memory,  # no swap, which would make the job too slow to be useful
             shm_size=spec.shm_size,
             device_requests=self.device_requests(spec.gpus) if spec.gpus else None,
-            # the job's folders have no SELinux label, and belong to the user, who may not want one
+            # the job's folders are the user's, so they are not relabelled for SELinux
             security_opt=["label=disable"] if SELINUX.exists() else None,
         )
         aliases = self.api.create_endpoint_config(aliases=[spec.hostname])
-        with engine_errors(f"the container of {spec.hostname} cannot be made"):
+        with engine_errors(f"the container of {spec.hostname} cannot be created"):
             created = self.api.create_container(
                 spec.image,
                 list(spec.command),
                 name=spec.name,
                 hostname=spec.hostname,
                 user=spec.user,
-                stdin_open=True,  # until who attaches goes away: see `attach`
+                stdin_open=True,  # until the attached process ends: see `attach`
                 entrypoint=list(spec.entrypoint) if spec.entrypoint else None,
                 environment=dict(spec.environment),
                 labels=dict(spec.labels),
@@ -162,9 +162,9 @@ class EngineClient:
         return str(created["Id"])
 
     def attach(self, container: str) -> Iterator[bytes]:
-        """The output of the container, both streams, as it is printed.
+        """The container's stdout and stderr, merged, as they are printed.
 
-        Its standard input is held open by this process, and ends with it, however that happens.
+        This process holds the container's standard input open. It closes when this process ends in any way.
         """
         from docker.utils.socket import frames_iter
 
@@ -178,19 +178,19 @@ class EngineClient:
             self.api.start(container)
 
     def wait(self, container: str, spec: Spec) -> Ended:
-        """Returns when the container has ended."""
+        """Wait until the container has ended."""
         with engine_errors("the container's exit code cannot be read"):
             code = int(self.api.wait(container, timeout=None)["StatusCode"])
             state = self.api.inspect_container(container)["State"] if code else {}
         return Ended(code, bool(code) and self.out_of_memory(state, spec), str(state.get("Error") or ""))
 
     def kill(self, container: str, number: int) -> None:
-        """Send a signal; to one that has ended: nothing."""
+        """Send a signal. Does nothing if the container has ended."""
         with contextlib.suppress(PlatformError), engine_errors("the container cannot be signalled"):
             self.api.kill(container, number)
 
     def remove(self, container: str) -> None:
-        """Kill and remove a container and its volumes, if it is there."""
+        """Kill and remove a container and its volumes, if it exists."""
         with _if_there(), engine_errors("the container cannot be removed"):
             self.api.remove_container(container, v=True, force=True)
 
@@ -200,7 +200,7 @@ class EngineClient:
 
 
 class Docker(EngineClient):
-    """Docker's ways."""
+    """A connection to Docker."""
 
     def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
         from docker.types import DeviceRequest
@@ -213,7 +213,7 @@ class Docker(EngineClient):
 
 
 class Podman(EngineClient):
-    """Podman's ways."""
+    """A connection to Podman."""
 
     def create(self, spec: Spec) -> str:
         if spec.gpus:
@@ -221,13 +221,13 @@ class Podman(EngineClient):
         return super().create(spec)
 
     def _check_gpus(self) -> None:
-        """Before 5.4 its API passes a request for devices over: https://github.com/containers/podman/pull/25171."""
+        """Podman's API ignores requests for devices before version 5.4: https://github.com/containers/podman/pull/25171."""
         with engine_errors("the engine does not say what it is"):
             version = str(self.api.version()["Version"])
         if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) < (5, 4):
             raise PlatformError(
-                f"the API of Podman {version} gives no GPUs to containers",
-                hint="Take Podman 5.4 or newer, or Docker, or leave out GPUs.",
+                f"the API of Podman {version} cannot give GPUs to containers",
+                hint="Use Podman 5.4 or newer, or Docker, or leave out GPUs.",
             )
 
     def device_requests(self, gpus: str | Sequence[str]) -> list[Any]:
@@ -237,7 +237,7 @@ class Podman(EngineClient):
         return [DeviceRequest(driver="cdi", device_ids=[f"nvidia.com/gpu={name}" for name in names])]
 
     def out_of_memory(self, state: Mapping[str, Any], spec: Spec) -> bool:
-        """Podman does not always report it: a container with a limit and exit code 137 counts as killed for it."""
+        """Podman does not always report it, so a container with a limit that exits with 137 is counted, too."""
         return bool(state.get("OOMKilled")) or (spec.memory is not None and state.get("ExitCode") == 137)
 
 
@@ -259,7 +259,7 @@ def engine_errors(what: str) -> Iterator[None]:
 
 
 class _Missing(PlatformError):
-    """The engine does not know what was asked for."""
+    """The engine does not have the requested object."""
 
 
 @contextlib.contextmanager

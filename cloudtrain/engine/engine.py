@@ -1,6 +1,6 @@
-"""Finds the container engine: Docker or Podman, whichever answers.
+"""Finds a container engine, Docker or Podman, that answers.
 
-Only where an engine is not reached by a socket of this machine is the ``docker`` package needed to find it.
+This needs the ``docker`` package only for engines that do not listen on a local socket.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ _START = (
 )
 _DENIED = (
     "You may not use it: join the group that its socket belongs to (`sudo usermod -aG docker $USER`, then log in "
-    "again), or take rootless Podman. The platform `local` runs the job without containers."
+    "again), or use rootless Podman. The platform `local` runs the job without containers."
 )
 
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that has answered."""
+    """A running engine."""
 
     kind: Kind
     url: str
     """``unix:///run/docker.sock``, ``tcp://host:port``, ``ssh://host``."""
     found: str
-    """Where its address comes from."""
+    """The source of its address, for messages."""
     context: str | None = None
-    """The Docker context that has its address, and its certificates."""
+    """The Docker context that defines its address and certificates."""
 
     def connect(self, timeout: float = 60.0) -> docker.APIClient:
-        """A client of it; `docker.APIClient` is safe to share between threads.
+        """A client of the engine. Threads can share it, as `docker.APIClient` is thread-safe.
 
         Args:
             timeout: seconds to wait for an answer.
 
         Raises:
-            PlatformError: the ``docker`` package is not installed, or the engine does not answer any more.
+            PlatformError: the ``docker`` package is not installed, or the engine no longer answers.
         """
         return _connect(self.url, self.context, timeout)
 
 
 def find_engines(environ: Mapping[str, str] = os.environ, root: Path = Path("/")) -> list[Engine]:
-    """All engines that answer, in all the places where `find_engine` may look, in the same order."""
+    """All engines that answer, in the order in which `find_engine` tries them."""
     engines = []
     for place in _places(None, environ, root, everywhere=True):
         with contextlib.suppress(OSError, PlatformError):
@@ -71,7 +71,7 @@ def find_engines(environ: Mapping[str, str] = os.environ, root: Path = Path("/")
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an engine may be. One that the user has ``chosen`` must answer: another would be a surprise."""
+    """An address to try. If the user has ``chosen`` it, its engine must answer; no other is tried."""
 
     url: str
     found: str
@@ -84,15 +84,15 @@ def find_engine(
 ) -> Engine:
     """The engine to use.
 
-    Looks at ``choice``, ``$DOCKER_HOST``, the Docker context in use, then the usual sockets: Docker's, rootless
+    Tries ``choice``, ``$DOCKER_HOST``, the Docker context in use, then the usual sockets: Docker's, rootless
     Docker's, rootless Podman's, Podman's.
 
     Args:
-        choice: ``docker`` or ``podman``, for the first of that kind in any of these places; or a URL.
+        choice: ``docker`` or ``podman``, for the first engine of that kind; or a URL.
         root: the folder that has ``run/``.
 
     Raises:
-        PlatformError: none answers; the hint says how to start one, or to be let in.
+        PlatformError: no engine answers; the hint says how to start one, or how to get access.
     """
     kind = choice if choice in KINDS else None
     tried, hint = [], _START
@@ -120,7 +120,7 @@ def find_engine(
 
 
 def _places(url: str | None, environ: Mapping[str, str], root: Path, *, everywhere: bool) -> Iterator[_Place]:
-    """Where to look; unless ``everywhere``, only up to the first place that the user has chosen."""
+    """The addresses to try; unless ``everywhere``, only up to the first that the user chose."""
     if url:
         yield _Place(url, "platform_options.engine", chosen=True)
         return
@@ -168,7 +168,7 @@ def _context_url(name: str) -> str:
 
 
 def _ping(place: _Place) -> Kind:
-    """The kind of engine that answers there. Raises OSError if none does."""
+    """The kind of engine that answers at an address. Raises OSError if there is none."""
     if not place.url.startswith("unix://"):
         return _kind_of(_connect(place.url, place.context, PING_SECONDS))
     connection = _UnixConnection(place.url.removeprefix("unix://"))
@@ -211,7 +211,7 @@ def _docker() -> Any:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    """HTTP over a socket of this machine."""
+    """HTTP over a Unix socket."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=PING_SECONDS)

@@ -1,4 +1,4 @@
-"""Brings an image to the engine."""
+"""Pulls images."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class PullProgress(Protocol):
     """Counts the bytes of a pull."""
 
     def add_total(self, count: int) -> None:
-        """``count`` more bytes are to be downloaded."""
+        """Announce ``count`` more bytes to download."""
         ...
 
     def add(self, count: int) -> None:
-        """``count`` more bytes were downloaded."""
+        """Report that ``count`` more bytes were downloaded."""
         ...
 
 
@@ -38,10 +38,10 @@ def ensure_image(
 
     Args:
         phases: begins the phase of the given name, which ends with the block.
-        check: called now and then; what it raises ends the pull.
+        check: called at intervals. An exception that it raises ends the pull.
 
     Raises:
-        PlatformError: the image is not there, or may not be had; the hint says how to log in.
+        PlatformError: the image does not exist, or access to it is denied; the hint says how to log in.
     """
     if pull != "always" and client.has_image(image):
         return
@@ -73,7 +73,7 @@ def _pull(client: EngineClient, image: str, phase: PullProgress, check: Callable
 
 
 def _name_and_tag(image: str) -> tuple[str, str]:
-    """Without a tag an engine would pull them all."""
+    """The image with a tag. Without one, an engine would pull all tags."""
     from docker.utils import parse_repository_tag
 
     name, tag = parse_repository_tag(image)
@@ -91,7 +91,7 @@ def pull_hint(image: str, said: str) -> str:
         registry = image.split("/")[0]
         login = f"docker login {registry}" if "." in registry else "docker login"
     if any(word in words for word in _DENIED):
-        return f"It is not there, or you may not have it. Log in: {login}"
+        return f"The image does not exist, or you have no access to it. Log in: {login}"
     if any(word in words for word in _NOT_THERE):
         return "Check the name and the tag."
     return "Check that the registry can be reached from here."

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.request_diff import Change, changes
     from cloudtrain.platforms.states import print_states
 
-# lazy: the supervisor of a local job imports its own module below this package, and nothing of the rest
+# lazy: the supervisor of a local job needs only its own module of this package
 _getattr, __dir__ = lazy(
     __name__,
     {

@@ -46,7 +46,7 @@ class JobDescription:
     ended_at: float | None = None
     attempt: int = 0
     exit_code: int | None = None
-    """The job's: 0, or that of the rank that failed first. None while it runs."""
+    """The job's exit code: 0, or that of the rank that failed first. None while it runs."""
     failure: FailureReport | None = None
     reason: str = ""
     """Why it ended early, if it did not fail."""
@@ -61,9 +61,9 @@ class JobDescription:
     git_commit: str | None = None
     """The commit of the source; ends with ``-dirty`` if files differed from it."""
     place: str = ""
-    """Where the platform keeps the job: a folder, or a page of a console."""
+    """The location of the job: a folder, or a page of a console."""
     details: Mapping[str, str] = field(default_factory=dict)
-    """Facts that only this platform has, for people: billable time, savings through spot instances."""
+    """Facts that only this platform has, for display: billable time, savings through spot instances."""
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)
@@ -131,10 +131,10 @@ class Resolver(Protocol):
 
 @runtime_checkable
 class WarmUp(Protocol):
-    """The ability to start a job faster if it is announced."""
+    """The ability to start a job faster if it is announced in advance."""
 
     def warm_up(self) -> None:
-        """A job is being prepared, and will be submitted soon if nothing is wrong with it. Returns immediately."""
+        """Announce that a job is being prepared, and will probably be submitted soon. Returns immediately."""
         ...
 
 
@@ -143,7 +143,7 @@ class Preemption(Protocol):
     """The ability to simulate a preemption, as a cloud or a scheduler causes one."""
 
     def preempt(self, job_name: str) -> None:
-        """Take the job's hosts away, with the usual grace period; the job is then started again.
+        """Preempt the job's hosts, with the usual grace period. The job is then started again.
 
         Raises JobNotFound, or PlatformError if the job does not run.
         """
@@ -155,7 +155,7 @@ class AccountStorage(Protocol):
     """The ability to keep sources and outputs of jobs in storage of the platform's account."""
 
     def code_location(self, job: TrainingJob) -> str:
-        """Where the source of ``job`` goes: its ``code_location``, or the account's default."""
+        """The URI for the source of ``job``: its ``code_location``, or the account's default."""
         ...
 
     def open_store(self, uri: str) -> Store:
@@ -163,7 +163,7 @@ class AccountStorage(Protocol):
         ...
 
     def upload(self, path: Path, uri: str, progress: Progress | None = None) -> None:
-        """Copy a file to ``uri``, unless it exists: the URI names its content. Raises StorageError."""
+        """Copy a file to ``uri``, unless it exists: the URI contains a hash of the content. Raises StorageError."""
         ...
 
 
@@ -187,7 +187,7 @@ class JobState:
 
 @runtime_checkable
 class States(Protocol):
-    """The ability to report what a job waits for, before it prints anything."""
+    """The ability to report the progress of a job before it prints anything."""
 
     def states(self, job_name: str) -> list[JobState]:
         """All states so far, in order. The message of the last one may still change. Raises JobNotFound."""
@@ -209,16 +209,16 @@ class Metrics(Protocol):
 
 @runtime_checkable
 class Prices(Protocol):
-    """The ability to report what a job has cost."""
+    """The ability to report the cost of a job."""
 
     def cost(self, job_name: str) -> float | None:
-        """US dollars; None while it runs, and if the price is not known. Raises JobNotFound."""
+        """The cost in US dollars; None while the job runs, or if the price is not known. Raises JobNotFound."""
         ...
 
 
 @runtime_checkable
 class Preflight(Protocol):
-    """The ability to find, before a job is submitted, what would make it fail."""
+    """The ability to find problems that would make a job fail, before it is submitted."""
 
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
@@ -237,5 +237,5 @@ class Requests(Protocol):
     """The ability to return the request of a job."""
 
     def request(self, job_name: str) -> Request:
-        """The request that started the job, as far as the platform still knows it. Raises JobNotFound."""
+        """The request that started the job, as far as the platform still has it. Raises JobNotFound."""
         ...

@@ -1,4 +1,4 @@
-"""Checks of a job before it is submitted, which run at the same time, and their findings."""
+"""Runs checks of a job concurrently before it is submitted, and collects their findings."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ class Finding:
 
 
 Check = Callable[[], Finding]
-"""A question whose answer may take a while. If it raises a `CloudtrainError`, the check has failed."""
+"""A check, which may take a while. If it raises a `CloudtrainError`, it has failed."""
 
 
 def run_checks(checks: Mapping[str, Check], timeout: float = TIMEOUT) -> Iterator[tuple[str, Finding]]:
-    """Make all checks at the same time; their names and findings in the order of ``checks``.
+    """Run all checks concurrently. Yields their names and findings in the order of ``checks``.
 
     Args:
-        timeout: seconds after which a check without an answer is ``UNKNOWN``. It is left to itself: its thread
-            does not keep the process alive.
+        timeout: seconds after which an unfinished check is ``UNKNOWN``. Its thread continues, but does not keep the
+            process alive.
     """
     deadline = time.monotonic() + timeout
     started = [(name, _start(check)) for name, check in checks.items()]

@@ -1,4 +1,4 @@
-"""All checks of one job: those of its source, and those of the platform it is for."""
+"""All checks of one job: those of its source, and those of its platform."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cloudtrain.spec import TrainingJob
 def job_checks(
     platform: Platform, job: TrainingJob, request: Request | None, archive: Path | None
 ) -> dict[str, Check]:
-    """The checks of a prepared job, by name. None of them changes anything.
+    """The checks of a prepared job, by name. Checks change nothing.
 
     Args:
-        request: as ``platform.render`` gave it; None where there is only a platform to ask.
+        request: the result of ``platform.render``; None to check only the platform.
         archive: the packed source.
 
     Raises:

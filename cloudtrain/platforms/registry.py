@@ -1,6 +1,6 @@
-"""Finds platforms by name, and imports only the one that is asked for.
+"""Finds platforms by name, and imports only the requested one.
 
-A third party adds one with an entry point in the group ``cloudtrain.platforms``.
+Third parties add platforms with an entry point in the group ``cloudtrain.platforms``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BUILT_IN = {
     "local": "cloudtrain.platforms.local:LocalPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
 }
-"""cloudtrain's platforms, found without reading the metadata of every installed package."""
+"""The built-in platforms, which can be found without reading the metadata of installed packages."""
 
 
 def platform_names() -> list[str]:
@@ -34,7 +34,7 @@ def get_platform(name: str) -> Platform:
     """The platform called ``name``.
 
     Raises:
-        UnknownPlatform: there is none of this name, or it cannot be imported; the message says why.
+        UnknownPlatform: no platform has this name, or it cannot be imported; the message says why.
     """
     target = BUILT_IN.get(name)
     try:

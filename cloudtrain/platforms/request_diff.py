@@ -10,7 +10,7 @@ from typing import Any
 from cloudtrain.platforms.base import Request
 
 _KEYS = ("ChannelName", "InstanceGroupName", "Key", "Name", "instance_group_name")
-"""The fields by which the items of a list are known, whatever their order."""
+"""The fields that identify the items of a list, independent of their order."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def changes(old: Request, new: Request) -> list[Change]:
 
 
 def _renamed(value: Any, old: str, new: str) -> Any:
-    """``value`` as it would be for the other job."""
+    """``value`` with the other job's name."""
     return json.loads(json.dumps(value).replace(old, new))
 
 

@@ -106,7 +106,7 @@ class HostRun:
         """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
         self._hang_reported = False
         self._broken = False
-        """Whether an unexpected error occurred here. The ranks are no longer watched."""
+        """Whether an unexpected error occurred on this host. Its ranks are no longer watched."""
 
     def run(self) -> HostOutcome:
         """Run all phases. Returns when the job has an outcome; no process is left on this host then."""
@@ -254,7 +254,7 @@ class HostRun:
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
         plan = make_launch_plan(self._config, self._python, master, horovod, self._environ)
-        if "spawn_token" in message:  # here mpirun may run
+        if "spawn_token" in message:  # mpirun may run on this host
             self._leader.write_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()

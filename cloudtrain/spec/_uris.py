@@ -1,4 +1,4 @@
-"""From paths of this machine to URIs."""
+"""Converts local paths to URIs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def to_uri(place: str | Path, folder: Path = Path()) -> str:
-    """A path, relative to ``folder``, as a ``file://`` URI; a URI as it is.
+    """Convert a path, relative to ``folder``, to a ``file://`` URI. A URI is unchanged.
 
     >>> to_uri("data", Path("/home/me"))
     'file:///home/me/data'
@@ -19,6 +19,6 @@ def to_uri(place: str | Path, folder: Path = Path()) -> str:
 
 
 def existing_to_uri(channel: Any) -> Any:
-    """The URI of a file or folder that exists; anything else as it is, for validation."""
+    """The URI of an existing file or folder. Anything else is unchanged, for validation."""
     is_path = isinstance(channel, (str, Path)) and "://" not in str(channel) and Path(channel).exists()
     return to_uri(channel) if is_path else channel

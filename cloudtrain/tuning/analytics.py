@@ -55,7 +55,7 @@ def training_job_row(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tuned_values(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters that the search chose. Numbers are numbers; other values are as the script got them."""
+    """The hyperparameters that the search chose. Numbers are parsed; other values are as the script received them."""
     return {name: _decode(text) for name, text in summary.get("TunedHyperParameters", {}).items()}
 
 

@@ -52,7 +52,7 @@ ARGUMENTS = {
     "distribution": (["train.py", "--set", "distribution.nosuch={}"], ["unknown field 'distribution.nosuch'"]),
     "launcher": (
         ["train.py", "--set", "distribution.parameter_server={}"],
-        ["cannot launch by 'parameter_server'", "torch_distributed"],
+        ["cannot launch ranks with 'parameter_server'", "torch_distributed"],
     ),
     "argument": (["train.py", "--", "5"], ["'5' has no name"]),
     "input-form": (["train.py", "--input", "train"], ["CHANNEL=URI"]),
@@ -86,7 +86,7 @@ FILES = {
     "list": ("- entry_point: train.py", ["not a mapping of fields"]),
     "empty": ("", ["not a mapping of fields"]),
     "unclosed": ("entry_point: [", ["job.yaml, line"]),
-    "nothing": ("instance_count: 1", ["entry_point: the local platform needs one"]),
+    "nothing": ("instance_count: 1", ["entry_point: the local platform needs a script"]),
 }
 
 

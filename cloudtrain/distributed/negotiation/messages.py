@@ -29,7 +29,7 @@ class CollectiveRequest:
     kind: str
     """allreduce, allgather, ..."""
     key: str
-    """Ranks are matched by it within the process set."""
+    """The name by which ranks are matched within the process set."""
     set_id: int = GLOBAL
     must_match: dict[str, Any] = field(default_factory=dict)
     """Values that must be the same on all ranks, by the names that errors use."""

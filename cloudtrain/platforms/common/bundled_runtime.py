@@ -13,10 +13,11 @@ DEFAULT_CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
 
 def check_bundled_runtime(job: TrainingJob) -> None:
     """Raises InvalidJob for a job that cloudtrain's runtime cannot run in a container."""
-    elsewhere = 'use runtime="toolkit", which leaves the container to its image'
+    elsewhere = 'use runtime="toolkit", which runs the program of its image'
     if job.entry_point is None:
         raise InvalidJob(
-            "entry_point: cloudtrain's runtime needs one", hint=f"Name the script to run; or {elsewhere}."
+            "entry_point: cloudtrain's runtime needs a script",
+            hint=f"Name the script to run; or {elsewhere}.",
         )
     for field in ("container_entry_point", "container_arguments"):
         if getattr(job, field):
@@ -33,10 +34,10 @@ def check_bundled_runtime(job: TrainingJob) -> None:
 
 
 def check_channel_names(job: TrainingJob) -> None:
-    """Raises InvalidJob for a channel with the name of one that brings the runtime or the source."""
+    """Raises InvalidJob for a channel whose name cloudtrain uses for the runtime or the source."""
     for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
         if name in job.channels:
             raise InvalidJob(
-                f"inputs.{name}: cloudtrain's runtime comes in a channel of this name",
-                hint='Rename the channel; or use runtime="toolkit", which leaves the container to its image.',
+                f"inputs.{name}: cloudtrain uses a channel of this name for its runtime",
+                hint='Rename the channel; or use runtime="toolkit", which runs the program of its image.',
             )

@@ -14,16 +14,16 @@ _FIELDS = (
     "shuffle_config",
     "target_attribute_name",
 )
-"""Fields of a channel that only a data loader of the platform can honour."""
+"""Fields of a channel that only SageMaker's own data loading supports."""
 
 
 def check_channels(job: TrainingJob, platform: str) -> None:
-    """Raises InvalidJob for a channel that is more than files."""
+    """Raises InvalidJob for a channel that cannot be provided as files."""
     for name, channel in job.inputs.items():
         if isinstance(channel, FileSystemInput):
             raise InvalidJob(
                 f"inputs.{name}: the {platform} platform mounts no file systems",
-                hint="Give the data's own place: a file:// or s3:// URI.",
+                hint="Set it to the location of the data itself: a file:// or s3:// URI.",
             )
         if "Pipe" in (channel.input_mode, job.input_mode):
             raise InvalidJob(
@@ -31,17 +31,17 @@ def check_channels(job: TrainingJob, platform: str) -> None:
             )
         if channel.s3_data_type != "S3Prefix":
             raise InvalidJob(
-                f"inputs.{name}: the {platform} platform reads S3Prefix, not {channel.s3_data_type}"
+                f"inputs.{name}: the {platform} platform supports S3Prefix, not {channel.s3_data_type}"
             )
         for field in _FIELDS:
             if getattr(channel, field) not in (None, "None"):
                 raise InvalidJob(
                     f"inputs.{name}.{field}: the {platform} platform gives files as they are",
-                    hint="Leave it out, and let the script do it.",
+                    hint="Leave it out, and do this in the script.",
                 )
         if channel.instance_groups:
             raise InvalidJob(
-                f"inputs.{name}.instance_groups: the {platform} platform gives a channel to all hosts",
+                f"inputs.{name}.instance_groups: the {platform} platform provides every channel on all hosts",
                 hint="Leave it out.",
             )
 

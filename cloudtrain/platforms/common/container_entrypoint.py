@@ -1,4 +1,4 @@
-"""How a container becomes cloudtrain's runtime: by its zipapp, whatever image it is."""
+"""The entry point that starts cloudtrain's runtime, a zipapp, in a container of any image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a failure, from the reason that a platform or the program in a container gives."""
+"""Creates the report of a failure from the reason that a platform or a container's program gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cloudtrain.runtime.diagnose import RankExit, diagnose
 from cloudtrain.runtime.run_folder import RankRecord
 
 LastLines = Callable[["str | None"], Mapping[str, Sequence[str]]]
-"""The last lines of one host, or of all of them, by host."""
+"""The last lines of one host, or of every host, by host."""
 
 TAIL_LINES = 50
 
@@ -32,11 +32,11 @@ def report_from_reason(
     code: int | None,
     advise: Callable[[FailureReport, str], FailureReport] = lambda report, _: report,
 ) -> FailureReport:
-    """The report that the text in ``output/failure`` amounts to: of cloudtrain's runtime, AWS's toolkit or a script.
+    """Parse the text in ``output/failure``, written by cloudtrain's runtime, AWS's toolkit or a script.
 
     Args:
         code: the exit code of the container, if it is known.
-        advise: completes the report of a text that neither cloudtrain nor AWS's toolkit has written.
+        advise: completes the report of a text that neither cloudtrain nor AWS's toolkit wrote.
     """
     ours = FailureReport.from_reason(said)
     if ours:
@@ -110,7 +110,7 @@ def _failing_rank(lines: Sequence[str]) -> tuple[int | None, list[str]]:
 
 
 def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
-    """The report that the runtime would make for a rank that ended so, without the rank.
+    """The report that the runtime would create for a rank that ended this way, without the rank.
 
     Args:
         code: 128 + n, or -n, for signal n.
@@ -123,7 +123,7 @@ def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
 
 
 def _named_exception(lines: Sequence[str]) -> RankRecord | None:
-    """Of lines without a traceback: the last one that names an exception."""
+    """The last line that names an exception, for lines without a traceback."""
     for line in reversed(lines):
         match = _EXCEPTION.fullmatch(line.strip(" :"))
         if match:

@@ -26,7 +26,7 @@ def launcher_of(job: TrainingJob) -> Launcher:
     for kind in enabled:
         if kind not in LAUNCHERS:
             raise InvalidJob(
-                f"distribution: cloudtrain's runtime cannot launch by {kind!r}",
+                f"distribution: cloudtrain's runtime cannot launch ranks with {kind!r}",
                 hint=f'Use one of {", ".join(LAUNCHERS)}; or, on SageMaker, an image of AWS with runtime="toolkit".',
             )
     for kind, distribution in enabled.items():

@@ -1,4 +1,4 @@
-"""Many streams of a job's log as one: read in rounds, merged in time order."""
+"""Merges the streams of a job's log in time order, in rounds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 HELD_EVENTS = 100_000
-"""How many events are held at the same time, of all streams together; as many more may be on their way."""
+"""The maximum number of events in memory, for all streams. As many more may be in transfer."""
 
 
 class Event(NamedTuple):
@@ -22,24 +22,24 @@ class Event(NamedTuple):
 
 
 Page = tuple[list[Event], bool]
-"""Events, and whether they are the last for now."""
+"""Events, and whether no more are available yet."""
 
 
 class LogStream(Protocol):
-    """The log of one start of one host."""
+    """The log of one host, from one of its starts."""
 
     name: str
 
     @property
     def order(self) -> tuple[str, int, str]:
-        """Sorts streams; the first comes first among events of the same time."""
+        """Sorts streams, to order events of the same time."""
         ...
 
     def next_page(self, limit: int, until: float) -> Page:
-        """The next events, at most ``limit``. After an error, the next call asks for the same ones.
+        """The next events, at most ``limit``. After an error, the next call requests the same ones.
 
         Args:
-            until: milliseconds since the epoch; a page with an event that came in later is the last for now.
+            until: milliseconds since the epoch. A page with a later event is the stream's last in this round.
         """
         ...
 
@@ -50,12 +50,12 @@ S = TypeVar("S", bound=LogStream)
 class LogMerge(Generic[S]):
     """The streams of a job that are known so far.
 
-    Trouble that passes, such as throttling or a lost network, ends a round early and loses nothing.
+    A transient error, such as throttling or a network failure, ends a round early. No events are lost.
 
     Args:
-        find: finds the job's streams, those that are known too.
-        is_transient: whether asking again may help after an error.
-        most_events: the largest page that a stream gives.
+        find: returns all of the job's streams, including known ones.
+        is_transient: whether a request may succeed if it is repeated after this error.
+        most_events: the maximum size of a page.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class LogMerge(Generic[S]):
         """The new events of all streams, in time order. Raises what ``find`` and the streams raise.
 
         Args:
-            find: look for new streams first.
+            find: whether to look for new streams first.
         """
         self.trouble = None
         if find:
@@ -85,12 +85,12 @@ class LogMerge(Generic[S]):
         began = 1000 * time.time()
         limit = min(self._most_events, max(1, HELD_EVENTS // max(1, len(streams))))
         asks = [partial(pool.submit, stream.next_page, limit, began) for stream in streams]
-        # all first pages are asked for before one is waited for
+        # request the first pages of all streams before waiting for any
         parts = [self._read(ask(), ask) for ask in asks]
         return heapq.merge(*parts, key=lambda event: event.time)
 
     def _read(self, page: Future[Page], ask: Callable[[], Future[Page]]) -> Iterator[Event]:
-        """The new events of one stream. The next page is on its way while one is given out."""
+        """The new events of one stream. Requests the next page before it yields the current one."""
         while True:
             read = self._unless_in_trouble(page.result)
             if read is None:
@@ -103,7 +103,7 @@ class LogMerge(Generic[S]):
                 return
 
     def _unless_in_trouble(self, ask: Callable[[], Any]) -> Any:
-        """The answer, or None if it may come later."""
+        """The result of a request; None if it failed with a transient error."""
         try:
             return ask()
         except Exception as error:

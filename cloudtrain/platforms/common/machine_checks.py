@@ -9,7 +9,7 @@ from cloudtrain.platforms.checks import CheckStatus, Finding
 from cloudtrain.storage import open_store, state_home
 
 LITTLE_SPACE = 1 << 30
-"""Bytes of free disk below which a warning is due."""
+"""Free disk space in bytes below which the check warns."""
 
 
 def check_disk() -> Finding:

@@ -1,4 +1,4 @@
-"""The request of a supervised platform: the part that is the same for all."""
+"""The part of a request that is the same on all supervised platforms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cloudtrain.storage import join_uri
 
 
 def new_request(platform: str, job: TrainingJob, body: Mapping[str, Any]) -> Request:
-    """The request with ``body``; values of the job's environment that are likely secrets go to ``secrets``."""
+    """The request with ``body``. Likely secrets in the job's environment are moved to ``secrets``."""
     assert job.job_name, "a job is named before it is rendered"
     secrets = {name: value for name, value in job.environment.items() if is_secret_name(name)}
     return Request(platform, job.job_name, body, secrets)
@@ -22,8 +22,8 @@ def new_request(platform: str, job: TrainingJob, body: Mapping[str, Any]) -> Req
 def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> dict[str, Any]:
     """The fields that every supervised platform needs.
 
-    ``settings`` are the job's, as `contract.Settings.to_dict` gives them. What depends on the machine that runs a
-    host, such as its name, its folders or the address of the leader, is added where the host's process starts.
+    ``settings`` are the result of `contract.Settings.to_dict` for the job. Settings that depend on the machine of a
+    host, such as its name, its folders or the leader's address, are added where the host's process starts.
     """
     body: dict[str, Any] = {
         "job_name": job.job_name,

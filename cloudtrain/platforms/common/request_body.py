@@ -1,7 +1,7 @@
-"""The body of a supervised platform's request, as the processes read it that run the job.
+"""Reads the body of a supervised platform's request in the processes that run the job.
 
-They start faster without `cloudtrain.spec`, and may run where only the bundled runtime is: this module imports neither
-it nor what needs more than the standard library.
+This module imports only the standard library and bundled packages, because these processes may have only the bundled
+runtime, and start faster without `cloudtrain.spec`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 from cloudtrain.contract import Settings
 
 HIDDEN = "***"
-"""The value of a variable whose own is a secret: `spec.REDACTED`."""
+"""The value that replaces a secret in the body: `spec.REDACTED`."""
 
 
 def request_settings(body: Mapping[str, Any]) -> Settings:
     """The settings, with the channels."""
-    # requests of jobs from before this version have none
+    # requests of earlier versions have none
     settings = Settings.from_dict(body.get("settings", {}))
     channels = tuple((name, entry["uri"]) for name, entry in body["channels"].items() if "uri" in entry)
     return replace(settings, channels=channels)
 
 
 def request_environment(body: Mapping[str, Any]) -> dict[str, str]:
-    """The job's variables, with the secrets, which this process has in its own environment."""
+    """The job's variables. Secrets are taken from the environment of this process."""
     return {
         name: os.environ.get(name, value) if value == HIDDEN else value
         for name, value in body["environment"].items()

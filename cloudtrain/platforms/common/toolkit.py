@@ -1,7 +1,7 @@
-"""The runtime "toolkit": what images with SageMaker's own toolkit need.
+"""The runtime "toolkit", for images with SageMaker's own toolkit.
 
-Everything comes in hyperparameters, as from the SageMaker SDK: the script, where its source is, how to start the
-ranks.
+As with the SageMaker SDK, hyperparameters specify everything: the script, the location of its source, and how to start
+the ranks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import join_uri
 
 CODE_CHANNEL = "code"
-"""The channel of the source where the container has no network."""
+"""The channel of the source for containers without a network."""
 
 CODE_PATH = f"/opt/ml/input/data/{CODE_CHANNEL}/sourcedir.tar.gz"
 
@@ -24,8 +24,8 @@ def toolkit_hyperparameters(job: TrainingJob, place: str, output_path: str, regi
     """The hyperparameters of ``job``, each encoded, with those that the toolkit reads.
 
     Args:
-        place: where the toolkit finds the source: a URI, or a path in the container.
-        output_path: the URI below which the job leaves its outputs.
+        place: the location of the source: a URI, or a path in the container.
+        output_path: the URI below which the job stores its outputs.
 
     Raises:
         InvalidJob: only cloudtrain's runtime can run the job.
@@ -49,20 +49,20 @@ def _check(job: TrainingJob) -> None:
     for field in ("hang_timeout", "stop_grace", "timeline"):
         if getattr(job, field) != getattr(TrainingJob(), field):
             raise InvalidJob(
-                f"{field}: SageMaker's toolkit has no such thing",
+                f"{field}: SageMaker's toolkit does not support it",
                 hint='Use runtime="cloudtrain", or leave it out.',
             )
     if job.enable_network_isolation and CODE_CHANNEL in job.channels:
         raise InvalidJob(
-            f"inputs.{CODE_CHANNEL}: with enable_network_isolation the source comes in a channel of this name",
-            hint="Give the input another name.",
+            f"inputs.{CODE_CHANNEL}: with enable_network_isolation, a channel of this name has the source",
+            hint="Rename the channel.",
         )
 
 
 def _encode(job: TrainingJob) -> dict[str, str]:
-    """The user's hyperparameters: JSON for a script; for the program in an image, strings as they are.
+    """The user's hyperparameters: as JSON for a script; for an image's own program, strings are unchanged.
 
-    This is the SDK's rule, but for lists and dicts, which it gives to an image as Python writes them.
+    The SDK follows the same rule, except that it passes lists and dicts to an image in Python's syntax.
     """
     if job.framework or job.source_dir:
         return _as_json(job.hyperparameters)
@@ -73,7 +73,7 @@ def _encode(job: TrainingJob) -> dict[str, str]:
 
 
 def model_dir(job: TrainingJob, output_path: str) -> dict[str, str]:
-    """TensorFlow's place for models: of the job's own in S3, but on the host's disk for ranks that MPI started."""
+    """TensorFlow's location for models: the job's prefix in S3, or the host's disk for ranks that MPI starts."""
     if job.framework != "tensorflow" or job.model_dir is False:
         return {}
     if job.model_dir:

@@ -1,4 +1,4 @@
-"""A distribution as the hyperparameters with which SageMaker's toolkit starts the ranks."""
+"""Converts a distribution to the hyperparameters from which SageMaker's toolkit starts the ranks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _FRAMEWORKS = {
     "smdistributed": ("pytorch", "huggingface", "tensorflow"),
     "multi_worker_mirrored_strategy": ("tensorflow",),
 }
-"""The frameworks whose toolkit knows a distribution; all know those that are not named."""
+"""The frameworks whose toolkit supports a distribution. All toolkits support the distributions not listed."""
 
 _MIRRORED_SINCE = (2, 9)
-"""The version of TensorFlow whose toolkit first knew ``MultiWorkerMirroredStrategy``."""
+"""The first version of TensorFlow whose toolkit supports ``MultiWorkerMirroredStrategy``."""
 
-_OURS = 'Use runtime="cloudtrain", which has it.'
+_USE_CLOUDTRAIN = 'Use runtime="cloudtrain", which supports it.'
 
 
 def distribution_hyperparameters(job: TrainingJob) -> dict[str, Any]:
     """The toolkit's ``sagemaker_*`` and ``mp_parameters``, as Python values.
 
     Raises:
-        InvalidJob: the toolkit, the image or the instances cannot do it.
+        InvalidJob: the toolkit, the image or the instances do not support it.
     """
     distribution = job.distribution
     if distribution is None:
@@ -103,7 +103,7 @@ def _libraries(job: TrainingJob, distribution: Distribution) -> dict[str, Any]:
 
 
 def _groups(job: TrainingJob, distribution: Distribution) -> dict[str, Any]:
-    """The groups with ranks: those named, or the only one."""
+    """The groups that run ranks: those of the distribution, or the only one."""
     if not job.instance_groups:
         return {}
     names = distribution.instance_groups or [group.instance_group_name for group in job.instance_groups]
@@ -118,19 +118,21 @@ def _check(job: TrainingJob, distribution: Distribution) -> None:
     enabled = distribution.enabled
     for name in ("processes", "horovod"):
         if name in enabled:
-            raise InvalidJob(f"distribution: SageMaker's toolkit cannot launch by {name!r}", hint=_OURS)
+            raise InvalidJob(
+                f"distribution: SageMaker's toolkit cannot launch ranks with {name!r}", hint=_USE_CLOUDTRAIN
+            )
     for name in enabled:
         frameworks = _FRAMEWORKS.get(name)
         if job.framework and frameworks and job.framework not in frameworks:
             raise InvalidJob(
-                f"distribution: the toolkit of {job.framework} cannot launch by {name!r}",
-                hint=f"It is one of {', '.join(frameworks)}.",
+                f"distribution: the toolkit of {job.framework} cannot launch ranks with {name!r}",
+                hint=f"These can: {', '.join(frameworks)}.",
             )
     version = job.framework_version
     if "multi_worker_mirrored_strategy" in enabled and version and numbers(version) < _MIRRORED_SINCE:
         raise InvalidJob(
-            f"distribution: the toolkit of TensorFlow {version} has no multi_worker_mirrored_strategy",
-            hint="Use version 2.9 or a newer one.",
+            f"distribution: the toolkit of TensorFlow {version} does not support multi_worker_mirrored_strategy",
+            hint="Use version 2.9 or newer.",
         )
     if job.instance_groups:
         _check_groups(job, distribution)
@@ -146,18 +148,18 @@ def _check(job: TrainingJob, distribution: Distribution) -> None:
     if torch and torch.enabled:
         if torch.processes_per_host or torch.max_restarts:
             raise InvalidJob(
-                "distribution.torch_distributed: SageMaker's toolkit starts a process for each GPU, and once",
-                hint=f"Leave processes_per_host and max_restarts out. {_OURS}",
+                "distribution.torch_distributed: SageMaker's toolkit starts one process per GPU, without restarts",
+                hint=f"Leave processes_per_host and max_restarts out. {_USE_CLOUDTRAIN}",
             )
         if job.entry_point and not job.entry_point.endswith(".py"):
             raise InvalidJob(
-                f"entry_point: SageMaker's toolkit gives torchrun Python files only, not {job.entry_point}",
-                hint="Name a .py file.",
+                f"entry_point: SageMaker's toolkit runs only Python files with torchrun, not {job.entry_point}",
+                hint="Use a .py file.",
             )
 
 
 def _check_groups(job: TrainingJob, distribution: Distribution) -> None:
-    """The toolkit has ranks in one group."""
+    """The toolkit runs ranks in only one group."""
     if not distribution.enabled:
         return
     if len(job.instance_groups) > 1 and len(distribution.instance_groups) != 1:
@@ -185,7 +187,7 @@ def _check_instances(job: TrainingJob, distribution: Distribution, instance_type
     if "torch_distributed" in enabled and not job.image_uri and not re.match("[gp]|trn", family):
         raise InvalidJob(
             f"distribution.torch_distributed: SageMaker's toolkit has it for GPUs and Trainium, not {instance_type}",
-            hint=_OURS,
+            hint=_USE_CLOUDTRAIN,
         )
     libraries = distribution.smdistributed
     if not libraries or not libraries.enabled:

@@ -44,7 +44,7 @@ print(json.dumps([sys.version_info[:3], [name for name in names if not found(nam
 
 
 def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) -> Mapping[str, Check]:
-    """All checks by name; those of Python and storage are of the job, where there is one."""
+    """All checks by name. Those of Python and storage depend on the job, if there is one."""
     python = request.body["python"] if request else sys.executable
     found: dict[str, Check] = {
         "python": partial(check_python, python),
@@ -114,7 +114,7 @@ def check_imports(python: str, imports: Sequence[str]) -> Finding:
 
 
 def check_mpirun(python: str) -> Finding:
-    """A mpirun next to another interpreter than this one comes before those on the PATH, as in the job."""
+    """If the job uses another interpreter, an mpirun next to it takes precedence over the PATH, as in the job."""
     folders = [os.path.dirname(python)] if python != sys.executable else []
     path = shutil.which("mpirun", path=os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)]))
     if path:

@@ -1,6 +1,6 @@
-"""The process of one host: a fork of the supervisor, which has the runtime loaded already.
+"""The process of one host: a fork of the supervisor, which has already loaded the runtime.
 
-What a container starts as ``python -m cloudtrain.runtime`` starts here without another interpreter.
+A container runs ``python -m cloudtrain.runtime``. Here the runtime starts without another interpreter.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.contract import FailureReport
-from cloudtrain.runtime.entrypoint import main  # loaded once, for all the hosts that are forked
+from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
 
 
 class HostProcess:
-    """One runtime. ``returncode`` is as `subprocess.Popen` gives it: negative for a signal, None while it runs."""
+    """One runtime. ``returncode`` is as in `subprocess.Popen`: negative for a signal, None while it runs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -32,7 +32,7 @@ class HostProcess:
         Args:
             environment: all of the runtime's environment.
             log: the descriptor of its output.
-            closed: a descriptor that the child must not hold.
+            closed: a descriptor that the child closes.
         """
         pid = os.fork()
         if pid:

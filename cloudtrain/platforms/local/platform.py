@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LocalPlatform(SupervisedPlatform):
-    """Runs jobs as processes of this machine."""
+    """Runs jobs as processes on this machine."""
 
     name = "local"
 

@@ -1,4 +1,4 @@
-"""A job as the request that the local supervisor carries out."""
+"""Renders a job as the request that the local supervisor runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         python: the interpreter that runs the script: Python 3.9 or newer, which need not have cloudtrain. Default:
-            the one that submits the job.
+            the interpreter that submits the job.
         master_port: the port on which rank 0 listens; 0 for a free one.
         max_preemptions: how often a preempted job is started again, which does not count as a retry.
     """
@@ -65,7 +65,7 @@ def _options(job: TrainingJob) -> LocalOptions:
 
 def _check(job: TrainingJob) -> None:
     if job.entry_point is None:
-        raise InvalidJob("entry_point: the local platform needs one", hint="Name the script to run.")
+        raise InvalidJob("entry_point: the local platform needs a script", hint="Name the script to run.")
     for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
         if getattr(job, field):
             raise InvalidJob(f"{field}: the local platform has no containers", hint="Leave it out.")
@@ -73,13 +73,13 @@ def _check(job: TrainingJob) -> None:
 
 
 def _interpreter(options: LocalOptions) -> str:
-    """The absolute path of the interpreter. Links are kept: a virtual environment is one."""
+    """The absolute path of the interpreter. Links are not resolved, because a virtual environment needs them."""
     if options.python is None:
         return sys.executable
     found = shutil.which(options.python)
     if found is None:
         raise InvalidJob(
             f"platform_options.python: there is no program {options.python!r}",
-            hint="Give the path of a Python 3.9 or newer, or leave it out to use this one.",
+            hint="Set it to the path of a Python 3.9 or newer, or leave it out to use this one.",
         )
     return os.path.abspath(found)

@@ -16,11 +16,11 @@ from cloudtrain.storage import state_home
 
 
 class HostProcesses(FolderHosts):
-    """The runtimes of a job as processes of this machine."""
+    """The hosts of a job as processes on this machine."""
 
     interface = "lo0" if sys.platform == "darwin" else "lo"
     end_seconds = 60.0
-    """For their last uploads."""
+    """The time for the last uploads."""
 
     def __init__(self, folder: JobFolder, lock: int) -> None:
         super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
@@ -31,7 +31,7 @@ class HostProcesses(FolderHosts):
         return {name: self._start(name, attempt, log) for name in self.names}
 
     def finish(self, *, failed: bool) -> None:
-        """The runtimes have done all that themselves."""
+        """Does nothing, because the runtimes upload their outputs themselves."""
 
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:
         base = self._folder.host(name).base
@@ -50,7 +50,7 @@ class HostProcesses(FolderHosts):
                 **os.environ,
                 **request_environment(self._request),
                 **settings.to_environ(),
-                "CLOUDTRAIN_ATTEMPT": str(attempt),  # also the first one, 0
+                "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
                 "SAGEMAKER_BASE_DIR": str(base),
                 "CLOUDTRAIN_DIE_WITH_PARENT": "1",
             },

@@ -1,14 +1,14 @@
-"""The folder of a job, as the machine sees it that supervises the job.
+"""The folder of a job, on the machine that supervises the job.
 
-request.json     what was submitted (no secrets)
+request.json     the request, without secrets
 state.json       the job's record: status, attempt, times, failure
-lock             held by the supervisor for as long as it lives
+lock             held by the supervisor while it is alive
 stop             the user asked for the stop
-supervisor.log   what the supervisor prints if it fails itself
+supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged
 events.jsonl     phases, progress, metrics
-leader           where the hosts of the job find each other
-hosts/<name>/    what is /opt/ml in a container, one for each host
+leader           the address at which the hosts find their leader
+hosts/<name>/    the host's /opt/ml
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class JobFolder:
 
     @property
     def leader(self) -> Path:
-        """Where hosts that share this folder find their leader."""
+        """The file in which hosts that share this folder find their leader."""
         return self.path / "leader"
 
     @property
@@ -77,9 +77,9 @@ class JobFolder:
         return request
 
     def read_record(self) -> JobRecord:
-        """The last record of the supervisor; a job whose record cannot be read has failed.
+        """The last record of the supervisor. If it cannot be read, the result is that of a failed job.
 
-        Raises FileNotFoundError for a job that does not exist.
+        Raises FileNotFoundError if the job does not exist.
         """
         path = self.path / RECORD
         try:
@@ -88,7 +88,7 @@ class JobFolder:
             return damaged_record(str(path), path.stat().st_mtime)
 
     def write_record(self, record: JobRecord) -> None:
-        # Only a final record is of use after a crash of the machine.
+        # after a crash of the machine, only a final record is useful
         replace_file(self.path / RECORD, record.to_json(), fsync=record.status.is_final)
 
     def is_locked(self) -> bool:
@@ -103,10 +103,9 @@ class JobFolder:
         return False
 
     def lock(self) -> int | None:
-        """The descriptor of the lock, taken; None where another process holds it: the supervisor lives.
+        """Take the lock, and return its descriptor; None if another process, the supervisor, holds it.
 
-        The lock belongs to the descriptor: a child that inherits it holds it on. It falls with the last one,
-        however that ends.
+        A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

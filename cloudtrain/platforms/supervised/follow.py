@@ -1,4 +1,4 @@
-"""Reads a file that another process appends to, wherever the file is."""
+"""Reads the lines of a file, local or remote, that another process appends to."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ POLL_SECONDS = 0.1
 
 
 def follow_lines(read: Callable[[int], bytes], while_: Callable[[], bool] | None = None) -> Iterator[str]:
-    """The complete lines of a file; while ``while_()`` is true also those that are still to come.
+    """The lines of a file, including those that are appended while ``while_()`` is true.
 
-    What is left without an end when it is over counts as a line.
+    An incomplete last line is returned at the end.
 
     Args:
-        read: gives a part of the file from a position on; nothing at its end.
+        read: returns some bytes from a position; nothing at the end of the file.
     """
     rest = b""
     position = 0
     last_look = while_ is None
     while True:
-        # asked before the file is read: what was written before the answer is seen
+        # ask before reading, so as to see everything that was written before the answer
         last_look = last_look or (while_ is not None and not while_())
         data = read(position)
         while data:

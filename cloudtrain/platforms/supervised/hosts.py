@@ -1,4 +1,4 @@
-"""The hosts of a job, as its supervisor needs them."""
+"""The interface between the supervisor of a job and the job's hosts."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 
 
 class RunningHost(Protocol):
-    """The runtime of one host, from its start on."""
+    """The runtime of one host."""
 
     def poll(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
         ...
 
     def send_signal(self, number: int) -> None:
-        """Does nothing if it has ended."""
+        """Send a signal. Does nothing if the runtime has ended."""
         ...
 
     def lost(self, name: str) -> FailureReport:
-        """The report of host ``name``, which has ended and left none itself."""
+        """A report for host ``name``, which ended without writing one."""
         ...
 
 
 class Hosts(Protocol):
-    """Where the runtimes of one job run."""
+    """The hosts of one job."""
 
     names: Sequence[str]
-    """In the order of their ranks; the first one leads. A scheduler's are known once it has started the job."""
+    """In rank order; the first one is the leader. A scheduler assigns them when it starts the job."""
     interface: str
-    """The network interface by which they reach each other."""
+    """The network interface over which they reach each other."""
     end_seconds: float
-    """How long they may take to end, once the grace of a stop is over: they end their ranks themselves."""
+    """How long they may take to end after the grace of a stop. They end their ranks themselves."""
 
     def prepare(self) -> None:
-        """Make the folders and the configuration of every host, for a new attempt."""
+        """Create the folders and the configuration of every host, for a new attempt."""
         ...
 
     def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
-        """Start the runtime of every host; by the host's name.
+        """Start the runtime of every host. Returns the runtimes by host name.
 
         Args:
-            attempt: how often the job was started before.
-            log: the descriptor of the job's log, which takes what they print.
+            attempt: the number of earlier attempts.
+            log: the descriptor of the job's log, to which they write their output.
         """
         ...
 
     def report(self, name: str) -> FailureReport | None:
-        """The failure that the runtime of a host has reported, its own or the job's."""
+        """The failure, of the host or of the job, that the runtime of a host reported."""
         ...
 
     def finish(self, *, failed: bool) -> FailureReport | None:
-        """All hosts of an attempt have ended: save what they have left, and leave nothing of them but folders.
+        """Save the outputs of the hosts, which have all ended, and remove everything but their folders.
 
-        Returns what went wrong with that, after an attempt that has not ``failed``.
+        Returns the failure to do so, unless the attempt itself ``failed``.
         """
         ...
 
@@ -87,7 +87,7 @@ class FolderHosts:
         return None
 
     def _prepare_host(self, name: str, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Write what the platform owes a container: its configuration, and empty folders for a new attempt."""
+        """Write the container's configuration, and empty its folders for a new attempt."""
         paths = self._folder.host(name)
         for folder in (paths.model, paths.output, paths.code):
             shutil.rmtree(folder, ignore_errors=True)
@@ -106,12 +106,12 @@ class FolderHosts:
 
 
 def numbered_names(count: int) -> list[str]:
-    """Names for hosts that have none, as on SageMaker: ``algo-1``, ``algo-2``, ..."""
+    """Host names as on SageMaker: ``algo-1``, ``algo-2``, ..."""
     return [f"algo-{number + 1}" for number in range(count)]
 
 
 def _groups_with_hosts(groups: Iterable[Mapping[str, Any]], hosts: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The instance groups as in ``resourceconfig.json``: each has the next hosts."""
+    """The instance groups as in ``resourceconfig.json``. Each takes the next hosts."""
     rest = iter(hosts)
     for group in groups:
         yield {

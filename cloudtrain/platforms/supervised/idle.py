@@ -1,7 +1,7 @@
-"""A supervisor that has started, and waits for its job: its modules load while the client packs and renders.
+"""A supervisor that starts before its job, to load its modules while the client packs and renders.
 
-The client sends the folder, the environment, and the descriptors of the lock and of the log, through a socket that is
-the supervisor's standard input. A client that goes away without a job ends the supervisor.
+The supervisor's standard input is a socket, through which the client sends the folder, the environment, and the
+descriptors of the lock and the log. If the client disconnects without sending a job, the supervisor ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SIZE = 8
-"""Bytes of the length before a message."""
+"""The size, in bytes, of the length that precedes a message."""
 
 PATIENCE = 60.0
 """Seconds after which a supervisor without a job ends."""
@@ -31,7 +31,7 @@ class IdleSupervisor:
 
     @classmethod
     def start(cls, module: str, environ: Mapping[str, str]) -> IdleSupervisor | None:
-        """Start ``python -m <module>``; None if that fails: the job then gets one later."""
+        """Start ``python -m <module>``. None if that fails; the job's supervisor then starts later."""
         client, supervisor = socket.socketpair()
         with supervisor:
             try:
@@ -50,7 +50,7 @@ class IdleSupervisor:
         return cls(client)
 
     def take(self, folder: Path, environ: Mapping[str, str], lock: int, log: int) -> bool:
-        """Give it the job in ``folder``, and the lock with it; False if it has died."""
+        """Send the job in ``folder`` and its lock. False if the supervisor has died."""
         message = json.dumps({"folder": str(folder), "environ": dict(environ)}).encode()
         with self.channel, contextlib.suppress(OSError):
             socket.send_fds(self.channel, [len(message).to_bytes(_SIZE, "big")], [lock, log])
@@ -60,9 +60,9 @@ class IdleSupervisor:
 
 
 def wait_for_job() -> tuple[Path, int] | None:
-    """The supervisor's side: the folder and the lock of its job; None if the client went away.
+    """The supervisor's side: the folder and the lock of its job; None if the client disconnected.
 
-    Afterwards the process has the environment, the working folder and the output that the client has chosen.
+    Also sets the environment, the working folder and the output of this process to those that the client sent.
     """
     with socket.socket(fileno=os.dup(0)) as channel:
         channel.settimeout(PATIENCE)

@@ -14,12 +14,12 @@ from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.storage import state_home
 
 CACHES = ("archives", "environments", "runtime")
-"""Made again when they are needed: packed sources, environments of requirements, packed runtimes."""
+"""Packed sources, environments of requirements and packed runtimes. They are recreated when needed."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing to remove. ``size`` is in bytes."""
+    """An object that can be removed. ``size`` is in bytes."""
 
     kind: str
     """``container``, ``network``, ``job`` or ``cache``."""
@@ -48,7 +48,7 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
 
 
 def unused_caches() -> Iterator[Leftover]:
-    """All caches; none while a job is alive, which may use them."""
+    """All caches; nothing while any job is alive, as it may use them."""
     if any(folder.is_locked() for _, folder in job_folders()):
         return
     for path in (state_home() / name for name in CACHES):
@@ -57,7 +57,7 @@ def unused_caches() -> Iterator[Leftover]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of all files below."""
+    """The total size in bytes of the files below a folder."""
     return sum(
         os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names
     )

@@ -1,4 +1,4 @@
-"""Jobs that this machine supervises: a detached process for each, which holds a lock on the job's folder."""
+"""Jobs that this machine supervises. Each has a detached process, which holds a lock on the job's folder."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ LEFT_BEHIND = {
     ),
     *Settings.variables(),
 }
-"""Variables of a job that this client may itself run in; the new job is not part of that one."""
+"""Variables that this client inherits if it runs inside a job. The new job must not inherit them."""
 
 
 class SupervisorProcess:
     """The `HostLauncher` of this machine. A job is alive as long as its supervisor is.
 
     Args:
-        root: where the jobs are.
-        module: is run as the supervisor of a job: ``python -m <module> FOLDER LOCK``; without arguments it waits for
-            both, see `idle`.
+        root: the folders of the jobs.
+        module: the supervisor, run as ``python -m <module> FOLDER LOCK``. Without arguments, it waits for both; see
+            `idle`.
     """
 
     def __init__(self, root: LocalRoot, module: str) -> None:
@@ -57,7 +57,7 @@ class SupervisorProcess:
         self._idle: IdleSupervisor | None = None
 
     def warm_up(self) -> None:
-        """Start the supervisor of the next job now: it loads its modules meanwhile."""
+        """Start the supervisor of the next job now, so that it can load its modules."""
         if self._idle is None:
             self._idle = IdleSupervisor.start(self._module, _environ())
 
@@ -70,14 +70,14 @@ class SupervisorProcess:
         if lock is None:
             raise PlatformError(f"another process has locked {folder.path}")
         try:
-            # locked before it is written: a job that has a record is alive
+            # take the lock before writing the record, because a job with a record must be alive
             folder.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
             self._start_process(folder, request, lock)
         finally:
             os.close(lock)
 
     def signal(self, job: JobFiles, number: int) -> None:
-        # a supervisor that has not written its pid yet looks for the stop mark before it starts anything
+        # a supervisor without a pid in the record checks for the stop file before it starts anything
         pid = job.record().pid
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -108,7 +108,7 @@ class SupervisorProcess:
 
 
 def check_storage(settings: Settings) -> None:
-    """Refuse a job before it starts if its data is missing, or its outputs have nowhere to go.
+    """Refuse a job before it starts if its data or the bucket of an output is missing.
 
     Raises:
         NotFound: a channel is empty or missing, or the bucket of an output is.
@@ -120,11 +120,11 @@ def check_storage(settings: Settings) -> None:
         locate(uri, name)
     for uri in {settings.output_uri, settings.checkpoint_uri}:
         if uri_scheme(uri) == "s3":
-            open_store(uri).stat(".cloudtrain")  # the cheapest question whose answer needs the bucket
+            open_store(uri).stat(".cloudtrain")  # the cheapest request that fails if the bucket is missing
 
 
 def _environ() -> dict[str, str]:
-    """The environment of this client, without what belongs to a job that it may run in."""
+    """The environment of this client, without the variables of a job that it may run in."""
     return {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
 
 

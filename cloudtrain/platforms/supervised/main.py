@@ -14,12 +14,12 @@ from cloudtrain.platforms.supervised.supervisor import supervise
 
 
 def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
-    """Supervise the job whose folder, and whose lock's descriptor, are the arguments of this process.
+    """Supervise the job whose folder and lock descriptor are the arguments of this process.
 
     Without arguments, wait for the client to send both.
 
     Args:
-        make_hosts: makes the hosts of the job in a folder; the descriptor is one that they must not hold.
+        make_hosts: creates the hosts of the job in a folder. They must not inherit the descriptor.
     """
     job = (Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 1 else wait_for_job()
     if job is None:

@@ -1,4 +1,4 @@
-"""A platform over job folders: submit, describe, logs, events, metrics, stop, list."""
+"""A platform whose jobs live in job folders: submit, describe, logs, events, metrics, stop, list."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 
 class SupervisedPlatform(ABC):
-    """Keeps each job in a folder, wherever that is, and has a launcher run the job's hosts.
+    """Keeps each job in a folder, local or remote, and runs its hosts with a launcher.
 
-    Jobs outlive the client; nothing is left of them but a folder.
+    Jobs outlive the client. After a job, only its folder remains.
 
     Args:
         root: the folder of all jobs.
@@ -47,7 +47,7 @@ class SupervisedPlatform(ABC):
         self._launcher = launcher
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
-        """``job`` with the places of its outputs and checkpoints: in its own folder, unless it names others."""
+        """``job`` with the URIs of its outputs and checkpoints, which default to its own folder."""
         assert job.job_name, "a job is named before it is resolved"
         root = self._root.uri
         return msgspec.structs.replace(
@@ -176,12 +176,12 @@ class SupervisedPlatform(ABC):
         )
 
     def _settled(self, job: JobFiles) -> JobRecord:
-        """The job's record. One that is not final, of a job that is not alive, is closed for good."""
+        """The job's record. If the job died without a final record, writes one."""
         try:
             record = job.record()
             if record.status.is_final or self._launcher.is_alive(job):
                 return record
-            record = job.record()  # it may have ended between the two looks
+            record = job.record()  # the job may have ended before it was found not to be alive
         except FileNotFoundError:
             raise JobNotFound(
                 f"the folder of job {job.name} was removed: {self._root.place(job.name)}"
@@ -189,7 +189,7 @@ class SupervisedPlatform(ABC):
         if record.status.is_final:
             return record
         record = self._closed(job, record)
-        with contextlib.suppress(OSError):  # a full disk: the next look closes it
+        with contextlib.suppress(OSError):  # a full disk: the next call tries again
             job.write_record(record)
         return record
 

@@ -12,13 +12,13 @@ STOPPED_BY_USER = "stopped by the user"
 
 @dataclass(frozen=True)
 class JobRecord:
-    """One job at one moment. Times are in seconds since the epoch."""
+    """The state of a job at one moment. Times are in seconds since the epoch."""
 
     status: JobStatus
     submitted_at: float
     attempt: int = 0
     pid: int | None = None
-    """The process of the supervisor."""
+    """The process ID of the supervisor."""
     started_at: float | None = None
     ended_at: float | None = None
     exit_code: int | None = None
@@ -44,6 +44,6 @@ class JobRecord:
 
 
 def damaged_record(place: str, modified_at: float) -> JobRecord:
-    """The record of a job whose own cannot be read: it counts as failed."""
+    """The record to use for a job whose own is unreadable: it counts as failed."""
     failure = FailureReport(FailureClass.PLATFORM, f"{place} is damaged", "Remove the job's folder.")
     return JobRecord(JobStatus.FAILED, modified_at, exit_code=1, failure=failure)

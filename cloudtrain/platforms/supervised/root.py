@@ -1,4 +1,4 @@
-"""The folder of all jobs of a platform, wherever it is."""
+"""The folder of all jobs of a platform, local or remote."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ class JobRoot(Protocol):
 
     @property
     def uri(self) -> str:
-        """The root as the job's hosts reach it. Outputs and checkpoints go there, unless the job names other places."""
+        """The URI of the root, as the job's hosts see it: the default for outputs and checkpoints."""
         ...
 
     def place(self, job_name: str) -> str:
-        """The job's folder, for people."""
+        """The job's folder, for display."""
         ...
 
     def create(self, job_name: str) -> None:
-        """Make the folder of a new job. Raises FileExistsError."""
+        """Create the folder of a new job. Raises FileExistsError."""
         ...
 
     def remove(self, job_name: str) -> None:
@@ -45,15 +45,15 @@ class JobRoot(Protocol):
         ...
 
     def read(self, path: str) -> bytes:
-        """The whole content of a file, as one `write` has left it. Raises FileNotFoundError."""
+        """The content of a file that `write` wrote. Raises FileNotFoundError."""
         ...
 
     def read_part(self, path: str, start: int) -> bytes:
-        """Some of a file that grows, from byte ``start`` on; empty only at its end. Raises FileNotFoundError."""
+        """Some bytes of a growing file, from ``start``; empty only at its end. Raises FileNotFoundError."""
         ...
 
     def write(self, path: str, data: bytes) -> None:
-        """Put ``data`` at ``path``, over what is there, all or nothing."""
+        """Write ``data`` to ``path`` atomically, replacing an existing file."""
         ...
 
 
@@ -65,13 +65,13 @@ class JobFiles:
     name: str
 
     def read(self, file: str) -> bytes:
-        """As `JobRoot.read`; a file that does not exist is empty."""
+        """See `JobRoot.read`. A missing file is empty."""
         with contextlib.suppress(FileNotFoundError):
             return self.root.read(f"{self.name}/{file}")
         return b""
 
     def read_part(self, file: str, start: int) -> bytes:
-        """As `JobRoot.read_part`; a file that does not exist is empty."""
+        """See `JobRoot.read_part`. A missing file is empty."""
         with contextlib.suppress(FileNotFoundError):
             return self.root.read_part(f"{self.name}/{file}", start)
         return b""
@@ -112,7 +112,7 @@ class JobFiles:
 
 
 class LocalRoot:
-    """The jobs of one platform in the state folder of this user on this machine."""
+    """The jobs of one platform in this user's state folder on this machine."""
 
     READ_SIZE = 1 << 20
 

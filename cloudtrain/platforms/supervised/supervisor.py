@@ -1,7 +1,7 @@
-"""The supervisor of one job, next to the job's folder and its hosts.
+"""The supervisor of one job, which runs close to the job's folder and hosts.
 
-Starts one runtime for each host, waits, starts them again after a failure or a preemption if the job allows it, and
-writes the record of the outcome.
+It starts one runtime for each host, waits for them, starts them again after a failure or a preemption if the job allows
+it, and records the outcome.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SIGNAL = "ended by a signal from outside"
 PREEMPTED = "preempted"
 
 CRASH_SECONDS = 3.0
-"""How long the other hosts may take to notice that a host has crashed, if they ever met it."""
+"""How long the other hosts may take to notice that a host has crashed."""
 
 NOT_WORTH_A_RETRY = (
     FailureClass.SYNTAX_ERROR,
@@ -36,7 +36,7 @@ NOT_WORTH_A_RETRY = (
     FailureClass.REQUIREMENTS,
     FailureClass.MISSING_DATA,
 )
-"""They would fail the same way again."""
+"""Failures that would happen again."""
 
 
 class Supervisor:
@@ -93,7 +93,7 @@ class Supervisor:
         self._preempted = True
 
     def _attempt(self, attempt: int) -> FailureReport | None:
-        """Run all hosts once; None when none of them failed."""
+        """Run all hosts once. None if no host failed."""
         self._runtimes = {}
         self._hosts.prepare()
         if not self._folder.stop_mark.exists():
@@ -118,7 +118,7 @@ class Supervisor:
         return self._hosts.finish(failed=failure is not None) or failure
 
     def _end_early(self, why: str) -> None:
-        """Pass the stop on to every host."""
+        """Forward the stop to every host."""
         if self._ended_by:
             return
         self._ended_by = why
@@ -126,13 +126,13 @@ class Supervisor:
         self._stop_runtimes()
 
     def _stop_runtimes(self) -> None:
-        """Ask every host to end, within the grace."""
+        """Ask every host to end within the grace."""
         self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
         for process in self._runtimes.values():
             process.send_signal(signal.SIGTERM)
 
     def _look_for_crash(self) -> None:
-        """End the job when a runtime has ended without an outcome and the others do not notice."""
+        """End the job if a runtime ended without an outcome and the others do not notice."""
         if self._crashed is None:
             for name, process in self._runtimes.items():
                 code = process.poll()
@@ -146,9 +146,9 @@ class Supervisor:
             self._stop_runtimes()
 
     def _failure(self) -> FailureReport | None:
-        """The report that the hosts agreed on; where none could write one, who was lost.
+        """The report on which the hosts agreed; if there is none, a report of the lost host.
 
-        That a host was lost is all that the others can say of it.
+        The other hosts can only report that a host was lost, not why.
         """
         self._look_for_crash()
         for name in self._runtimes:
@@ -179,7 +179,7 @@ class Supervisor:
         self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())
 
     def _preemption_report(self) -> FailureReport:
-        """Of a job that was preempted once more than it may be started again."""
+        """The report of a job that was preempted more often than ``max_preemptions`` allows."""
         return FailureReport(
             FailureClass.PREEMPTED,
             f"preempted more often than max_preemptions allows ({self._request['max_preemptions']})",
@@ -190,9 +190,7 @@ class Supervisor:
 
     def _update(self, **changes: Any) -> None:
         self._record = replace(self._record, **changes)
-        with contextlib.suppress(
-            OSError
-        ):  # a full disk, a folder that was removed: the job is more important
+        with contextlib.suppress(OSError):  # a full disk or a removed folder must not end the job
             self._folder.write_record(self._record)
 
     def _say(self, line: str) -> None:
@@ -201,7 +199,7 @@ class Supervisor:
 
 
 def supervise(folder: JobFolder, hosts: Hosts) -> None:
-    """Carry out the job in ``folder`` on ``hosts``, to its end."""
+    """Run the job in ``folder`` on ``hosts`` until it ends."""
     try:
         Supervisor(folder, hosts).run()
     except BaseException:

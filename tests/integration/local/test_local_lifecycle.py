@@ -151,7 +151,7 @@ def test_contradictory_or_unknown_arguments(tmp_path: Path) -> None:
     with pytest.raises(InvalidJob, match=r"no argument 'instance_cout'\n  Did you mean 'instance_count'"):
         Estimator("train.py", instance_cout=2)
     (tmp_path / "train.py").write_text("")
-    with pytest.raises(InvalidJob, match="cannot launch by 'pytorchddp'"):
+    with pytest.raises(InvalidJob, match="cannot launch ranks with 'pytorchddp'"):
         Estimator(str(tmp_path / "train.py"), distribution={"pytorchddp": {"enabled": True}}).prepare()
 
 

@@ -134,7 +134,7 @@ def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"entry_point": None}, "entry_point: cloudtrain's runtime needs one"),
+        ({"entry_point": None}, "entry_point: cloudtrain's runtime needs a script"),
         (
             {"container_entry_point": ["run"]},
             "container_entry_point: cloudtrain's runtime starts the container",
@@ -142,11 +142,11 @@ def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
         ({"container_arguments": ["-v"]}, "container_arguments: cloudtrain's runtime starts the container"),
         (
             {"inputs": {"code": "s3://b/c"}},
-            "inputs.code: cloudtrain's runtime comes in a channel of this name",
+            "inputs.code: cloudtrain uses a channel of this name for its runtime",
         ),
         ({"model_uri": "s3://b/c", "model_channel_name": "cloudtrain"}, "inputs.cloudtrain: "),
         ({"inputs": {f"c{number}": "s3://b/c" for number in range(19)}}, "inputs: 19 channels and the two"),
-        ({"distribution": {"pytorchddp": {}}}, "cannot launch by 'pytorchddp'"),
+        ({"distribution": {"pytorchddp": {}}}, "cannot launch ranks with 'pytorchddp'"),
         (
             {"checkpoint_s3_uri": "s3://b/c", "checkpoint_local_path": "here"},
             "checkpoint_local_path: 'here' is not absolute",

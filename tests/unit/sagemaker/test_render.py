@@ -130,12 +130,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"checkpoint_s3_uri": "file:///tmp"},
         r"checkpoint_s3_uri: SageMaker reads and writes S3",
     ),
-    "hang": ({"hang_timeout": 5.0}, r"hang_timeout: SageMaker's toolkit has no such thing"),
-    "processes": ({"distribution": {"processes": {}}}, r"toolkit cannot launch by 'processes'"),
-    "horovod": ({"distribution": {"horovod": {}}}, r"toolkit cannot launch by 'horovod'"),
+    "hang": ({"hang_timeout": 5.0}, r"hang_timeout: SageMaker's toolkit does not support it"),
+    "processes": ({"distribution": {"processes": {}}}, r"toolkit cannot launch ranks with 'processes'"),
+    "horovod": ({"distribution": {"horovod": {}}}, r"toolkit cannot launch ranks with 'horovod'"),
     "restarts": (
         {"instance_type": "ml.g5.xlarge", "distribution": {"torch_distributed": {"max_restarts": 1}}},
-        r"torch_distributed: SageMaker's toolkit starts a process for each GPU",
+        r"torch_distributed: SageMaker's toolkit starts one process per GPU, without restarts",
     ),
     "channel": (
         {"enable_network_isolation": True, "model_uri": "s3://b/m", "model_channel_name": "code"},

@@ -104,12 +104,12 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "of another framework": (
         ("tensorflow", "2.16.2", {"torch_distributed": {}}),
         {},
-        r"the toolkit of tensorflow cannot launch by 'torch_distributed'\n  It is one of pytorch, huggingface",
+        r"the toolkit of tensorflow cannot launch ranks with 'torch_distributed'\n  These can: pytorch, huggingface",
     ),
     "too old": (
         ("tensorflow", "2.8.0", {"multi_worker_mirrored_strategy": {}}),
         {},
-        r"the toolkit of TensorFlow 2.8.0 has no multi_worker",
+        r"the toolkit of TensorFlow 2.8.0 does not support multi_worker",
     ),
     "trainium": (
         ("pytorch", "1.11.0", {"mpi": {}}),
@@ -124,7 +124,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "shell": (
         ("pytorch", "2.5.1", {"torch_distributed": {}}),
         {"entry_point": "run.sh"},
-        r"gives torchrun Python files only, not run.sh",
+        r"runs only Python files with torchrun, not run.sh",
     ),
     "p5": (
         ("pytorch", "2.2.0", {"smdistributed": {"dataparallel": {}}}),

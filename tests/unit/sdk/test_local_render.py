@@ -45,7 +45,7 @@ REFUSED = {
     ),
     "toolkit-only": (
         {"distribution": {"smdistributed": {"dataparallel": {}}}},
-        "^distribution: cloudtrain's runtime cannot launch by 'smdistributed'",
+        "^distribution: cloudtrain's runtime cannot launch ranks with 'smdistributed'",
     ),
 }
 
