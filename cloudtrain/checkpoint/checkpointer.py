@@ -177,7 +177,7 @@ class Checkpointer:
         return self._save(step, state, metrics, self._when_busy)
 
     def maybe_save(self, step: int, state: Any, metrics: Mapping[str, float] | None = None) -> bool:
-        """Like `save`, but only when ``every`` says so, and once when the job is about to be stopped.
+        """Like `save`, but only when ``every`` is due, and once when the job is about to be stopped.
 
         Call it at every step, on every rank, in the main thread. From the first call on, SIGTERM no longer ends
         the process: see `cloudtrain.environment.preemption`. Follow it with `environment.exit_if_preempted`, which

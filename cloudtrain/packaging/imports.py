@@ -63,7 +63,7 @@ def read_sources(archive: Path) -> dict[str, bytes]:
 def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
     """The modules that a script, and the modules of its source that it imports, import from elsewhere.
 
-    The result excludes the standard library, the source itself, what ``requirements.txt`` installs, and optional
+    The result excludes the standard library, the source itself, requirements from ``requirements.txt``, and optional
     imports: those in a ``try`` that catches ImportError, and those for type checkers.
 
     Args:

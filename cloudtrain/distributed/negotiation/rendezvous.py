@@ -49,7 +49,7 @@ def connect(
 
     Args:
         store: shared by all ranks.
-        address: of rank 0's host, as the other ranks reach it.
+        address: the address of rank 0's host for the other ranks.
         start_timeout: seconds to wait for the connection.
 
     Raises:
@@ -116,7 +116,7 @@ def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.en
 
 
 def _rendezvous_file(environ: Mapping[str, str]) -> Path:
-    """In mpirun's session directory if there is one; otherwise in a folder of this user, named after the parent."""
+    """The rendezvous file: in mpirun's session directory, or else in a folder of this user, named after the parent."""
     session = environ.get("PMIX_SERVER_TMPDIR")
     if session and os.path.isdir(session):
         return Path(session, "cloudtrain-master")

@@ -14,7 +14,7 @@ class ThreadWork:
     """Work of a background thread, with the methods of ``torch.distributed.Work`` that are used here.
 
     Args:
-        carrier: the timeline's name for what does the work.
+        carrier: the name of the worker in the timeline.
     """
 
     began: int | None = None

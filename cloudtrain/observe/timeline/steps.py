@@ -2,7 +2,7 @@
 
 The training thread either computes or is busy with communication: it waits for an operation, or copies data for one.
 That is the exposed communication; all other communication is hidden behind computation. With a GPU, the thread launches
-kernels asynchronously, so these figures include only the time that the thread waits, not what the GPU does meanwhile.
+kernels asynchronously, so these figures include only the time that the thread waits, not the time that the GPU takes.
 """
 
 from __future__ import annotations
