@@ -32,10 +32,32 @@ _MODULES = {
     "scikit-image": {"skimage"},
     "scikit-learn": {"sklearn"},
     "setuptools": {"setuptools", "pkg_resources"},
-    "tensorflow-cpu": {"tensorflow", "keras"},
-    "tensorflow": {"tensorflow", "keras"},
+    "mxnet": {"mxnet", "numpy"},
+    "tensorflow-cpu": {"tensorflow", "keras", "numpy"},
+    "tensorflow": {"tensorflow", "keras", "numpy"},
 }
-"""The modules of well-known distributions that have other names than their modules."""
+"""The modules of well-known distributions that have other names than their modules, or always install others."""
+
+BUNDLED = ("cloudtrain", "horovod")
+"""The packages that every job has: cloudtrain, and its ``horovod`` where the real one is not installed."""
+
+_NEEDS = {
+    "cloudtrain.checkpoint.keras": ("keras", "numpy"),
+    "cloudtrain.checkpoint.mxnet": ("mxnet", "numpy"),
+    "cloudtrain.checkpoint.torch": ("torch",),
+    "cloudtrain.distributed.keras": ("keras", "numpy", "tensorflow"),
+    "cloudtrain.distributed.mxnet": ("mxnet", "numpy"),
+    "cloudtrain.distributed.numpy": ("numpy",),
+    "cloudtrain.distributed.tensorflow": ("numpy", "tensorflow"),
+    "cloudtrain.distributed.torch": ("torch",),
+    "cloudtrain.optimizers.keras": ("keras",),
+    "cloudtrain.optimizers.torch": ("torch",),
+    "horovod.keras": ("keras", "numpy", "tensorflow"),
+    "horovod.mxnet": ("mxnet", "numpy"),
+    "horovod.tensorflow": ("numpy", "tensorflow"),
+    "horovod.torch": ("torch",),
+}
+"""The modules that an import of a bundled module needs."""
 
 _GUARDS = {"ImportError", "ModuleNotFoundError", "Exception"}
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
@@ -60,15 +82,19 @@ def read_sources(archive: Path) -> dict[str, bytes]:
         raise StorageError(f"cannot read the source archive {archive}: {error}") from error
 
 
-def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
+def outside_imports(
+    files: Mapping[str, bytes], entry_point: str, bundled: Collection[str] = BUNDLED
+) -> list[str]:
     """The modules that a script, and the modules of its source that it imports, import from elsewhere.
 
     The result excludes the standard library, the source itself, requirements from ``requirements.txt``, and optional
-    imports: those in a ``try`` that catches ImportError, and those for type checkers.
+    imports: those in a ``try`` that catches ImportError, and those for type checkers. It also excludes bundled
+    packages, but includes the frameworks that they import.
 
     Args:
         files: the source, as returned by `read_sources`.
         entry_point: the name of the script in it.
+        bundled: the packages that the job has from cloudtrain.
 
     Returns:
         Sorted top-level names. The list is empty if the entry point is not a Python file.
@@ -78,6 +104,8 @@ def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
 
     >>> outside_imports({"train.py": b"import os, torch, helpers", "helpers.py": b"import yaml"}, "train.py")
     ['torch', 'yaml']
+    >>> outside_imports({"train.py": b"import horovod.tensorflow as hvd"}, "train.py")
+    ['numpy', 'tensorflow']
     """
     found: set[str] = set()
     waiting, seen = [entry_point], {entry_point}
@@ -93,10 +121,16 @@ def outside_imports(files: Mapping[str, bytes], entry_point: str) -> list[str]:
         for module in _imports(_parse(files[name], name), name):
             own = {file for root in roots for file in _files_of(root, module, files, folders)}
             if not own:
-                found.add(module.partition(".")[0])
+                top = module.partition(".")[0]
+                found |= _needs_of(module) | ({top} - set(bundled))
             waiting += own - seen
             seen |= own
     return sorted(found - sys.stdlib_module_names - {"__main__"} - _required(files, "requirements.txt"))
+
+
+def _needs_of(module: str) -> set[str]:
+    """The modules that an import of ``module``, if it is from cloudtrain or Horovod, needs."""
+    return set(_NEEDS.get(".".join(module.split(".")[:3]), _NEEDS.get(".".join(module.split(".")[:2]), ())))
 
 
 def _parse(source: bytes, name: str) -> ast.Module:

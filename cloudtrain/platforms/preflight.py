@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from cloudtrain.packaging.imports import outside_imports, read_sources
+from cloudtrain.packaging.imports import BUNDLED, outside_imports, read_sources
 from cloudtrain.platforms.base import Platform, Preflight, Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.spec import TrainingJob
@@ -26,7 +26,7 @@ def job_checks(
     """
     imports: Sequence[str] = ()
     if archive and job.entry_point:
-        imports = outside_imports(read_sources(archive), job.entry_point)
+        imports = outside_imports(read_sources(archive), job.entry_point, _bundled(job))
     checks: dict[str, Check] = {}
     if request:
         checks["request"] = lambda: Finding(CheckStatus.OK, f"the description is valid for {platform.name}")
@@ -35,3 +35,9 @@ def job_checks(
     if isinstance(platform, Preflight):
         checks.update(platform.preflight(job, request, imports))
     return checks
+
+
+def _bundled(job: TrainingJob) -> Sequence[str]:
+    horovod = job.distribution.horovod if job.distribution else None
+    needs_real = horovod is not None and horovod.implementation == "horovod"
+    return [name for name in BUNDLED if not (needs_real and name == "horovod")]

@@ -50,7 +50,7 @@ def main() -> None:
         mpirun=shutil.which("mpirun"),
         installed=installed(),
     )
-    if "horovod" in request["modules"] and not importlib.util.find_spec("horovod"):
+    if not importlib.util.find_spec("horovod"):
         sys.path.append(os.environ["PYTHONPATH"] + "/cloudtrain/alias")  # as in a job
     for name in request["modules"]:
         report(trying=name)

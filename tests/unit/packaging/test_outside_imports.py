@@ -47,6 +47,33 @@ def test_imports_are_followed_through_the_source(files: dict[str, str], expected
 
 
 @pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("import cloudtrain\nfrom cloudtrain import environment", []),
+        ("import horovod", []),
+        ("import horovod.torch as hvd", ["torch"]),
+        ("import horovod.tensorflow.keras as hvd", ["numpy", "tensorflow"]),
+        ("from horovod import keras", ["keras", "numpy", "tensorflow"]),
+        ("import cloudtrain.distributed.tensorflow as hvd", ["numpy", "tensorflow"]),
+        ("from cloudtrain.distributed import numpy as hvd", ["numpy"]),
+        ("from cloudtrain.checkpoint.torch import capture", ["torch"]),
+    ],
+)
+def test_a_bundled_package_is_replaced_by_what_it_needs(script: str, expected: list[str]) -> None:
+    assert outside_imports(_encoded({"train.py": script}), "train.py") == expected
+
+
+def test_requirements_install_what_a_bundled_package_needs() -> None:
+    files = _encoded({"train.py": "import horovod.tensorflow", "requirements.txt": "tensorflow"})
+    assert outside_imports(files, "train.py") == []
+
+
+def test_the_real_horovod_is_not_bundled() -> None:
+    files = _encoded({"train.py": "import horovod.torch"})
+    assert outside_imports(files, "train.py", bundled=["cloudtrain"]) == ["horovod", "torch"]
+
+
+@pytest.mark.parametrize(
     ("requirements", "module"),
     [
         ("torch==2.5.1", "torch"),

@@ -83,7 +83,7 @@ def check_imports(image: str, imports: Sequence[str]) -> Finding:
     framework = repository.partition("-training")[0]
     if framework not in FRAMEWORKS or not repository.endswith(("-training", "-training-neuronx")):
         return Finding(CheckStatus.UNKNOWN, f"it is not known whether the image has {', '.join(imports)}")
-    has = {*COMMON.split(), *FRAMEWORKS[framework].split(), "cloudtrain", "horovod"}
+    has = {*COMMON.split(), *FRAMEWORKS[framework].split()}
     missing = [name for name in imports if name not in has]
     if not missing:
         return Finding(CheckStatus.OK, f"the image has {', '.join(imports)}")
