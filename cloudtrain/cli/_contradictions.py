@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cloudtrain.cli._launchers import LAUNCHERS, NOT_LAUNCHERS
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import apply_overrides
-
-LAUNCHERS = {"torchrun": "torch_distributed", "mpirun": "mpi", "horovod": "horovod"}
-"""The options that choose a launcher, and the ``distribution`` of each."""
 
 MODES = ("dry_run", "check", "diff")
 """The options that replace the submission."""
@@ -28,7 +26,7 @@ FIELDS = {
 
 
 def check_contradictions(
-    options: Mapping[str, Any], *, names_script: bool, script_arguments: Mapping[str, Any]
+    options: Mapping[str, Any], *, names_script: bool, script_arguments: Mapping[str, Any], launcher: str
 ) -> None:
     """Refuse options of which one would silently override the other.
 
@@ -36,6 +34,7 @@ def check_contradictions(
         options: all options, by their names with underscores.
         names_script: whether FILE is a script, not a job file.
         script_arguments: the hyperparameters given after ``--``.
+        launcher: the distribution that the options choose or refine.
 
     Raises:
         InvalidJob: for the first contradiction; the message names both options, the hint says what to do.
@@ -49,7 +48,7 @@ def check_contradictions(
         for option, field in fields.items():
             if _contains(path, field) or _contains(field, path):
                 raise _twice(option, f"--set {path}", max(path, field, key=len))
-        _check_distribution(options, path)
+        _check_distribution(options, path, launcher)
     _check_hyperparameters(options["settings"], script_arguments)
 
 
@@ -104,15 +103,14 @@ def _check_hyperparameters(settings: Sequence[str], script_arguments: Mapping[st
             raise _twice("--set", f"the script argument {name}", f"hyperparameters.{name}")
 
 
-def _check_distribution(options: Mapping[str, Any], path: str) -> None:
-    """``--set distribution.KIND.OPTION`` refines the launcher that a flag chooses; other fields contradict the flag."""
-    launcher = next((name for name in LAUNCHERS if options[name]), None)
+def _check_distribution(options: Mapping[str, Any], path: str, kind: str) -> None:
+    """``--set distribution.KIND.OPTION`` refines the launcher of a flag; other fields contradict the flag."""
     processes = options["processes_per_host"] is not None
-    flag = _flag(launcher) if launcher else "--processes-per-host" if processes else None
+    flags = [_flag(name) for name in LAUNCHERS if options[name]]
+    flag = flags[0] if flags else "--processes-per-host" if processes else None
     top, *rest = path.split(".")
-    if flag is None or top != "distribution":
+    if flag is None or top != "distribution" or (rest and rest[0] in NOT_LAUNCHERS):
         return
-    kind = LAUNCHERS[launcher] if launcher else "processes"
     if rest[:1] != [kind] or len(rest) < 2:
         raise InvalidJob(
             f"{flag} and --set {path} both choose the distribution",

@@ -134,26 +134,40 @@ def fields_of(file: str) -> dict[str, Any]:
 
 
 def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
-    """The fields of ``file``, overridden by the options, ``--set``, and the script's arguments."""
-    from cloudtrain.cli._contradictions import FIELDS, LAUNCHERS, check_contradictions
+    """The fields of ``file`` and the user's defaults, overridden by the options and the script's arguments."""
+    from cloudtrain.cli._contradictions import FIELDS, check_contradictions
+    from cloudtrain.cli._launchers import chosen_launcher, distribution_of
+    from cloudtrain.config import read_config
     from cloudtrain.spec import apply_overrides, script_arguments
 
     hyperparameters = script_arguments(script_args)
-    check_contradictions(options, names_script=names_script(file), script_arguments=hyperparameters)
-    fields = fields_of(file)
-    launchers = [distribution for name, distribution in LAUNCHERS.items() if options[name]]
-    processes = options["processes_per_host"]
-    if launchers or processes is not None:
-        fields["distribution"] = {"".join(launchers) or "processes": {"processes_per_host": processes}}
+    own = fields_of(file)
+    fields = {**read_config(), **own}
+    distribution = fields.get("distribution")
+    check_contradictions(
+        options,
+        names_script=names_script(file),
+        script_arguments=hyperparameters,
+        launcher=chosen_launcher(options, distribution),
+    )
+    distribution = distribution_of(options, distribution, file if own.get("distribution") else None)
+    if distribution is not None:
+        fields["distribution"] = distribution
     plain = {field: options[name] for name, field in FIELDS.items() if "." not in field}
     fields.update({field: value for field, value in plain.items() if value is not None})
     if options["inputs"]:
-        fields["inputs"] = {**fields.get("inputs", {}), **dict(_channel(text) for text in options["inputs"])}
+        fields["inputs"] = {
+            **(fields.get("inputs") or {}),
+            **dict(_channel(text) for text in options["inputs"]),
+        }
     if options["mount_source"]:
-        fields["platform_options"] = {**fields.get("platform_options", {}), "mount_source": _folder(fields)}
+        fields["platform_options"] = {
+            **(fields.get("platform_options") or {}),
+            "mount_source": _folder(fields),
+        }
     fields = apply_overrides(fields, options["settings"])
     if hyperparameters:
-        fields["hyperparameters"] = {**fields.get("hyperparameters", {}), **hyperparameters}
+        fields["hyperparameters"] = {**(fields.get("hyperparameters") or {}), **hyperparameters}
     return fields
 
 

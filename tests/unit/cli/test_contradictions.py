@@ -105,7 +105,7 @@ def test_a_job_file_may_be_overridden(tmp_path: Path, script: str) -> None:
     job = tmp_path / "job.yaml"
     job.write_text(f"entry_point: {script}\nhyperparameters: {{lr: 1}}\ndistribution: {{mpi: {{}}}}\n")
     result = CliRunner().invoke(
-        command, [str(job), "--dry-run", "--torchrun", "--set", f"entry_point={script}", "--", "--lr", "2"]
+        command, [str(job), "--dry-run", "--mpirun", "--set", f"entry_point={script}", "--", "--lr", "2"]
     )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["hyperparameters"]["lr"] == "2"
