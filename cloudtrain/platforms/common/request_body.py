@@ -19,8 +19,9 @@ HIDDEN = "***"
 
 def request_settings(body: Mapping[str, Any]) -> Settings:
     """The settings, with the channels."""
-    # requests of earlier versions have none
-    settings = Settings.from_dict(body.get("settings", {}))
+    if "settings" not in body:  # a job submitted before requests had settings
+        return Settings.from_environ(body.get("environment", {}))
+    settings = Settings.from_dict(body["settings"])
     channels = tuple((name, entry["uri"]) for name, entry in body["channels"].items() if "uri" in entry)
     return replace(settings, channels=channels)
 

@@ -14,6 +14,7 @@ from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised import JobFolder
+from cloudtrain.platforms.supervised.idle import IdleSupervisor
 
 MODULE = b"cloudtrain.platforms.local.supervisor"
 
@@ -28,7 +29,7 @@ def children() -> set[int]:
                 parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
             except OSError:
                 continue
-            if parent == os.getpid() and words[2:4] == [MODULE, b""]:
+            if parent == os.getpid() and words[3:5] == [MODULE, b""]:
                 found.add(int(entry.name))
     return found
 
@@ -59,6 +60,41 @@ def test_a_supervisor_that_has_died_is_replaced(script: str, monkeypatch: pytest
     os.waitpid(idle, 0)
     job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
     assert job.wait().status == JobStatus.COMPLETED
+
+
+def test_a_paused_supervisor_is_replaced(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("A", "b")
+    monkeypatch.setattr("cloudtrain.platforms.supervised.idle.ACKNOWLEDGE_SECONDS", 0.5)
+    platform, before = LocalPlatform(), children()
+    platform.warm_up()
+    [idle] = children() - before
+    os.kill(idle, signal.SIGSTOP)
+    job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
+    assert idle not in children()
+    assert job.wait().status == JobStatus.COMPLETED
+
+
+def test_a_supervisor_that_gave_up_waiting_is_replaced(tmp_path: Path) -> None:
+    """It ends while it has the socket open, so that the client can still send."""
+    program = "import os, time, socket; s = socket.socket(fileno=os.dup(0)); time.sleep(1)"
+    (tmp_path / "late.py").write_text(program)
+    idle = IdleSupervisor.start("late", {"PYTHONPATH": str(tmp_path)})
+    assert idle is not None
+    with open(tmp_path / "log", "w") as log:
+        assert not idle.take(tmp_path, {}, log.fileno(), log.fileno())
+    assert idle.process.returncode is not None
+
+
+def test_files_in_the_root_folder_shadow_no_module(tmp_path: Path) -> None:
+    """The working folder of a waiting supervisor is not on its path."""
+    (tmp_path / "shown.py").write_text("import os, sys; os.write(0, repr(sys.path).encode())")
+    idle = IdleSupervisor.start("shown", {"PYTHONPATH": str(tmp_path)})
+    assert idle is not None
+    shown = idle.channel.recv(1 << 16).decode()
+    idle.channel.close()
+    idle.process.wait()
+    assert repr(str(tmp_path)) in shown
+    assert "''" not in shown and "'/'" not in shown
 
 
 def test_a_supervisor_without_a_job_ends_with_its_client(tmp_path: Path) -> None:

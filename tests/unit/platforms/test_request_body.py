@@ -1,0 +1,30 @@
+"""Reading requests, also those that earlier versions wrote."""
+
+from __future__ import annotations
+
+from cloudtrain.contract import Settings
+from cloudtrain.platforms.common.request_body import request_settings
+
+
+def test_settings_include_the_channels() -> None:
+    body = {"settings": {"job_name": "a"}, "channels": {"train": {"uri": "file:///data"}, "pipe": {}}}
+    assert request_settings(body) == Settings(job_name="a", channels=(("train", "file:///data"),))
+
+
+def test_settings_of_an_earlier_request_are_variables() -> None:
+    body = {
+        "channels": {"train": {"TrainingInputMode": "File"}},
+        "environment": {
+            "A": "b",
+            "CLOUDTRAIN_CHECKPOINT_URI": "s3://bucket/checkpoints",
+            "CLOUDTRAIN_GIT_COMMIT": "abc-dirty",
+            "CLOUDTRAIN_CHANNELS": '[["train", "s3://bucket/data"]]',
+            "CLOUDTRAIN_STOP_GRACE": "5.0",
+        },
+    }
+    assert request_settings(body) == Settings(
+        checkpoint_uri="s3://bucket/checkpoints",
+        git_commit="abc-dirty",
+        channels=(("train", "s3://bucket/data"),),
+        stop_grace=5.0,
+    )
