@@ -123,8 +123,8 @@ def _show_phases(job: Job, progress: Progress) -> None:
             progress.update(tasks[phase], completed=1, total=1)
 
 
-def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
-    """Print one row per job."""
+def show_jobs(found: Sequence[tuple[str, str, JobDescription | str]]) -> None:
+    """Print one row per job: its name, its platform, and its description or why that is unknown."""
     if not found:
         click.echo("No jobs yet. Submit one: cloudtrain submit train.py", err=True)
         return
@@ -137,8 +137,8 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | None]]) -> None:
             min_width=9 if heading == "STATUS" else None,
         )
     for name, platform, description in found:
-        if description is None:
-            table.add_row(name, platform, Text("Unknown", style="dim"))
+        if isinstance(description, str):
+            table.add_row(name, platform, Text("Unknown", style="dim"), "", "", Text(description))
             continue
         seconds = duration(description)
         table.add_row(

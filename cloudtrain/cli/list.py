@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from cloudtrain.cli._options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from cloudtrain.index import IndexEntry
+    from cloudtrain.platforms import JobDescription, Platform
 
 PARALLEL_REQUESTS = 8
 """The number of jobs to describe at the same time: some platforms take long to respond."""
@@ -18,36 +24,49 @@ PARALLEL_REQUESTS = 8
 def command(limit: int, as_json: bool) -> None:
     """List the jobs submitted from this machine, newest first."""
     from concurrent.futures import ThreadPoolExecutor
-    from contextlib import suppress
 
-    from cloudtrain.errors import PlatformError
-    from cloudtrain.index import IndexEntry, list_jobs
-    from cloudtrain.platforms import JobDescription, Platform, get_platform
+    from cloudtrain.index import list_jobs
 
     entries = list_jobs()[:limit]
-    platforms: dict[str, Platform] = {}
-    for name in {entry.platform for entry in entries}:
-        with suppress(PlatformError):  # no longer installed
-            platforms[name] = get_platform(name)
-
-    def describe(entry: IndexEntry) -> JobDescription | None:
-        platform = platforms.get(entry.platform)
-        with suppress(PlatformError):  # the platform no longer knows the job
-            return platform.describe(entry.name) if platform else None
-        return None
-
+    platforms = {name: _platform(name) for name in {entry.platform for entry in entries}}
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-        descriptions = pool.map(describe, entries)
-    found = [(entry.name, entry.platform, found) for entry, found in zip(entries, descriptions, strict=True)]
+        described = pool.map(lambda entry: _describe(entry, platforms[entry.platform]), entries)
+    found = [(entry.name, entry.platform, found) for entry, found in zip(entries, described, strict=True)]
     if as_json:
-        unknown = {"status": "Unknown"}
-        echo_json(
-            [
-                description.to_dict() if description else {"name": name, "platform": platform, **unknown}
-                for name, platform, description in found
-            ]
-        )
+        echo_json([_record(*row) for row in found])
         return
     from cloudtrain.cli._view import show_jobs
 
     show_jobs(found)
+
+
+def _platform(name: str) -> Platform | str:
+    """The platform called ``name``, or why there is none: a plug-in may raise anything."""
+    from cloudtrain.platforms import get_platform
+
+    try:
+        return get_platform(name)
+    except Exception as error:
+        return _reason(error)
+
+
+def _describe(entry: IndexEntry, platform: Platform | str) -> JobDescription | str:
+    """The job's description, or why there is none. One broken platform must not hide the jobs of the others."""
+    if isinstance(platform, str):
+        return platform
+    try:
+        return platform.describe(entry.name)
+    except Exception as error:
+        return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    from cloudtrain.errors import CloudtrainError
+
+    return error.message if isinstance(error, CloudtrainError) else f"{type(error).__name__}: {error}"
+
+
+def _record(name: str, platform: str, description: JobDescription | str) -> dict[str, Any]:
+    if isinstance(description, str):
+        return {"name": name, "platform": platform, "status": "Unknown", "reason": description}
+    return description.to_dict()
