@@ -128,7 +128,12 @@ class Estimator:
         Raises:
             InvalidJob: ``obj`` uses a feature that cloudtrain does not support; the hint names an alternative.
         """
-        return Estimator(**{**read_object(obj, arguments.get("instance_type")), **arguments})
+        platform = arguments.get("platform") or "container"
+        is_container = getattr(platform, "name", platform) == "container"
+        read = read_object(
+            obj, arguments.get("instance_type"), finds_image=is_container and not arguments.get("image_uri")
+        )
+        return Estimator(**{**read, **arguments})
 
     def hyperparameters(self) -> dict[str, Any]:
         """The hyperparameters set so far."""

@@ -9,18 +9,19 @@ from cloudtrain._sdk_objects import _v2, _v3
 from cloudtrain.errors import InvalidJob
 
 
-def read_object(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
+def read_object(obj: Any, instance_type: str | None = None, *, finds_image: bool = True) -> dict[str, Any]:
     """The arguments for an estimator of version 2, or a ``ModelTrainer`` of version 3; the SDK is not imported.
 
     Args:
         instance_type: replaces the object's own. With it, an object in local mode is not bound to this machine.
+        finds_image: whether to ask the SDK for the image that local mode would run.
 
     Raises:
         InvalidJob: ``obj`` is neither, or uses a feature that cloudtrain has no argument for.
     """
     names = [kind.__name__ for kind in type(obj).__mro__ if kind.__module__.startswith("sagemaker.")]
     if "EstimatorBase" in names:
-        return _v2.read_estimator(obj, instance_type)
+        return _v2.read_estimator(obj, instance_type, finds_image=finds_image)
     if "ModelTrainer" in names:
         return _v3.read_model_trainer(obj, instance_type)
     raise InvalidJob(

@@ -42,8 +42,13 @@ OWN_PREFIX = "sagemaker_"
 """The prefix of the hyperparameters that the SDK adds when it starts a job."""
 
 
-def read_estimator(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
-    """The arguments of ``obj``. Raises InvalidJob for an unsupported class or a training recipe of AWS."""
+def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: bool = True) -> dict[str, Any]:
+    """The arguments of ``obj``. Raises InvalidJob for an unsupported class or a training recipe of AWS.
+
+    Args:
+        instance_type: replaces that of ``obj``.
+        finds_image: whether to ask the SDK for the image that local mode would run.
+    """
     kind = next((name for name in _classes(obj) if name in FRAMEWORKS), None)
     if kind is None or any("jumpstart" in base.__module__ for base in type(obj).__mro__):
         raise InvalidJob(
@@ -64,7 +69,7 @@ def read_estimator(obj: Any, instance_type: str | None = None) -> dict[str, Any]
         {
             **{name: get(obj, name) for name in SAME},
             **{name: True for name in UNSUPPORTED if get(obj, name)},
-            **_instances(obj, instance_type),
+            **_instances(obj, instance_type, finds_image),
             "framework": framework,
             "transformers_version" if framework == "huggingface" else "framework_version": version,
             "hyperparameters": _hyperparameters(
@@ -126,12 +131,14 @@ def _hyperparameters(obj: Any, *, is_encoded: bool) -> dict[str, Any]:
     return {name: json.loads(text) for name, text in values.items()} if is_encoded else values
 
 
-def _instances(obj: Any, instance_type: str | None) -> dict[str, Any]:
+def _instances(obj: Any, instance_type: str | None, finds_image: bool) -> dict[str, Any]:
     """The hosts. The SDK's local mode becomes the container platform, with the same image and GPUs."""
     if get(obj, "instance_groups"):
         return {}
     kind = instance_type or get(obj, "instance_type")
-    local = {"platform": "container", "image_uri": _local_image(obj)} if kind in LOCAL_TYPES else {}
+    local: dict[str, Any] = {"platform": "container"} if kind in LOCAL_TYPES else {}
+    if local and finds_image:
+        local["image_uri"] = _local_image(obj)
     return {**local, "instance_type": kind, "instance_count": get(obj, "instance_count")}
 
 
@@ -142,7 +149,7 @@ def _local_image(obj: Any) -> str | None:
         return get(obj, "image_uri")  # type: ignore[no-any-return]
     try:
         return str(find_image())
-    except ValueError as error:
+    except Exception as error:  # the SDK may also ask AWS
         raise InvalidJob(
             f"from_sagemaker: the SDK finds no image: {error}", hint="Pass image_uri."
         ) from error

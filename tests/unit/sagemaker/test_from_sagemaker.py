@@ -154,6 +154,26 @@ def test_local_mode_without_an_image_is_refused() -> None:
         Estimator.from_sagemaker(local_mode("pytorch", "local", training_image_uri=find_image))
 
 
+@pytest.mark.parametrize("arguments", [{"image_uri": IMAGE}, {"platform": "local"}])
+def test_the_sdk_is_not_asked_for_an_image_that_is_not_needed(arguments: dict[str, str]) -> None:
+    def find_image() -> str:
+        raise AssertionError("asked")
+
+    obj = local_mode("pytorch", "local", training_image_uri=find_image)
+    found = Estimator.from_sagemaker(obj, **arguments).arguments
+    assert found.get("image_uri") == arguments.get("image_uri")
+    assert found["platform"] == arguments.get("platform", "container")
+
+
+def test_any_error_of_the_sdk_is_a_missing_image() -> None:
+    def find_image() -> str:
+        raise KeyError("no credentials")
+
+    with pytest.raises(InvalidJob, match="the SDK finds no image: 'no credentials'") as caught:
+        Estimator.from_sagemaker(local_mode("pytorch", "local", training_image_uri=find_image))
+    assert caught.value.hint == "Pass image_uri."
+
+
 @pytest.mark.parametrize("name", ["pytorch", "model_trainer"])
 def test_another_instance_type_ends_local_mode(name: str) -> None:
     obj = local_mode(name, "local_gpu", training_image_uri=lambda: IMAGE)
