@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +59,18 @@ def read_job_file(path: Path) -> dict[str, Any]:
     fields = {
         key: _absolute(path.parent, value) if key in PATH_FIELDS else value for key, value in fields.items()
     }
+    options = fields.get("platform_options")
+    if isinstance(options, dict) and _is_relative_program(options.get("python")):
+        fields["platform_options"] = {**options, "python": _absolute(path.parent, options["python"])}
     inputs = fields.get("inputs")
     if isinstance(inputs, dict):
         fields["inputs"] = {name: _absolute_channel(path.parent, channel) for name, channel in inputs.items()}
     return fields
+
+
+def _is_relative_program(python: Any) -> bool:
+    """Whether ``python`` is a path, and not a name on the PATH or below a home folder."""
+    return isinstance(python, str) and bool(os.path.dirname(python)) and not python.startswith("~")
 
 
 def _absolute_channel(folder: Path, channel: Any) -> Any:

@@ -26,21 +26,28 @@ PATIENCE = 20.0
 """Seconds that an interpreter, or an endpoint, has to answer."""
 
 _LOOK = """
-import importlib.metadata, importlib.util, json, sys
+import json, sys
+version = list(sys.version_info[:3])
+names = json.loads(sys.argv[1])
+missing, torch = names, None
 def found(name):
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
         return name in sys.modules
-def version(name):
+if version >= [3, 8]:
+    import importlib.metadata, importlib.util
+    missing = [name for name in names if not found(name)]
     try:
-        return importlib.metadata.version(name)
+        torch = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
-        return None
-names = json.loads(sys.argv[1])
-print(json.dumps([sys.version_info[:3], [name for name in names if not found(name)], version("torch")]))
+        pass
+print(json.dumps([version, missing, torch]))
 """
-"""A program that prints the version of its Python, which of the given modules are missing, and torch's version."""
+"""A program that prints the version of its Python, which of the given modules are missing, and torch's version.
+
+Python 2 can run it too.
+"""
 
 
 def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) -> Mapping[str, Check]:
@@ -80,11 +87,7 @@ def check_python(python: str) -> Finding:
     answer = _ask(python, [])
     if isinstance(answer, Finding):
         return answer
-    version = answer[0]
-    shown = f"{python} is Python {'.'.join(map(str, version))}"
-    if tuple(version[:2]) < OLDEST_PYTHON:
-        return Finding(CheckStatus.FAILED, shown, NEEDS_PYTHON)
-    return Finding(CheckStatus.OK, shown)
+    return Finding(CheckStatus.OK, _shown(python, answer[0]))
 
 
 def check_torch(python: str) -> Finding:
@@ -141,18 +144,31 @@ def check_endpoint(endpoint: str) -> Finding:
 
 
 def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str | None] | Finding:
-    """The output of `_LOOK` for an interpreter; a failed finding if it does not run."""
+    """The output of `_LOOK` for an interpreter; a failed finding if it does not run, or is too old."""
     command = [python, "-c", _LOOK, json.dumps(list(names))]
     try:
         # in a folder without modules: those in the user's folder do not belong to the job
-        done = subprocess.run(
-            command, cwd=Path(python).anchor, capture_output=True, timeout=PATIENCE, check=True
-        )
-        version, missing, torch = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return Finding(
-            CheckStatus.FAILED,
-            f"{python} does not run: {error}",
-            NEEDS_PYTHON,
-        )
+        done = subprocess.run(command, cwd=Path(python).anchor, capture_output=True, timeout=PATIENCE)
+    except OSError as error:
+        return _unusable(f"{python} does not run: {error.strerror}")
+    except subprocess.TimeoutExpired:
+        return _unusable(f"{python} does not run: no answer within {PATIENCE:.0f} s")
+    if done.returncode:
+        lines = done.stderr.decode(errors="backslashreplace").strip().splitlines()
+        return _unusable(f"{python} does not run: {lines[-1] if lines else f'exit code {done.returncode}'}")
+    try:
+        version, missing, torch = json.loads(done.stdout.strip().splitlines()[-1])
+        version = [int(part) for part in version]
+    except (ValueError, TypeError, IndexError):
+        return _unusable(f"{python} is not a Python interpreter")
+    if tuple(version[:2]) < OLDEST_PYTHON:
+        return _unusable(_shown(python, version))
     return version, missing, torch
+
+
+def _unusable(what: str) -> Finding:
+    return Finding(CheckStatus.FAILED, what, NEEDS_PYTHON)
+
+
+def _shown(python: str, version: Sequence[int]) -> str:
+    return f"{python} is Python {'.'.join(map(str, version))}"

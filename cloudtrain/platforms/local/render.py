@@ -76,10 +76,23 @@ def _interpreter(options: LocalOptions) -> str:
     """The absolute path of the interpreter. Links are not resolved, because a virtual environment needs them."""
     if options.python is None:
         return sys.executable
-    found = shutil.which(options.python)
+    wanted = os.path.expanduser(options.python)
+    if os.path.dirname(wanted):
+        wanted = os.path.abspath(wanted)
+    found = shutil.which(wanted)
     if found is None:
         raise InvalidJob(
-            f"platform_options.python: there is no program {options.python!r}",
+            f"platform_options.python: {_missing(wanted)}",
             hint="Set it to the path of a Python 3.9 or newer, or leave it out to use this one.",
         )
     return os.path.abspath(found)
+
+
+def _missing(program: str) -> str:
+    if not os.path.dirname(program):
+        return f"there is no program {program!r} on the PATH"
+    return (
+        f"{program!r} is not an executable file"
+        if os.path.exists(program)
+        else f"there is no program {program!r}"
+    )

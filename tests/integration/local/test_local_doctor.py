@@ -15,6 +15,16 @@ from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import open_store
 from cloudtrain.submission import prepare
 
+PYTHON_2 = """
+import sys
+sys.version_info = (2, 7, 18)
+sys.modules["importlib.metadata"] = None
+program = sys.argv[2]
+sys.argv = ["-c", sys.argv[3]]
+exec(program)
+"""
+"""Runs ``-c PROGRAM ARGUMENT`` as Python 2 would, which lacks importlib.metadata."""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -46,15 +56,18 @@ def test_this_python_is_suitable() -> None:
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ("exit 3", "does not run"),
-        ("echo no JSON", "does not run"),
+        ("exit 3", "does not run: exit code 3"),
+        ("echo one >&2; echo two >&2; exit 127", "does not run: two"),
+        ("echo no JSON", "is not a Python interpreter"),
+        ("exit 0", "is not a Python interpreter"),
+        (f"exec {sys.executable} -c '{PYTHON_2}' \"$@\"", "is Python 2.7.18"),
         ("echo '[[3, 8, 1], [], null]'", "Python 3.8.1"),
     ],
 )
 def test_an_unsuitable_python(tmp_path: Path, answers: str, words: str) -> None:
     found = check_python(interpreter(tmp_path, answers))
     assert found.status == CheckStatus.FAILED
-    assert words in found.what and found.hint
+    assert found.what.endswith(words) and "\n" not in found.what and found.hint
 
 
 def test_the_interpreter_of_the_job_is_checked(script: Path, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ REFUSED = {
         "^platform_options.master_port: expected int >= 0",
     ),
     "python": ({"platform_options": {"python": 5}}, "^platform_options.python: expected str"),
-    "no-python": ({"platform_options": {"python": "nosuch"}}, "there is no program 'nosuch'"),
+    "no-python": ({"platform_options": {"python": "nosuch"}}, "there is no program 'nosuch' on the PATH"),
     "gzip": (channel(compression="Gzip"), "^inputs.train.compression: the local platform"),
     "records": (channel(record_wrapping="RecordIO"), "^inputs.train.record_wrapping: "),
     "shuffle": (channel(shuffle_config={"seed": 1}), "^inputs.train.shuffle_config: "),
@@ -81,3 +81,22 @@ def test_groups_share_the_hosts() -> None:
     request = body(instance_groups=groups)
     assert request["host_count"] == 3
     assert request["instance_groups"] == groups
+
+
+def test_the_interpreter_may_be_below_the_home_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "python").touch(mode=0o755)
+    assert body(platform_options={"python": "~/python"})["python"] == str(tmp_path / "python")
+
+
+def test_a_missing_interpreter_is_shown_with_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidJob, match=f"there is no program '{tmp_path}/venv/bin/python'"):
+        body(platform_options={"python": "venv/bin/python"})
+    (tmp_path / "text").write_text("")
+    with pytest.raises(InvalidJob, match=f"'{tmp_path}/text' is not an executable file"):
+        body(platform_options={"python": "./text"})

@@ -84,3 +84,23 @@ def test_files_that_are_not_job_files(tmp_path: Path, content: bytes | None, mes
         path.write_bytes(content)
     with pytest.raises(InvalidJob, match=message):
         read_job_file(path)
+
+
+@pytest.mark.parametrize(
+    ("python", "expected"),
+    [
+        ("venv/bin/python", "{folder}/venv/bin/python"),
+        ("/opt/python", "/opt/python"),
+        ("python3", "python3"),
+        ("~/python", "~/python"),
+        (3, 3),
+    ],
+)
+def test_the_path_of_an_interpreter_is_relative_to_the_file(
+    tmp_path: Path, python: object, expected: object
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(f"platform_options: {{python: {python}, master_port: 0}}")
+    if isinstance(expected, str):
+        expected = expected.format(folder=tmp_path)
+    assert read_job_file(path)["platform_options"] == {"python": expected, "master_port": 0}
