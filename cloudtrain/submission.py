@@ -16,6 +16,7 @@ from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
+from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
 from cloudtrain.storage import join_uri, open_store, split_uri, state_home
@@ -94,7 +95,7 @@ def prepare(
     Raises:
         InvalidJob: the description is wrong.
         InvalidSource: the source cannot be packed.
-        UnknownPlatform: there is no such platform.
+        PlatformError: there is no such platform, or it violates the protocol `Platform`.
     """
     job = TrainingJob.from_dict(_with_uris({**read_config(), **fields}))
     by_name = platform is None
@@ -106,10 +107,11 @@ def prepare(
         base = base_name(job) or Path(job.entry_point or platform.name).stem
         job = msgspec.structs.replace(job, job_name=new_job_name(base))
     if isinstance(platform, Resolver):
-        job = platform.resolve(job)
+        job = check_result(platform, "resolve", platform.resolve(job), TrainingJob)
     if archive:
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
-    return Submission(job, platform, platform.render(job), archive, indexed=by_name)
+    request = check_result(platform, "render", platform.render(job), Request)
+    return Submission(job, platform, request, archive, indexed=by_name)
 
 
 def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from cloudtrain.errors import UnknownPlatform, nearest
+from cloudtrain.errors import PlatformError, UnknownPlatform, nearest
 from cloudtrain.platforms.base import Platform
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+T = TypeVar("T")
 
 GROUP = "cloudtrain.platforms"
 
@@ -23,6 +25,11 @@ BUILT_IN = {
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
 }
 """The built-in platforms, which can be found without reading the metadata of installed packages."""
+
+PACKAGE_HINT = "This is an error in the package that provides the platform."
+
+PROTOCOL = ("render", "submit", "describe", "logs", "stop", "list")
+"""The methods that every platform has."""
 
 
 def platform_names() -> list[str]:
@@ -35,6 +42,7 @@ def get_platform(name: str) -> Platform:
 
     Raises:
         UnknownPlatform: no platform has this name, or it cannot be imported; the message says why.
+        PlatformError: the platform of a third party lacks a part of the protocol `Platform`.
     """
     target = BUILT_IN.get(name)
     try:
@@ -56,5 +64,28 @@ def _entry_points() -> Iterator[EntryPoint]:
 
 
 def _load(point: EntryPoint) -> Platform:
-    factory: Any = point.load()
-    return cast(Platform, factory())
+    """The platform of a third party, checked against the protocol."""
+    try:
+        factory: Any = point.load()
+    except AttributeError as error:
+        raise UnknownPlatform(f"platform {point.name!r} cannot be loaded: {error}") from error
+    if not callable(factory):
+        raise PlatformError(f"platform {point.name!r}: {point.value} is not a class", hint=PACKAGE_HINT)
+    platform = factory()
+    missing = [f"{method}()" for method in PROTOCOL if not callable(getattr(platform, method, None))]
+    if missing:
+        raise PlatformError(f"platform {point.name!r} lacks {' and '.join(missing)}", hint=PACKAGE_HINT)
+    if not isinstance(getattr(platform, "name", None), str):
+        raise PlatformError(f"platform {point.name!r} lacks the attribute name", hint=PACKAGE_HINT)
+    return cast(Platform, platform)
+
+
+def check_result(platform: Platform, method: str, result: T, kind: type[T]) -> T:
+    """``result``, which ``method`` of ``platform`` returned. Raises PlatformError if it is not a ``kind``."""
+    if isinstance(result, kind):
+        return result
+    found = "None" if result is None else f"a {type(result).__name__}"
+    raise PlatformError(
+        f"platform {platform.name!r}: {method} returned {found}, expected a {kind.__name__}",
+        hint=PACKAGE_HINT,
+    )
