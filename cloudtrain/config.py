@@ -35,8 +35,12 @@ def read_config() -> dict[str, Any]:
     path = config_path()
     config = read_job_file(path) if path.exists() or os.environ.get("CLOUDTRAIN_CONFIG") else {}
     for key in config:
-        if key not in FIELDS or key in NOT_DEFAULTS:
-            raise InvalidJob(f"{path}: {key!r} cannot have a default", hint=nearest(key, FIELDS))
+        if key in NOT_DEFAULTS:
+            hint = "It describes one job only: set it in the job file or on the command line."
+            raise InvalidJob(f"{path}: {key!r} cannot have a default", hint=hint)
+        if key not in FIELDS:
+            known = [field for field in FIELDS if field not in NOT_DEFAULTS]
+            raise InvalidJob(f"{path}: {key!r} cannot have a default", hint=nearest(key, known))
     runtime = os.environ.get("CLOUDTRAIN_RUNTIME")
     if not runtime:
         return config

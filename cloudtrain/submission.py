@@ -115,11 +115,18 @@ def prepare(
 
 
 def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:
-    """``fields`` with channels that are local files or folders as URIs."""
+    """``fields`` with channels that are local files or folders as URIs. Raises InvalidJob if one does not exist."""
     inputs = fields.get("inputs")
     if not isinstance(inputs, Mapping):
         return fields
-    return {**fields, "inputs": {name: existing_to_uri(channel) for name, channel in inputs.items()}}
+    converted = {name: existing_to_uri(channel) for name, channel in inputs.items()}
+    for name, channel in converted.items():
+        if isinstance(channel, (str, Path)) and "://" not in str(channel):
+            raise InvalidJob(
+                f"inputs.{name}: there is no file or folder {channel}, and it is not an s3:// or file:// URI",
+                hint="A channel is a file or folder on this machine, or a URI: s3://bucket/prefix.",
+            )
+    return {**fields, "inputs": converted}
 
 
 def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:

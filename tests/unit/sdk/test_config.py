@@ -40,6 +40,8 @@ def test_arguments_override_the_defaults_of_the_file(
     [
         ("instance_cout: 2", "Did you mean 'instance_count'"),
         ("inputs: {}", "cannot have a default"),
+        ("job_name: x", r"'job_name' cannot have a default\n  It describes one job only"),
+        ("sorce: x", r"cannot have a default\n  (?!Did you mean 'source'\?)"),
         ("- 1", "not a mapping"),
     ],
 )
