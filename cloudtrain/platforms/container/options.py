@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob, convert
 
@@ -37,6 +38,7 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def of(cls, job: TrainingJob) -> ContainerOptions:
         """Raises InvalidJob."""
+        check_own_options("container", job.platform_options)
         options = convert(job.platform_options, cls, "platform_options")
         if isinstance(options.gpus, int) and options.gpus < 1:
             raise InvalidJob(

@@ -15,6 +15,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.spec import TrainingJob, convert
 
@@ -60,6 +61,7 @@ def render(job: TrainingJob) -> Request:
 
 
 def _options(job: TrainingJob) -> LocalOptions:
+    check_own_options("local", job.platform_options)
     return convert(job.platform_options, LocalOptions, "platform_options")
 
 

@@ -9,6 +9,7 @@ from cloudtrain.aws.errors import aws_errors
 from cloudtrain.aws.images import has_gpus
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
+from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.sagemaker._inputs import check_s3
 from cloudtrain.spec import TrainingJob
 
@@ -35,6 +36,7 @@ def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
 
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for a job that SageMaker cannot run in any account."""
+    check_own_options("sagemaker", job.platform_options)
     if job.platform_options:
         raise InvalidJob(
             "platform_options: sagemaker has none", hint="Set the fields of the job that correspond to them."

@@ -1,0 +1,28 @@
+"""Refuses ``platform_options`` of another platform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cloudtrain.errors import InvalidJob
+
+OPTIONS = {
+    "container": (
+        *("engine", "gpus", "memory", "shm_size", "volumes", "pull", "mount_source"),
+        *("master_port", "max_preemptions"),
+    ),
+    "local": ("python", "master_port", "max_preemptions"),
+    "sagemaker": (),
+}
+"""The options of each built-in platform."""
+
+
+def check_own_options(platform: str, names: Iterable[str]) -> None:
+    """Raises InvalidJob for the first of ``names`` that only another platform has."""
+    for name in names:
+        owners = [owner for owner, options in OPTIONS.items() if name in options]
+        if owners and platform not in owners:
+            raise InvalidJob(
+                f"platform_options.{name}: needs the platform {' or '.join(owners)}, but the job runs on {platform}",
+                hint=f"Choose it with --platform {owners[0]} (platform={owners[0]!r}), or remove the option.",
+            )
