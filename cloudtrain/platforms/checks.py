@@ -28,13 +28,36 @@ class CheckStatus(str, Enum):
         return self.value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Finding:
     """The result of a check, a sentence about it, and a hint that says what to do."""
 
     status: CheckStatus
     what: str
     hint: str = ""
+
+    def __init__(
+        self,
+        status: CheckStatus | None = None,
+        what: str | None = None,
+        hint: str = "",
+        *,
+        outcome: CheckStatus | None = None,
+    ) -> None:
+        """``outcome`` is the deprecated name of ``status``."""
+        if outcome is not None:
+            if status is not None:
+                raise TypeError("Finding() got both status and outcome, its deprecated name")
+            warnings.warn(
+                "Finding(outcome=...) is deprecated, use Finding(status=...)",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            status = outcome
+        if status is None or what is None:
+            raise TypeError("Finding() needs status and what")
+        for name, value in (("status", status), ("what", what), ("hint", hint)):
+            object.__setattr__(self, name, value)
 
     @property
     def outcome(self) -> CheckStatus:

@@ -21,3 +21,13 @@ def test_a_deprecated_name_warns(old: str, new: str) -> None:
 def test_the_status_of_a_finding_was_its_outcome() -> None:
     with pytest.warns(DeprecationWarning, match=r"Finding\.status"):
         assert Finding(CheckStatus.OK, "fine").outcome == CheckStatus.OK
+
+
+def test_the_status_of_a_finding_may_be_given_as_its_outcome() -> None:
+    with pytest.warns(DeprecationWarning, match=r"Finding\(status=...\)"):
+        found = Finding(outcome=CheckStatus.FAILED, what="broken", hint="fix it")
+    assert found == Finding(CheckStatus.FAILED, "broken", "fix it")
+    with pytest.raises(TypeError, match="both"):
+        Finding(CheckStatus.OK, "fine", outcome=CheckStatus.OK)
+    with pytest.raises(TypeError, match="needs status and what"):
+        Finding(what="fine")
