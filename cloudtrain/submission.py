@@ -119,14 +119,19 @@ def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:
     inputs = fields.get("inputs")
     if not isinstance(inputs, Mapping):
         return fields
-    converted = {name: existing_to_uri(channel) for name, channel in inputs.items()}
-    for name, channel in converted.items():
-        if isinstance(channel, (str, Path)) and "://" not in str(channel):
-            raise InvalidJob(
-                f"inputs.{name}: there is no file or folder {channel}, and it is not an s3:// or file:// URI",
-                hint="A channel is a file or folder on this machine, or a URI: s3://bucket/prefix.",
-            )
-    return {**fields, "inputs": converted}
+    return {**fields, "inputs": {name: _with_uri(name, channel) for name, channel in inputs.items()}}
+
+
+def _with_uri(name: str, channel: Any) -> Any:
+    if isinstance(channel, Mapping) and "s3_data" in channel:
+        return {**channel, "s3_data": _with_uri(name, channel["s3_data"])}
+    channel = existing_to_uri(channel)
+    if isinstance(channel, (str, Path)) and "://" not in str(channel):
+        raise InvalidJob(
+            f"inputs.{name}: there is no file or folder {channel}, and it is not an s3:// or file:// URI",
+            hint="A channel is a file or folder on this machine, or a URI: s3://bucket/prefix.",
+        )
+    return channel
 
 
 def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:

@@ -46,7 +46,7 @@ def check_contradictions(
     fields = _fields_set(options, names_script)
     for path in paths:
         for option, field in fields.items():
-            if _contains(path, field) or _contains(field, path):
+            if _contains(path, field) or (_contains(field, path) and not _refines_input(field, path)):
                 raise _twice(option, f"--set {path}", max(path, field, key=len))
         _check_distribution(options, path, launcher)
     _check_hyperparameters(options["settings"], script_arguments)
@@ -118,6 +118,11 @@ def _check_distribution(options: Mapping[str, Any], path: str, kind: str) -> Non
         )
     if processes and rest[1] == "processes_per_host":
         raise _twice("--processes-per-host", f"--set {path}", path)
+
+
+def _refines_input(field: str, path: str) -> bool:
+    """Whether ``path`` is an option of the channel at ``field``, other than its URI."""
+    return field.startswith("inputs.") and path not in (field, f"{field}.s3_data")
 
 
 def _contains(field: str, other: str) -> bool:

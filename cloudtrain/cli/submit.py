@@ -165,10 +165,24 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
             **(fields.get("platform_options") or {}),
             "mount_source": _folder(fields),
         }
-    fields = apply_overrides(fields, options["settings"])
+    fields = apply_overrides(_with_long_channels(fields, options["settings"]), options["settings"])
     if hyperparameters:
         fields["hyperparameters"] = {**(fields.get("hyperparameters") or {}), **hyperparameters}
     return fields
+
+
+def _with_long_channels(fields: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:
+    """``fields`` with channels that ``--set inputs.CHANNEL.OPTION`` refines as mappings."""
+    inputs = fields.get("inputs")
+    if not isinstance(inputs, dict):
+        return fields
+    paths = [setting.partition("=")[0] for setting in settings]
+    refined = {
+        name: {"s3_data": channel}
+        for name, channel in inputs.items()
+        if isinstance(channel, str) and any(path.startswith(f"inputs.{name}.") for path in paths)
+    }
+    return {**fields, "inputs": {**inputs, **refined}} if refined else fields
 
 
 def _folder(fields: dict[str, Any]) -> str:

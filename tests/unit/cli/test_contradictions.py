@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cloudtrain.cli.submit import command
+from cloudtrain.cli.submit import _fields, command
 from cloudtrain.errors import InvalidJob
 
 CONTRADICTIONS = {
@@ -45,6 +45,10 @@ CONTRADICTIONS = {
     "inputs": (
         ["--input", "train=s3://b/x", "--set", "inputs={}"],
         ["--input train and --set inputs both set inputs.train"],
+    ),
+    "input-uri": (
+        ["--input", "train=s3://b/x", "--set", "inputs.train.s3_data=s3://b/y"],
+        ["--input train and --set inputs.train.s3_data both set inputs.train.s3_data"],
     ),
     "input-twice": (
         ["--input", "a=s3://b/x", "--input", "a=s3://b/y"],
@@ -109,3 +113,17 @@ def test_a_job_file_may_be_overridden(tmp_path: Path, script: str) -> None:
     )
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["hyperparameters"]["lr"] == "2"
+
+
+def test_an_input_may_be_refined(tmp_path: Path, script: str) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(f"entry_point: {script}\ninputs: {{valid: s3://b/v}}\n")
+    options = ["--input", "train=s3://b/x", "--set", "inputs.train.content_type=text/csv"]
+    context = command.make_context(
+        "submit", [str(job), *options, "--set", "inputs.valid.content_type=text/plain"]
+    )
+    parameters = dict(context.params)
+    assert _fields(parameters.pop("file"), parameters.pop("script_args"), parameters)["inputs"] == {
+        "train": {"s3_data": "s3://b/x", "content_type": "text/csv"},
+        "valid": {"s3_data": "s3://b/v", "content_type": "text/plain"},
+    }
