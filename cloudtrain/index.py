@@ -72,7 +72,10 @@ def _database() -> Iterator[sqlite3.Connection]:
             )
             yield database
     except sqlite3.Error as error:
+        is_full = "disk is full" in str(error)  # SQLITE_FULL; sqlite_errorcode needs Python 3.11
         raise StorageError(
             f"the index of jobs {path} cannot be used: {error}",
-            hint="Remove it: that loses the list of jobs, but no job.",
+            hint=f"Free space in {path.parent}, or set CLOUDTRAIN_HOME to a folder on another disk."
+            if is_full
+            else "Remove it: that loses the list of jobs, but no job.",
         ) from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import StorageError
-from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs, remove_job
+from cloudtrain.index import IndexEntry, _database, add_job, find_job, list_jobs, remove_job
 from cloudtrain.storage import state_home
 
 
@@ -40,3 +40,9 @@ def test_a_file_that_cannot_be_used(spoil: Callable[[Path], object]) -> None:
     spoil(path)
     with pytest.raises(StorageError, match=rf"{path} cannot be used: .*\n  Remove it"):
         list_jobs()
+
+
+def test_a_full_disk() -> None:
+    with pytest.raises(StorageError, match=r"disk is full\n  Free space in "), _database() as database:
+        database.execute("PRAGMA max_page_count = 3")
+        database.execute("CREATE TABLE large AS SELECT zeroblob(1000000)")
