@@ -47,8 +47,9 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove what jobs left behind on this machine.
 
-    Without options, removes the containers and networks of jobs whose supervisor was killed. Never touches running
-    jobs, or containers that cloudtrain did not start.
+    Without options, removes the containers and networks of jobs whose supervisor was killed, and temporary files of
+    submissions that were killed more than a day ago. Never touches running jobs, or containers that cloudtrain did
+    not start.
 
     \b
     Examples:
@@ -91,7 +92,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
     from cloudtrain.engine.client import EngineClient
     from cloudtrain.engine.engine import find_engine, find_engines
     from cloudtrain.platforms.container.leftovers import leftovers_in
-    from cloudtrain.platforms.supervised.leftovers import old_jobs, unused_caches
+    from cloudtrain.platforms.supervised.leftovers import old_jobs, stale_temporaries, unused_caches
 
     if choice:
         yield from leftovers_in(EngineClient.connect(find_engine(choice)))
@@ -101,6 +102,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
             yield from leftovers_in(EngineClient.connect(engine))
         if not engines:
             click.echo("no container engine responds; containers and networks were not checked", err=True)
+    yield from stale_temporaries()
     if age is not None:
         yield from old_jobs(time.time() - age)
     if caches:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,9 +14,15 @@ from pathlib import Path
 from cloudtrain.index import IndexEntry, remove_job
 from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import TEMPORARY
 
 CACHES = ("archives", "environments", "runtime")
 """Packed sources, environments of requirements and packed runtimes. They are recreated when needed."""
+
+PACKING_SECONDS = 3600.0
+"""A temporary file of this age may still be in use: by a submission that packs a large source."""
+STALE_SECONDS = 86400.0
+"""A temporary file of this age was left by a process that was killed."""
 
 
 @dataclass(frozen=True)
@@ -48,12 +56,26 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
 
 
 def unused_caches() -> Iterator[Leftover]:
-    """All caches; nothing while any job is alive, as it may use them."""
+    """All caches, except one that a submission may be writing; nothing while any job is alive, as it may use them."""
     if any(folder.is_locked() for _, folder in job_folders()):
         return
     for path in (state_home() / name for name in CACHES):
-        if path.is_dir():
+        if path.is_dir() and not any(age < PACKING_SECONDS for _, age in _temporaries(path)):
             yield Leftover("cache", str(path), size_of(path), partial(shutil.rmtree, path))
+
+
+def stale_temporaries() -> Iterator[Leftover]:
+    """Temporary files that killed submissions left among the packed sources."""
+    for path, age in _temporaries(state_home() / "archives"):
+        if age > STALE_SECONDS and path.is_file():
+            yield Leftover("cache", str(path), path.stat().st_size, partial(path.unlink, missing_ok=True))
+
+
+def _temporaries(folder: Path) -> Iterator[tuple[Path, float]]:
+    """The temporary files in a cache, with their age in seconds."""
+    for path in sorted(folder.glob(f"{TEMPORARY}*")):
+        with contextlib.suppress(FileNotFoundError):  # its submission has just finished
+            yield path, time.time() - path.stat().st_mtime
 
 
 def size_of(folder: Path) -> int:

@@ -8,7 +8,7 @@ import time
 from cloudtrain.contract import JobStatus
 from cloudtrain.index import IndexEntry, add_job, find_job
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.leftovers import old_jobs, unused_caches
+from cloudtrain.platforms.supervised.leftovers import old_jobs, stale_temporaries, unused_caches
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.storage import state_home
 
@@ -59,3 +59,27 @@ def test_caches_are_kept_while_a_job_is_alive() -> None:
     assert (leftover.kind, leftover.size) == ("cache", 3)
     leftover.remove()
     assert not cache.parent.exists()
+
+
+def test_a_cache_is_kept_while_a_submission_writes_it() -> None:
+    scratch = state_home() / "archives" / ".cloudtrain-tmp-0123"
+    scratch.parent.mkdir(parents=True)
+    scratch.write_bytes(b"123")
+    assert list(unused_caches()) == []
+    assert list(stale_temporaries()) == []
+    hours_ago = time.time() - 2 * 3600
+    os.utime(scratch, (hours_ago, hours_ago))
+    assert [leftover.name for leftover in unused_caches()] == [str(scratch.parent)]
+    assert list(stale_temporaries()) == []
+
+
+def test_a_temporary_file_of_a_killed_submission_is_removed_after_a_day() -> None:
+    scratch = state_home() / "archives" / ".cloudtrain-tmp-0123"
+    scratch.parent.mkdir(parents=True)
+    scratch.write_bytes(b"123")
+    days_ago = time.time() - 2 * 86400
+    os.utime(scratch, (days_ago, days_ago))
+    [leftover] = stale_temporaries()
+    assert (leftover.kind, leftover.name, leftover.size) == ("cache", str(scratch), 3)
+    leftover.remove()
+    assert not scratch.exists()
