@@ -93,7 +93,17 @@ class FailureReport:
             ending = f"{subject} exited with code {self.exit_code}"
         else:
             return f"{subject}: {first_line(self.message)}"
-        return f"{ending}: {first_line(self.message)}" if self.message else ending
+        return f"{ending}: {self._cause()}" if self.message else ending
+
+    def _cause(self) -> str:
+        """The line of the message that names the cause: the last one, if TensorFlow put a traceback before it."""
+        first = first_line(self.message)
+        if first != "in user code:":
+            return first
+        last = self.message.strip().rpartition("\n")[2].strip()
+        return (
+            last[len(f"{self.exception_type}: ") :] if last.startswith(f"{self.exception_type}: ") else last
+        )
 
     def reason(self) -> str:
         """Text of at most 1,024 characters: summary and class, the hint, then as much of the tail as fits.

@@ -82,3 +82,10 @@ def test_a_long_message_leaves_space_for_the_class_and_the_hint() -> None:
 )
 def test_other_texts_are_not_reports(text: str) -> None:
     assert FailureReport.from_reason(text) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "TypeError: "])
+def test_the_summary_of_an_error_under_tf_function_names_its_cause(prefix: str) -> None:
+    message = f"in user code:\n\n    File \"train.py\", line 5, in f  *\n        x + 'a'\n\n    {prefix}no such sum\n"
+    report = FailureReport(FailureClass.USER_ERROR, message, rank=0, exception_type="TypeError")
+    assert report.summary() == "rank 0 raised TypeError: no such sum"
