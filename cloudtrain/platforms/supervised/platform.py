@@ -21,7 +21,7 @@ from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MA
 from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.launcher import HostLauncher
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
-from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
+from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import join_uri
@@ -124,6 +124,14 @@ class SupervisedPlatform(ABC):
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record. A platform that can ask its scheduler overrides this."""
+        if isinstance(self._root, LocalRoot) and self._root.is_full:
+            return FailureReport(
+                FailureClass.DISK_FULL,
+                f"the supervisor of the job is gone: the disk of {self._root.place(job.name)} is full",
+                "Free space on it, or set CLOUDTRAIN_HOME to a folder on another disk, and submit the job again.",
+                exit_code=137,
+                time=time.time(),
+            )
         words = next((line for line in reversed(job.lines(SUPERVISOR_LOG)) if line.strip()), "").strip()
         return FailureReport(
             FailureClass.KILLED,

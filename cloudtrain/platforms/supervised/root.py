@@ -115,6 +115,8 @@ class LocalRoot:
     """The jobs of one platform in this user's state folder on this machine."""
 
     READ_SIZE = 1 << 20
+    FULL_BELOW = 64 * 1024
+    """Free bytes below which the disk counts as full: a job cannot write its log and its record."""
 
     def __init__(self, platform: str) -> None:
         self._platform = platform
@@ -126,6 +128,11 @@ class LocalRoot:
     @property
     def uri(self) -> str:
         return self.path.as_uri()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk has no free space for a job."""
+        return shutil.disk_usage(self.path).free < self.FULL_BELOW
 
     def place(self, job_name: str) -> str:
         return str(self.path / job_name)
