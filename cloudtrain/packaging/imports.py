@@ -83,7 +83,10 @@ def read_sources(archive: Path) -> dict[str, bytes]:
 
 
 def outside_imports(
-    files: Mapping[str, bytes], entry_point: str, bundled: Collection[str] = BUNDLED
+    files: Mapping[str, bytes],
+    entry_point: str,
+    bundled: Collection[str] = BUNDLED,
+    launcher: Collection[str] = (),
 ) -> list[str]:
     """The modules that a script, and the modules of its source that it imports, import from elsewhere.
 
@@ -95,6 +98,7 @@ def outside_imports(
         files: the source, as returned by `read_sources`.
         entry_point: the name of the script in it.
         bundled: the packages that the job has from cloudtrain.
+        launcher: the modules that the job's launcher imports; added like imports of the script.
 
     Returns:
         Sorted top-level names. The list is empty if the entry point is not a Python file.
@@ -107,7 +111,7 @@ def outside_imports(
     >>> outside_imports({"train.py": b"import horovod.tensorflow as hvd"}, "train.py")
     ['numpy', 'tensorflow']
     """
-    found: set[str] = set()
+    found: set[str] = set(launcher)
     waiting, seen = [entry_point], {entry_point}
     roots = {
         "",

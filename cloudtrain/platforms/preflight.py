@@ -26,7 +26,7 @@ def job_checks(
     """
     imports: Sequence[str] = ()
     if archive and job.entry_point:
-        imports = outside_imports(read_sources(archive), job.entry_point, _bundled(job))
+        imports = outside_imports(read_sources(archive), job.entry_point, _bundled(job), _launcher(job))
     checks: dict[str, Check] = {}
     if request:
         checks["request"] = lambda: Finding(CheckStatus.OK, f"the description is valid for {platform.name}")
@@ -35,6 +35,11 @@ def job_checks(
     if isinstance(platform, Preflight):
         checks.update(platform.preflight(job, request, imports))
     return checks
+
+
+def _launcher(job: TrainingJob) -> Sequence[str]:
+    uses_torchrun = job.distribution and "torch_distributed" in job.distribution.enabled
+    return ["torch"] if uses_torchrun else []
 
 
 def _bundled(job: TrainingJob) -> Sequence[str]:

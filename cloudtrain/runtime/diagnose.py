@@ -123,6 +123,23 @@ def diagnose_agent(
     )
 
 
+def diagnose_torchrun(rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
+    """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other end."""
+    last = rank_exit.log_tail[-1] if rank_exit.log_tail else ""
+    if rank_exit.record or not last.startswith("ModuleNotFoundError: No module named 'torch"):
+        return None
+    return FailureReport(
+        FailureClass.IMPORT_ERROR,
+        f"the launcher torchrun needs torch, which {python} does not have: no rank was started",
+        "Add torch to requirements.txt, or use an interpreter or image that has it.",
+        host=host,
+        exit_code=rank_exit.exit_code or 1,
+        log_tail=rank_exit.log_tail,
+        phase="launch",
+        time=rank_exit.time,
+    )
+
+
 def _last_block(lines: tuple[str, ...]) -> list[str]:
     """The last message of mpirun, which separates its messages by rules of dashes."""
     blocks: list[list[str]] = [[]]

@@ -21,7 +21,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, 
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.descendants import end_descendants
-from cloudtrain.runtime.diagnose import diagnose, memory_kill_count, report_error
+from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, memory_kill_count, report_error
 from cloudtrain.runtime.horovod import start_rendezvous
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
@@ -279,8 +279,13 @@ class HostRun:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
             if rank_exit.exit_code and not self._ends_early:
                 kills = memory_kill_count() - self._memory_kills
-                report = diagnose(rank_exit, self._config.host.current, memory_kills=kills)
-                self._fail(report)
+                host = self._config.host.current
+                report = (
+                    diagnose_torchrun(rank_exit, self._python, host)
+                    if launch.plan.agent == "torchrun"
+                    else None
+                )
+                self._fail(report or diagnose(rank_exit, host, memory_kills=kills))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
         if not running and not self._done:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,10 +19,12 @@ from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import uri_scheme
+from cloudtrain.storage import state_home, uri_scheme
 
 OLDEST_PYTHON = (3, 9)
 NEEDS_PYTHON = "Set platform_options.python to the path of a Python 3.9 or newer."
+INSTALLS = {"requirements.txt", "setup.py", "pyproject.toml"}
+"""Files of a source that make the job install packages before its ranks start."""
 PATIENCE = 20.0
 """Seconds that an interpreter, or an endpoint, has to answer."""
 
@@ -58,7 +61,7 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
         "disk": check_disk,
     }
     if request is None or "torch" in imports:
-        found["torch"] = partial(check_torch, python)
+        found["torch"] = partial(check_torch, python, is_certain=_needs_torch(job))
     others = [name for name in imports if name != "torch"]
     if others:
         found["imports"] = partial(check_imports, python, others)
@@ -66,6 +69,19 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
         found["mpirun"] = partial(check_mpirun, python)
     found.update(_storage(request) if request else _endpoint())
     return found
+
+
+def _needs_torch(job: TrainingJob) -> bool:
+    """Whether the job cannot start without torch in its interpreter: torchrun needs it, and nothing is installed."""
+    if job.distribution is None or "torch_distributed" not in job.distribution.enabled:
+        return False
+    if job.source is None:
+        return True
+    try:
+        with tarfile.open(state_home() / "archives" / job.source.sha256 / "sourcedir.tar.gz") as tar:
+            return not INSTALLS.intersection(tar.getnames())
+    except (OSError, tarfile.TarError):
+        return False
 
 
 def _storage(request: Request) -> Iterator[tuple[str, Check]]:
@@ -90,12 +106,19 @@ def check_python(python: str) -> Finding:
     return Finding(CheckStatus.OK, _shown(python, answer[0]))
 
 
-def check_torch(python: str) -> Finding:
+def check_torch(python: str, *, is_certain: bool = False) -> Finding:
+    """``is_certain``: the job fails without torch."""
     answer = _ask(python, [])
     if isinstance(answer, Finding):
         return Finding(CheckStatus.UNKNOWN, answer.what)
     if version := answer[2]:
         return Finding(CheckStatus.OK, f"torch {version}")
+    if is_certain:
+        return Finding(
+            CheckStatus.FAILED,
+            f"torch_distributed needs torch, which {python} does not have",
+            f"Add torch to requirements.txt, or install it: {python} -m pip install torch",
+        )
     return Finding(
         CheckStatus.WARNING,
         f"neither requirements.txt nor {python} has torch",

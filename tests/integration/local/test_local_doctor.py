@@ -85,6 +85,18 @@ def test_torch_is_checked_if_the_script_imports_it(script: Path, tmp_path: Path)
     assert without.status == CheckStatus.WARNING
 
 
+def test_torchrun_needs_torch(script: Path, tmp_path: Path) -> None:
+    torchrun: dict[str, object] = {"distribution": {"torch_distributed": {}}}
+    assert find(script, **torchrun)["torch"].status == CheckStatus.OK
+    torchrun["platform_options"] = {"python": interpreter(tmp_path, "echo '[[3, 12, 1], [], null]'")}
+    found = find(script, **torchrun)["torch"]
+    assert found.status == CheckStatus.FAILED
+    assert found.what.startswith("torch_distributed needs torch")
+    (tmp_path / "requirements.txt").write_text("lightning")
+    torchrun |= {"entry_point": "train.py", "source_dir": str(tmp_path)}
+    assert find(script, **torchrun)["torch"].status == CheckStatus.WARNING
+
+
 def test_imports() -> None:
     assert check_imports(sys.executable, ["msgspec"]).status == CheckStatus.OK
     found = check_imports(sys.executable, ["msgspec", "no_such_module"])

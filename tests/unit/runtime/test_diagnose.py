@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import RankExit, diagnose, first_cause, memory_kill_count
+from cloudtrain.runtime.diagnose import RankExit, diagnose, diagnose_torchrun, first_cause, memory_kill_count
 from cloudtrain.runtime.run_folder import RankRecord
 
 
@@ -122,3 +122,15 @@ def test_kills_are_counted_in_both_kinds_of_cgroup(tmp_path: Path, file: str, te
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)
     assert memory_kill_count(tmp_path) == count
+
+
+def test_a_torchrun_without_torch_names_no_rank() -> None:
+    tail = ("Traceback (most recent call last):", "ModuleNotFoundError: No module named 'torch'")
+    report = diagnose_torchrun(RankExit(0, 1, 9.0, None, tail), "/venv/bin/python", "algo-1")
+    assert report and report.failure_class == FailureClass.IMPORT_ERROR
+    assert report.summary() == (
+        "launch on algo-1: the launcher torchrun needs torch, which /venv/bin/python does not have: "
+        "no rank was started"
+    )
+    started = RankExit(0, 1, 9.0, RankRecord(1, 0, 1, "ModuleNotFoundError", "x", "", 5.0), tail)
+    assert diagnose_torchrun(started, "/venv/bin/python", "algo-1") is None
