@@ -51,6 +51,10 @@ class Submission:
             PlatformError: the platform refuses the job.
         """
         self.upload(on_upload)
+        return self.start()
+
+    def start(self) -> Job:
+        """Hand the request to the platform; the source is uploaded already. Raises PlatformError."""
         job = Job(self.request.job_name, self.platform)
         if not self.indexed:
             self.platform.submit(self.request)

@@ -12,6 +12,8 @@ import click
 from cloudtrain.errors import CloudtrainError, InvalidJob, InvalidSource
 
 USAGE_ERROR = 2
+INTERRUPTED = 130
+"""The exit status after Ctrl-C: 128 + SIGINT."""
 
 
 @contextmanager

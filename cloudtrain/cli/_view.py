@@ -18,6 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
+from cloudtrain.cli._errors import INTERRUPTED
 from cloudtrain.cli._job_view import STATUS_COLOURS, duration, show_job
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
@@ -26,7 +27,6 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
 
 RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
-INTERRUPTED = 130
 
 _PREFIX = re.compile(r"\[(?:rank (?P<rank>\d+)|(?P<host>[a-z][\w.]*-(?P<number>\d+)))\] ")
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from cloudtrain.cli._errors import INTERRUPTED
 from cloudtrain.cli._options import echo_json, json_option, set_option
 
 if TYPE_CHECKING:
-    from cloudtrain.job import Job
     from cloudtrain.submission import Submission
 
 JOB_FILES = (".yaml", ".yml", ".json")
@@ -83,18 +86,26 @@ def command(
         from cloudtrain.cli._checks import check_job
 
         check_job(fields, as_json=as_json)
-    submission = prepare(fields, submits=not (options["dry_run"] or options["diff"]))
-    if options["diff"]:
-        from cloudtrain.cli._diff import show_diff
+    with _interruptible("nothing was submitted."):
+        submission = prepare(fields, submits=not (options["dry_run"] or options["diff"]))
+        if options["diff"]:
+            from cloudtrain.cli._diff import show_diff
 
-        show_diff(options["diff"], submission, as_json=as_json)
-        return
-    if options["dry_run"]:
-        click.echo(submission.request.to_json())
-        return
-    for warning in submission.archive.warnings if submission.archive else ():
-        click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
-    job = _start(submission, quiet=as_json)
+            show_diff(options["diff"], submission, as_json=as_json)
+            return
+        if options["dry_run"]:
+            click.echo(submission.request.to_json())
+            return
+        for warning in submission.archive.warnings if submission.archive else ():
+            click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
+        _upload(submission, quiet=as_json)
+    name, platform = submission.request.job_name, submission.platform.name
+    with _interruptible(
+        f"the job {name} may have been submitted. See: cloudtrain describe {name} --platform {platform}"
+    ):
+        job = submission.start()
+    if not as_json:
+        click.echo(f"Job {click.style(job.name, bold=True)} on {platform}", err=True)
     if not options["no_wait"]:
         from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
 
@@ -105,18 +116,25 @@ def command(
         click.echo(job.name)
 
 
-def _start(submission: Submission, *, quiet: bool) -> Job:
-    """Submit the job; show a progress bar if its source is uploaded."""
+@contextmanager
+def _interruptible(consequence: str) -> Iterator[None]:
+    """On Ctrl-C, say what it means for the job, and exit like a program that SIGINT ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted: {consequence}", err=True)
+        sys.exit(INTERRUPTED)
+
+
+def _upload(submission: Submission, *, quiet: bool) -> None:
+    """Upload the source of the job, with a progress bar."""
     if submission.uploads and not quiet:
         from cloudtrain.cli._progress import bytes_bar
 
         with bytes_bar("upload", submission.archive.size if submission.archive else None) as on_bytes:
-            job = submission.submit(on_bytes)
+            submission.upload(on_bytes)
     else:
-        job = submission.submit()
-    if not quiet:
-        click.echo(f"Job {click.style(job.name, bold=True)} on {job.platform.name}", err=True)
-    return job
+        submission.upload()
 
 
 def names_script(file: str) -> bool:

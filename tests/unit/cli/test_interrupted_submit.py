@@ -1,0 +1,36 @@
+"""Ctrl-C before the job exists."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cloudtrain.cli.submit import command
+
+
+def _interrupt(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("prepare", "Interrupted: nothing was submitted."),
+        ("Submission.upload", "Interrupted: nothing was submitted."),
+        (
+            "Submission.start",
+            "Interrupted: the job cut may have been submitted. See: cloudtrain describe cut",
+        ),
+    ],
+)
+def test_it_says_whether_a_job_was_submitted(
+    step: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.setattr(f"cloudtrain.submission.{step}", _interrupt)
+    monkeypatch.setattr("cloudtrain.platforms.local.platform.LocalPlatform.warm_up", lambda self: None)
+    result = CliRunner().invoke(command, [str(tmp_path / "train.py"), "--name", "cut"])
+    assert result.exit_code == 130
+    assert message in result.stderr
