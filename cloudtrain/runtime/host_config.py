@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -81,6 +82,14 @@ class HostConfig:
     def python(self) -> str:
         """The interpreter that runs the script, before its requirements are installed."""
         return self.settings.python or sys.executable
+
+    def check_python(self) -> None:
+        """Raises InvalidJob if `python` has vanished since the job was submitted."""
+        if self.settings.python and not shutil.which(self.settings.python):
+            raise InvalidJob(
+                f"platform_options.python: there is no program {self.settings.python!r}",
+                hint="It was removed after the job was submitted: restore it, or submit the job with another one.",
+            )
 
     @property
     def library(self) -> str:

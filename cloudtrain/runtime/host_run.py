@@ -199,6 +199,7 @@ class HostRun:
                     config.paths.checkpoints, config.settings.checkpoint_uri, self._events
                 )
                 self._sync.restore()
+        config.check_python()
         with self._phases("requirements"):
             self._python = install(
                 config.paths.code,

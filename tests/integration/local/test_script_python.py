@@ -175,3 +175,14 @@ def test_a_path_that_does_not_exist_is_refused(run: Run) -> None:
     with pytest.raises(InvalidJob, match="there is no program '/nosuch/python'") as caught:
         run("print('never')", platform_options={"python": "/nosuch/python"})
     assert "Python 3.9 or newer" in caught.value.hint
+
+
+def test_an_interpreter_that_vanishes_after_submission_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "python"
+    path.write_text(
+        f'#!/bin/sh\nrm "$0"\nexec {sys.executable} "$@"\n'
+    )  # it answers the check of the submission
+    path.chmod(0o755)
+    failure = run("print('never')", platform_options={"python": str(path)}).failure
+    assert failure and failure.message == f"platform_options.python: there is no program '{path}'"
+    assert "restore it" in failure.hint

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cloudtrain.contract import Paths
+from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.host_config import HostConfig
 
 
@@ -26,3 +28,16 @@ def test_the_source_may_be_a_file_of_a_channel(tmp_path: Path, named: str, uri: 
     document = {"sagemaker_submit_directory": json.dumps(named)}
     (paths.input_config / "hyperparameters.json").write_text(json.dumps(document))
     assert HostConfig.read(paths, {}).source_uri == uri
+
+
+def test_an_interpreter_that_has_vanished_is_named(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    paths.make()
+    config = HostConfig.read(paths, {})
+    config.check_python()
+    gone = str(tmp_path / "python")
+    config = replace(config, settings=replace(config.settings, python=gone))
+    with pytest.raises(
+        InvalidJob, match=f"platform_options.python: there is no program '{gone}'\n  It was removed"
+    ):
+        config.check_python()
