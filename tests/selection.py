@@ -17,12 +17,14 @@ SOAK = Path(__file__).parent / "soak"
 PODMAN_IN_CI = ("test_digits_on_four_ranks[podman-mpi]",)
 """The tests with Podman that CI runs: a whole job on two hosts."""
 
-LAUNCHES = {
+LAUNCHES: dict[str, tuple[str, ...]] = {
+    "test_distributed_adasum.py": (),
+    "test_keras_2_scripts.py": (),
     "test_distributed_cases.py": ("program", "count"),
     "test_numpy_cases.py": ("way", "count"),
     "test_tensorflow_cases.py": ("launch",),
 }
-"""Parameters of the tests that look at the results of one launch."""
+"""Files whose tests look at the results of a cached launch, and the parameters that choose the launch."""
 
 STARTED = {"podman": "podman", "engine": "docker", "docker": "docker", "moto_server": "moto"}
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
