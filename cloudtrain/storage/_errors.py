@@ -107,5 +107,5 @@ def _from_botocore(error: Exception, uri: str) -> StorageError:
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.ProfileNotFound)):
         return AccessDenied(f"{uri}: {error}", hint=_CREDENTIALS)
     if isinstance(error, (exceptions.IncompleteReadError, exceptions.FlexibleChecksumError)):
-        return Unreachable(f"{uri}: the response is incomplete: {error}", hint=_ENDPOINT)
+        return Unreachable(f"{uri}: the response is damaged or incomplete: {error}", hint=_ENDPOINT)
     return StorageError(f"{uri}: {error}")

@@ -121,7 +121,7 @@ def test_download_fetches_the_outputs(run: Run, tmp_path: Path) -> None:
     [archive] = job.download(tmp_path / "got")
     listing = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True).stdout
     assert listing.split() == ["weights"]
-    with pytest.raises(NotFound, match="left no model"):
+    with pytest.raises(NotFound, match="has no model or other outputs"):
         run("print('nothing')").download(tmp_path)
 
 

@@ -52,7 +52,7 @@ def test_a_server_without_them_is_detected_and_works(
         assert [entry.key for entry in store.list()] == ["file", "lock"]
     assert len(caplog.records) == 1
     assert endpoint in caplog.text
-    assert "both may succeed" in caplog.text
+    assert "two simultaneous writers may both succeed" in caplog.text
 
 
 def test_a_server_with_them_is_tested_once_and_nothing_is_left(

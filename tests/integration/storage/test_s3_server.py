@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,18 +54,20 @@ def test_data_are_in_the_given_folder(tmp_path: Path, monkeypatch: pytest.Monkey
         assert open_store("s3://data").read("key") == b"kept"
 
 
-def test_it_listens_on_loopback_only_and_leaves_nothing_in_tmp() -> None:
-    def sockets() -> set[Path]:
-        return set(Path("/tmp").glob("cloudtrain-s3-*")) | set(Path("/tmp").glob("seaweedfs-*.sock"))
-
-    before = sockets()
+def test_it_listens_on_loopback_only_and_leaves_nothing_in_tmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with S3Server() as server:
         listening = _listening(server.pid)
-        during = sockets() - before
+        # SeaweedFS names each after a port that it listens on
+        sockets = [path for _, port in listening for path in Path("/tmp").glob(f"seaweedfs-*-{port}.sock")]
+        assert list(tmp_path.iterdir())
     assert len(listening) >= 8
     assert {address for address, _ in listening} == {"127.0.0.1"}
-    assert during
-    assert not during & sockets()
+    assert sockets
+    assert not any(path.exists() for path in sockets)
+    assert not list(tmp_path.iterdir())
 
 
 def test_many_buckets_on_a_small_disk(
