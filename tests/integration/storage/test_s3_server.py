@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
