@@ -21,7 +21,7 @@ COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
 class _Commands(click.Group):
     def list_commands(self, context: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS]  # `list` is a module of this package
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))
