@@ -1,4 +1,4 @@
-"""A supervisor that starts while the job is packed, and what becomes of one that gets no job."""
+"""Supervisors that start while their job is packed, including those that never get a job."""
 
 from __future__ import annotations
 
@@ -34,6 +34,16 @@ def children() -> set[int]:
     return found
 
 
+def started_after(before: set[int]) -> int:
+    """The supervisor that was started since. For a moment after exec, a process has no arguments in /proc."""
+    deadline = time.monotonic() + 10
+    while not (found := children() - before):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    [idle] = found
+    return idle
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     (tmp_path / "train.py").write_text('import os\nprint("hello", os.environ["A_TOKEN"], os.environ["A"])\n')
@@ -43,7 +53,7 @@ def script(tmp_path: Path) -> str:
 def test_the_job_gets_the_supervisor_that_waits(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     platform, before = LocalPlatform(), children()
     platform.warm_up()
-    [idle] = children() - before
+    idle = started_after(before)
     monkeypatch.setenv("A", "set after the start")
     job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
     assert "hello s3cret set after the start" in job.wait().logs()
@@ -55,7 +65,7 @@ def test_a_supervisor_that_has_died_is_replaced(script: str, monkeypatch: pytest
     monkeypatch.setenv("A", "b")
     platform, before = LocalPlatform(), children()
     platform.warm_up()
-    [idle] = children() - before
+    idle = started_after(before)
     os.kill(idle, signal.SIGKILL)
     os.waitpid(idle, 0)
     job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
@@ -67,7 +77,7 @@ def test_a_paused_supervisor_is_replaced(script: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr("cloudtrain.platforms.supervised.idle.ACKNOWLEDGE_SECONDS", 0.5)
     platform, before = LocalPlatform(), children()
     platform.warm_up()
-    [idle] = children() - before
+    idle = started_after(before)
     os.kill(idle, signal.SIGSTOP)
     job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
     assert idle not in children()
@@ -101,7 +111,7 @@ def test_a_supervisor_without_a_job_ends_with_its_client(tmp_path: Path) -> None
     platform, before = LocalPlatform(), children()
     with pytest.raises(InvalidSource):
         Estimator(str(tmp_path / "missing.py"), platform=platform).fit()
-    [idle] = children() - before
+    idle = started_after(before)
     del platform
     deadline = time.monotonic() + 60
     while os.waitpid(idle, os.WNOHANG) == (0, 0):
