@@ -15,11 +15,12 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
+from cloudtrain.packaging.cache import archives_home
 from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
-from cloudtrain.storage import join_uri, open_store, split_uri, state_home
+from cloudtrain.storage import join_uri, open_store, split_uri
 
 OnUpload = Callable[[int], None]
 """Called with the number of bytes just uploaded."""
@@ -154,7 +155,7 @@ def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
     archive = pack(
         source_dir or Path(job.entry_point),
         [Path(path) for path in job.dependencies],
-        cache_dir=state_home() / "archives",
+        cache_dir=archives_home(),
         allow_secrets=job.allow_secrets,
     )
     return msgspec.structs.replace(job, entry_point=name), archive

@@ -20,9 +20,8 @@ from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import find_secrets
 from cloudtrain.packaging._tree import ArchiveMember, Changed, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
+from cloudtrain.packaging.cache import FILE_NAME
 from cloudtrain.storage.atomic import temporary_sibling, write_file
-
-FILE_NAME = "sourcedir.tar.gz"
 
 
 @dataclass(frozen=True)

@@ -38,5 +38,5 @@ def check_input(name: str, uri: str) -> Finding:
 
 def check_bucket(uri: str) -> Finding:
     """Raises StorageError if the bucket does not exist or cannot be reached."""
-    open_store(uri).stat("cloudtrain-doctor")
+    open_store(uri).stat(".cloudtrain")  # the cheapest request that fails if the bucket is missing
     return Finding(CheckStatus.OK, f"reached for {uri}")

@@ -14,6 +14,7 @@ from cloudtrain.engine.client import Bind, EngineClient, engine_errors
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.packaging import pack_runtime
+from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.packaging.imports import read_sources
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.container._probe_request import ProbeRequest, ProbeResult, probe
@@ -45,7 +46,7 @@ class Source:
         """None for a job without a Python script, or whose source was not packed by cloudtrain."""
         if not (job.source and job.source.sha256 and job.entry_point and job.entry_point.endswith(".py")):
             return None
-        archive = state_home() / "archives" / job.source.sha256 / "sourcedir.tar.gz"
+        archive = cached_archive(job.source.sha256)
         files = read_sources(archive)
         lines = files.get("requirements.txt", b"").decode("utf-8", "replace").splitlines()
         return cls(archive, job.entry_point, tuple(lines), is_guarded(files[job.entry_point]))

@@ -14,12 +14,13 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import state_home, uri_scheme
+from cloudtrain.storage import uri_scheme
 
 OLDEST_PYTHON = (3, 9)
 NEEDS_PYTHON = "Set platform_options.python to the path of a Python 3.9 or newer."
@@ -78,7 +79,7 @@ def _needs_torch(job: TrainingJob) -> bool:
     if job.source is None:
         return True
     try:
-        with tarfile.open(state_home() / "archives" / job.source.sha256 / "sourcedir.tar.gz") as tar:
+        with tarfile.open(cached_archive(job.source.sha256)) as tar:
             return not INSTALLS.intersection(tar.getnames())
     except (OSError, tarfile.TarError):
         return False

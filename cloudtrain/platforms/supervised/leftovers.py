@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from cloudtrain.index import IndexEntry, remove_job
+from cloudtrain.packaging.cache import archives_home
 from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import TEMPORARY
@@ -66,7 +67,7 @@ def unused_caches() -> Iterator[Leftover]:
 
 def stale_temporaries() -> Iterator[Leftover]:
     """Temporary files that killed submissions left among the packed sources."""
-    for path, age in _temporaries(state_home() / "archives"):
+    for path, age in _temporaries(archives_home()):
         if age > STALE_SECONDS and path.is_file():
             yield Leftover("cache", str(path), path.stat().st_size, partial(path.unlink, missing_ok=True))
 

@@ -13,12 +13,13 @@ from cloudtrain.contract import JobStatus, Settings
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.idle import IdleSupervisor
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
-from cloudtrain.storage import open_store, uri_scheme
+from cloudtrain.storage import uri_scheme
 
 LEFT_BEHIND = {
     *astuple(TORCHRUN),
@@ -115,12 +116,10 @@ def check_storage(settings: Settings) -> None:
         AccessDenied, Unreachable: as for any use of that storage.
     """
     for name, uri in settings.channels:
-        from cloudtrain.runtime.inputs import locate
-
-        locate(uri, name)
+        check_input(name, uri)
     for uri in {settings.output_uri, settings.checkpoint_uri}:
         if uri_scheme(uri) == "s3":
-            open_store(uri).stat(".cloudtrain")  # the cheapest request that fails if the bucket is missing
+            check_bucket(uri)
 
 
 def _environ() -> dict[str, str]:
