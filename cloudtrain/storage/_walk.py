@@ -34,4 +34,5 @@ def _walk(folder: Path, base: str, prefix: str, above: tuple[str, ...]) -> Itera
         elif key.startswith(prefix) and not is_temporary(child.name):
             with contextlib.suppress(FileNotFoundError):
                 if child.is_file():
-                    yield ObjectInfo(key, child.stat().st_size)
+                    status = child.stat()
+                    yield ObjectInfo(key, status.st_size, status.st_mtime)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Callable, Protocol, Union
 
@@ -19,10 +19,14 @@ Data = Union[bytes, Sequence[memoryview]]
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """One object below a store's URI. ``key`` is relative to it, ``size`` in bytes."""
+    """One object below a store's URI. ``key`` is relative to it, ``size`` in bytes.
+
+    ``modified`` is the time of the last change in seconds since the epoch; 0.0 if it is not known.
+    """
 
     key: str
     size: int
+    modified: float = field(default=0.0, compare=False)
 
 
 class Store(Protocol):

@@ -46,7 +46,8 @@ class FileStore:
         path = self._path(key)
         with file_errors(self._uri(key)):
             try:
-                return ObjectInfo(key, path.stat().st_size) if path.is_file() else None
+                status = path.stat()
+                return ObjectInfo(key, status.st_size, status.st_mtime) if path.is_file() else None
             except (FileNotFoundError, NotADirectoryError):
                 return None
 

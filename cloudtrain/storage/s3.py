@@ -136,6 +136,31 @@ class S3Store:
             self._upload(path, key, progress)
             return True
 
+    def list_folder(self) -> Iterator[ObjectInfo]:
+        """The objects directly below the store's URI, and its folders: their keys end with a slash, their size is 0.
+
+        One request per 1,000 names, however much the folders contain.
+        """
+        with s3_errors(self.uri):
+            pages = self._connection.client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder, Delimiter="/", **self._owner):
+                folders = [
+                    ObjectInfo(found["Prefix"][len(self.folder) :], 0)
+                    for found in page.get("CommonPrefixes", [])
+                ]
+                yield from sorted([*folders, *self._objects(page)], key=lambda entry: entry.key)
+
+    def copy_from(self, source: S3Store, source_key: str, key: str, progress: Progress | None = None) -> None:
+        """Copy an object of ``source`` to ``key``, inside the service. Both stores must be on the same service."""
+        with s3_errors(f"{source._uri(source_key)} to {self._uri(key)}"):
+            self._connection.client.copy(
+                {"Bucket": source.bucket, "Key": source.folder + source_key},
+                self.bucket,
+                self._object(key)["Key"],
+                ExtraArgs=dict(self._owner),
+                Callback=progress,
+            )
+
     def _head(self, key: str) -> ObjectInfo | None:
         """None if the object or its bucket does not exist."""
         from botocore.exceptions import ClientError
@@ -146,15 +171,19 @@ class S3Store:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
                 raise
             return None
-        return ObjectInfo(key, found["ContentLength"])
+        return ObjectInfo(key, found["ContentLength"], found["LastModified"].timestamp())
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         pages = self._connection.client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder + prefix, **self._owner):
-            for found in page.get("Contents", []):
-                key = found["Key"][len(self.folder) :]
-                if key and not is_temporary(key.rpartition("/")[2]):
-                    yield ObjectInfo(key, found["Size"])
+            yield from self._objects(page)
+
+    def _objects(self, page: Any) -> Iterator[ObjectInfo]:
+        """The objects in one page of a listing."""
+        for found in page.get("Contents", []):
+            key = found["Key"][len(self.folder) :]
+            if key and not is_temporary(key.rpartition("/")[2]):
+                yield ObjectInfo(key, found["Size"], found["LastModified"].timestamp())
 
     def _read(self, key: str, largest: float = math.inf) -> bytes:
         """The whole object. Raises _Larger without reading it if it has more than ``largest`` bytes."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Callable
+from typing import Callable, TypeVar
 
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage._errors import file_errors
@@ -15,6 +16,8 @@ from cloudtrain.storage.uri import check_key
 
 MAX_WORKERS = 16
 """Files in transfer at the same time."""
+
+Item = TypeVar("Item")
 
 Select = Callable[[ObjectInfo], bool]
 """Whether to include an object; its key is relative to the tree."""
@@ -31,7 +34,7 @@ def list_folder(folder: Path) -> list[ObjectInfo]:
 def list_tree(store: Store, prefix: str = "", select: Select | None = None) -> list[ObjectInfo]:
     """The objects that `download_tree` copies, sorted by key; keys are relative to ``prefix``."""
     base = _base(prefix)
-    entries = [ObjectInfo(found.key[len(base) :], found.size) for found in store.list(base)]
+    entries = [replace(found, key=found.key[len(base) :]) for found in store.list(base)]
     return [entry for entry in entries if entry.key and (select is None or select(entry))]
 
 
@@ -49,7 +52,7 @@ def upload_tree(
     def upload(entry: ObjectInfo, report: Progress) -> None:
         store.upload(folder / entry.key, base + entry.key, report)
 
-    _each(entries, upload, progress)
+    move_each(entries, upload, progress)
     return entries
 
 
@@ -93,15 +96,18 @@ def download_entries(
             store.download(base + entry.key, folder / entry.key, report)
 
     _make_folder(folder)
-    _each(entries, download, progress)
+    move_each(entries, download, progress)
 
 
-def _each(
-    entries: Sequence[ObjectInfo],
-    move: Callable[[ObjectInfo, Progress], None],
+def move_each(
+    entries: Sequence[Item],
+    move: Callable[[Item, Progress], None],
     progress: Progress | None,
 ) -> None:
-    """Transfer all entries. When one fails, the others stop at their next progress report, and its error is raised."""
+    """Call ``move`` for all entries, several at a time.
+
+    When one fails, the others stop at their next progress report, and its error is raised. Ctrl-C ends them likewise.
+    """
     failures: list[BaseException] = []
 
     def report(count: int) -> None:
@@ -110,7 +116,7 @@ def _each(
         if progress:
             progress(count)
 
-    def run(entry: ObjectInfo) -> None:
+    def run(entry: Item) -> None:
         if failures:
             return
         try:

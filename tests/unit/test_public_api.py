@@ -41,6 +41,7 @@ PUBLIC = {
         Settings cpu_count decode_hyperparameters encode_hyperparameters gpu_count read_document
         script_environment to_arguments user_hyperparameters
     """,
+    "cloudtrain.data": "",
     "cloudtrain.distributed": """
         CollectiveError GradientOrderError HostsUpdatedInterrupt InvalidArgument NotInitialized ProcessSet
         World shard_indices

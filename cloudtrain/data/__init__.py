@@ -1,0 +1,1 @@
+"""Moves data between this machine and S3: ``cloudtrain s3``, and channels that are local folders."""

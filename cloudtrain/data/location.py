@@ -1,0 +1,116 @@
+"""A file or folder on this machine, or an object or prefix in S3, as a user names it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.aws import owner_of
+from cloudtrain.errors import NotFound, StorageError
+from cloudtrain.storage import FileStore, ObjectInfo, S3Store, split_uri, uri_to_path
+from cloudtrain.storage.uri import split_s3_uri, uri_scheme
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The files below a folder or prefix. ``shown`` is its name in messages."""
+
+    store: FileStore | S3Store
+    shown: str
+
+    def show(self, key: str) -> str:
+        """The name of one file in messages, with control characters escaped."""
+        return printable(f"{self.shown.rstrip('/')}/{key}" if self.shown != "." else f"./{key}")
+
+    def files(self) -> list[ObjectInfo]:
+        """All files, sorted by key, without the empty objects that mark folders. A missing folder has none."""
+        return [entry for entry in self.store.list() if not entry.key.endswith("/")]
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where to copy from or to. Create it with `parse`."""
+
+    text: str
+    path: Path | None
+    """None in S3."""
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Raises StorageError for text that is neither a path nor a valid URI."""
+        if "://" in text:
+            if uri_scheme(text) == "file":
+                return cls(text, uri_to_path(text))
+            split_s3_uri(text)
+            return cls(text, None)
+        if text.startswith("s3:"):
+            raise StorageError(f"{text!r} is not a URI", hint="Write two slashes: s3://bucket/prefix.")
+        if not text:
+            raise StorageError("an empty path names nothing", hint="Write . for this folder.")
+        return cls(text, Path(text))
+
+    @property
+    def in_s3(self) -> bool:
+        return self.path is None
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether it is a whole bucket."""
+        return self.in_s3 and not split_s3_uri(self.text)[1]
+
+    @property
+    def names_folder(self) -> bool:
+        """Whether a file copied to it keeps its name: ``data/``, a bucket, an existing folder."""
+        if self.path is None:
+            return self.text.endswith("/") or self.is_bucket
+        return self.text.endswith("/") or self.path.is_dir()
+
+    @property
+    def tree(self) -> Tree:
+        """The files below it."""
+        if self.path is None:
+            return Tree(S3Store(self.text, owner=owner_of(self.text)), self.text)
+        return Tree(FileStore(self.path), self.text)
+
+    @property
+    def parent(self) -> tuple[Tree, str]:
+        """The folder that it is in, and its name there. Raises StorageError for a bucket or a root folder."""
+        if self.path is None:
+            folder, name = split_uri(self.text)
+            return Tree(S3Store(folder, owner=owner_of(folder)), folder), name
+        path = self.path.absolute()
+        return Tree(FileStore(path.parent), os.path.dirname(self.text.rstrip("/")) or "."), path.name
+
+    def find_file(self) -> tuple[Tree, ObjectInfo] | None:
+        """The file or object itself with its folder; None if it is a folder, or does not exist."""
+        if self.is_bucket or self.text.endswith("/"):
+            return None
+        tree, name = self.parent
+        found = tree.store.stat(name) if name else None
+        return (tree, found) if found else None
+
+    def find_tree(self) -> tuple[Tree, list[ObjectInfo]]:
+        """The folder and all files below it.
+
+        Raises:
+            NotFound: there is no such folder, bucket, or object below the prefix.
+        """
+        tree = self.tree
+        if self.path is not None and not self.path.is_dir():
+            raise NotFound(f"the folder {printable(self.text)} does not exist")
+        files = tree.files()
+        if not files and self.in_s3 and not self.is_bucket:
+            raise NotFound(
+                f"there is nothing below {printable(self.text.rstrip('/'))}/",
+                hint=f"See what there is: cloudtrain s3 ls s3://{split_s3_uri(self.text)[0]}",
+            )
+        return tree, files
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters and bytes that are not UTF-8 escaped, for a terminal."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode()
+        for char in text
+    )

@@ -1,0 +1,244 @@
+"""Decides what ``cloudtrain s3`` copies and deletes, before anything is changed."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.data.location import Location, Tree, printable
+from cloudtrain.errors import NotFound, StorageError
+from cloudtrain.storage import ObjectInfo
+from cloudtrain.storage.uri import check_key
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One file to copy."""
+
+    source: Tree
+    entry: ObjectInfo
+    target: Tree
+    key: str
+
+    @property
+    def kind(self) -> str:
+        """``upload``, ``download`` or ``copy`` (inside S3)."""
+        if not _in_s3(self.source):
+            return "upload"
+        return "copy" if _in_s3(self.target) else "download"
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.source.show(self.entry.key)} to {self.target.show(self.key)}"
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """One file to delete."""
+
+    tree: Tree
+    entry: ObjectInfo
+
+    kind = "delete"
+
+    def __str__(self) -> str:
+        return f"delete: {self.tree.show(self.entry.key)}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The steps of a command: first all copies, then the deletions."""
+
+    copies: Sequence[Copy] = ()
+    deletions: Sequence[Deletion] = ()
+
+    @property
+    def steps(self) -> list[Copy | Deletion]:
+        return [*self.copies, *self.deletions]
+
+    @property
+    def size(self) -> int:
+        """Bytes to copy."""
+        return sum(copy.entry.size for copy in self.copies)
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which files take part: those that no ``exclude`` pattern matches, and those that an ``include`` matches.
+
+    Patterns are those of the shell, for the path relative to the folder; ``*`` also matches slashes.
+    """
+
+    exclude: Sequence[str] = ()
+    include: Sequence[str] = ()
+
+    def __call__(self, entry: ObjectInfo) -> bool:
+        return not _matches(entry.key, self.exclude) or _matches(entry.key, self.include)
+
+
+def plan_copy(source: Location, target: Location, select: Filter, *, recursive: bool) -> Plan:
+    """Copy one file, or with ``recursive`` all files below a folder.
+
+    Raises:
+        NotFound: there is nothing at ``source``.
+        StorageError: the copy makes no sense, or the name of a file is impossible at ``target``.
+    """
+    _check_pair(source, target, "cp")
+    if recursive:
+        tree, files = source.find_tree()
+        _check_overlap(tree, target.tree)
+        return _checked([Copy(tree, entry, target.tree, entry.key) for entry in files if select(entry)])
+    found = source.find_file()
+    if found is None:
+        source.find_tree()  # raises NotFound
+        raise StorageError(
+            f"{printable(source.text)} is a folder", hint="Add --recursive to copy what is in it."
+        )
+    tree, entry = found
+    into, key = (target.tree, entry.key) if target.names_folder else target.parent
+    if into.show(key) == tree.show(entry.key):
+        raise StorageError(f"{into.show(key)} would be copied onto itself")
+    return _checked([Copy(tree, entry, into, key)])
+
+
+def plan_sync(
+    source: Location,
+    target: Location,
+    select: Filter,
+    *,
+    delete: bool = False,
+    size_only: bool = False,
+    force: bool = False,
+) -> Plan:
+    """Copy the files that are missing or different at ``target``; with ``delete``, delete all others there.
+
+    A file is different if its size is, or if it has changed since it was copied: an upload compares the times of the
+    last change, a download gives files the time of their object. ``size_only`` ignores the times.
+
+    Raises:
+        NotFound: there is nothing at ``source``.
+        StorageError: as for `plan_copy`; or a deletion is probably a mistake, and ``force`` is false.
+    """
+    _check_pair(source, target, "rsync")
+    tree, files, there = source.tree, _files_to_sync(source, delete=delete), target.tree
+    _check_overlap(tree, there)
+    found = {entry.key: entry for entry in there.files() if select(entry)}
+    copies = [
+        Copy(tree, entry, there, entry.key)
+        for entry in files
+        if select(entry) and _differs(entry, found.get(entry.key), size_only, is_download=not target.in_s3)
+    ]
+    names = {entry.key for entry in files}
+    extra = [entry for key, entry in found.items() if key not in names] if delete else []
+    if target.path is not None:
+        extra = [entry for entry in extra if not _is_behind_link(target.path, entry.key)]
+    if extra and not force:
+        _check_deletion(source, target, len(extra), is_source_empty=not files)
+    return Plan(_checked(copies).copies, [Deletion(there, entry) for entry in extra])
+
+
+def plan_removal(target: Location, select: Filter, *, recursive: bool, force: bool = False) -> Plan:
+    """Delete one object, or with ``recursive`` everything below a prefix.
+
+    Raises:
+        NotFound: there is nothing at ``target``.
+        StorageError: ``target`` is not in S3; or it is a folder or a bucket, without ``recursive`` or ``force``.
+    """
+    if not target.in_s3:
+        raise StorageError(
+            f"{printable(target.text)} is on this machine",
+            hint="Use rm for files. Objects are at s3://bucket/key.",
+        )
+    found = None if recursive else target.find_file()
+    if found:
+        return Plan(deletions=[Deletion(*found)])
+    tree = target.tree
+    entries = [entry for entry in tree.store.list() if select(entry)]
+    if not entries:
+        if recursive and (found := target.find_file()):
+            return Plan(deletions=[Deletion(*found)])
+        raise NotFound(f"there is nothing at {printable(target.text)}")
+    if not recursive:
+        raise StorageError(
+            f"{printable(target.text)} is a folder with {len(entries):,} objects",
+            hint="Add --recursive to remove all of them.",
+        )
+    if target.is_bucket and not force:
+        raise StorageError(
+            f"{printable(target.text)} is a whole bucket: all {len(entries):,} objects would be removed",
+            hint="Name a prefix in it; or add --force, if you mean all of it.",
+        )
+    return Plan(deletions=[Deletion(tree, entry) for entry in entries])
+
+
+def _files_to_sync(source: Location, *, delete: bool) -> list[ObjectInfo]:
+    """The files at ``source``. An empty prefix is an error, except for a sync that would delete: that is refused."""
+    try:
+        return source.find_tree()[1]
+    except NotFound:
+        if not delete or not source.in_s3:
+            raise
+        return source.tree.files()
+
+
+def _differs(entry: ObjectInfo, other: ObjectInfo | None, size_only: bool, *, is_download: bool) -> bool:
+    if other is None or entry.size != other.size:
+        return True
+    if size_only:
+        return False
+    if is_download:
+        return int(entry.modified) != int(other.modified)
+    return entry.modified > other.modified
+
+
+def _check_pair(source: Location, target: Location, local_tool: str) -> None:
+    if not source.in_s3 and not target.in_s3:
+        raise StorageError(
+            "both locations are on this machine", hint=f"Use {local_tool}. S3 is at s3://bucket/prefix."
+        )
+
+
+def _check_overlap(source: Tree, target: Tree) -> None:
+    """Refuse to copy a folder into itself, which would not end, or below its parent, which would overwrite itself."""
+    here, there = source.store.uri.rstrip("/") + "/", target.store.uri.rstrip("/") + "/"
+    if here.startswith(there) or there.startswith(here):
+        raise StorageError(
+            f"{printable(source.shown)} and {printable(target.shown)} overlap",
+            hint="Copy to a prefix that does not contain the other one.",
+        )
+
+
+def _check_deletion(source: Location, target: Location, count: int, *, is_source_empty: bool) -> None:
+    """Raises StorageError for a deletion that is probably a mistake."""
+    what = f"--delete would remove {count:,} {'files' if count > 1 else 'file'} from {printable(target.text)}"
+    hint = "See them with --dryrun --force. Add --force if you mean it."
+    if is_source_empty:
+        raise StorageError(f"there is nothing at {printable(source.text)}: {what}", hint=hint)
+    if target.is_bucket:
+        raise StorageError(f"{printable(target.text)} is a whole bucket: {what}", hint=hint)
+    if target.path is not None:
+        folder = target.path.resolve()
+        if folder in (Path(folder.anchor), Path.home().resolve()) or (folder / ".git").exists():
+            kind = "a git repository" if (folder / ".git").exists() else "your home or root folder"
+            raise StorageError(f"{printable(target.text)} is {kind}: {what}", hint=hint)
+
+
+def _is_behind_link(folder: Path, key: str) -> bool:
+    """Whether a file is reached through a link below ``folder``, so that it is elsewhere: it is never deleted."""
+    return any((folder / parent).is_symlink() for parent in Path(key).parents if parent != Path())
+
+
+def _checked(copies: Sequence[Copy]) -> Plan:
+    """Raises StorageError for a name that is impossible at its target, before anything is copied."""
+    for copy in copies:
+        check_key(copy.key, copy.target.store.uri)
+    return Plan(copies)
+
+
+def _matches(key: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatch.fnmatchcase(key, pattern) for pattern in patterns)
+
+
+def _in_s3(tree: Tree) -> bool:
+    return tree.store.uri.startswith("s3://")
