@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,9 @@ class LauncherEnv:
         """The launcher that set a rank or a size in ``environ``; `TORCHRUN` if none did.
 
         `TORCHRUN` takes precedence: cloudtrain sets its variables in every rank, whichever launcher starts it.
+        `CLOUDTRAIN` comes last: a script without launcher may start ranks itself, which inherit its variables.
         """
-        for names in (TORCHRUN, OPEN_MPI, MPICH, HOROVODRUN):
+        for names in (TORCHRUN, OPEN_MPI, MPICH, HOROVODRUN, CLOUDTRAIN):
             if names.rank in environ or names.size in environ:
                 return names
         return TORCHRUN
@@ -54,3 +55,31 @@ HOROVODRUN = LauncherEnv(
     "HOROVOD_CROSS_RANK",
     "HOROVOD_CROSS_SIZE",
 )
+
+CLOUDTRAIN = LauncherEnv(
+    "CLOUDTRAIN_RANK",
+    "CLOUDTRAIN_WORLD_SIZE",
+    "CLOUDTRAIN_LOCAL_RANK",
+    "CLOUDTRAIN_LOCAL_WORLD_SIZE",
+    "CLOUDTRAIN_HOST_RANK",
+    "CLOUDTRAIN_HOST_COUNT",
+)
+"""Set in a job without launcher. Other libraries do not know them, and see an ordinary process."""
+
+
+def with_rank(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """``environ``, with the variables of `TORCHRUN` that PyTorch Lightning leaves out when it starts the ranks itself.
+
+    Its ranks have ``WORLD_SIZE``, ``LOCAL_RANK`` and ``NODE_RANK``. The number of hosts is that of the job, or the
+    least that is possible.
+    """
+    if TORCHRUN.rank in environ:
+        return environ
+    try:
+        size, local_rank, host = (int(environ[name]) for name in ("WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"))
+        host_count = max(int(environ.get("SM_HOST_COUNT", 1)) if host else 1, host + 1)
+    except (KeyError, ValueError):
+        return environ
+    local_size = size // host_count
+    derived = (host * local_size + local_rank, size, local_rank, local_size, host, host_count)
+    return {**dict(zip(astuple(TORCHRUN), map(str, derived))), **environ}

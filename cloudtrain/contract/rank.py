@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import astuple, dataclass
 
-from cloudtrain.contract.launcher_env import TORCHRUN, LauncherEnv
+from cloudtrain.contract.launcher_env import CLOUDTRAIN, TORCHRUN, LauncherEnv
 
 
 @dataclass(frozen=True)
@@ -42,3 +42,12 @@ class RankSlot:
             "MASTER_ADDR": master_addr,
             "MASTER_PORT": str(master_port),
         }
+
+    def environment_without_launcher(self, master_addr: str, master_port: int) -> dict[str, str]:
+        """The variables of a script that no launcher starts, which only `cloudtrain.distributed` reads.
+
+        With several hosts, ``MASTER_ADDR`` and ``MASTER_PORT`` too, as in AWS's images for PyTorch: scripts that take
+        their rank from ``SM_HOSTS`` rely on them.
+        """
+        master = {"MASTER_ADDR": master_addr, "MASTER_PORT": str(master_port)}
+        return {**self.variables(CLOUDTRAIN), **(master if self.host_count > 1 else {})}

@@ -1,7 +1,7 @@
 """This process's rank among the ranks of the job, read from the environment.
 
 The variables are those of ``torchrun``, of cloudtrain's launchers (see `cloudtrain.contract.RankSlot.environment`), of
-``mpirun``, or of ``horovodrun``.
+``mpirun``, of ``horovodrun``, or of PyTorch Lightning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtrain.contract.launcher_env import LauncherEnv
+from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
 from cloudtrain.distributed.errors import InvalidArgument
 
 
@@ -39,6 +39,7 @@ class World:
         Raises:
             InvalidArgument: a variable is missing, is not a number, or contradicts the others.
         """
+        environ = with_rank(environ)
         words = LauncherEnv.detect(environ)
         if words.rank not in environ and words.size not in environ:
             return cls()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
 from cloudtrain.contract import Paths, Settings, decode_hyperparameters, read_document, user_hyperparameters
-from cloudtrain.contract.launcher_env import LauncherEnv
+from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
 from cloudtrain.errors import NotFound
 
 
@@ -21,13 +22,28 @@ def job_name() -> str | None:
 
 
 def rank() -> int:
-    """This process's rank, with any launcher; 0 outside a job."""
-    return int(os.environ.get(LauncherEnv.detect(os.environ).rank, 0))
+    """This process's rank: of ``torch.distributed`` if it is initialized, else of any launcher; 0 outside a job."""
+    group = process_group()
+    if group is not None:
+        return group[0]
+    environ = with_rank(os.environ)
+    return int(environ.get(LauncherEnv.detect(environ).rank, 0))
 
 
 def world_size() -> int:
     """The number of ranks; 1 outside a job."""
+    group = process_group()
+    if group is not None:
+        return group[1]
     return int(os.environ.get(LauncherEnv.detect(os.environ).size, 1))
+
+
+def process_group() -> tuple[int, int] | None:
+    """Rank and world size of ``torch.distributed``, if the script has initialized it. Does not import torch."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return None
+    return dist.get_rank(), dist.get_world_size()
 
 
 def hyperparameters() -> dict[str, Any]:

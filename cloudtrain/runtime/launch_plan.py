@@ -61,7 +61,10 @@ def make_launch_plan(
         # otherwise, libraries would start a thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
     rank_arguments = [*entry, *to_arguments(user_hyperparameters(config.hyperparameters))]
-    rank_environments = [slot.environment(*master) for slot in slots]
+    if config.launcher.name == "single":
+        rank_environments = [slot.environment_without_launcher(*master) for slot in slots]
+    else:
+        rank_environments = [slot.environment(*master) for slot in slots]
     if config.launcher.name == "horovod":
         for slot, rank_environment in zip(slots, rank_environments):
             rank_environment.update(slot.variables(HOROVODRUN))

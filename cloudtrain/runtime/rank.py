@@ -23,6 +23,7 @@ from cloudtrain.runtime.run_folder import (
     heartbeat_path,
     local_rank,
     pipe_path,
+    rank,
     stacks_path,
 )
 
@@ -66,7 +67,7 @@ def _attach(folder: str) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)
-    RankRecord(pid=os.getpid(), rank=int(os.environ.get("RANK", "0"))).write(folder, local)
+    RankRecord(pid=os.getpid(), rank=rank(os.environ)).write(folder, local)
 
 
 def _exec(command: list[str]) -> None:
@@ -133,7 +134,7 @@ def _record_end(
     if folder and os.getpid() == owner:  # not in a child that the script forked
         RankRecord(
             pid=owner,
-            rank=int(os.environ.get("RANK", "0")),
+            rank=rank(os.environ),
             exit_code=code,
             exception_type=exception_type,
             message=_text(message),

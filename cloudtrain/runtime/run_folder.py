@@ -28,9 +28,14 @@ SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
 
 
+def rank(environ: Mapping[str, str]) -> int:
+    """The rank of this process, which the runtime or its launcher started."""
+    return int(environ.get("CLOUDTRAIN_RANK") or environ.get("RANK", "0"))
+
+
 def local_rank(environ: Mapping[str, str]) -> int:
-    """The local rank of this process, with any launcher."""
-    return int(environ.get("LOCAL_RANK", "0"))
+    """The local rank of this process, which the runtime or its launcher started."""
+    return int(environ.get("CLOUDTRAIN_LOCAL_RANK") or environ.get("LOCAL_RANK", "0"))
 
 
 def pipe_path(folder: str, local: int) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import astuple
 from typing import Any
 
 from cloudtrain.contract import Settings, encode_hyperparameters, to_arguments
+from cloudtrain.contract.launcher_env import CLOUDTRAIN
 from cloudtrain.errors import InvalidJob
 
 MAX_ARG_STRLEN = 128 * 1024
 """Maximum size of one ``execve`` string in bytes, including the NUL (Linux, ``include/uapi/linux/binfmts.h``)."""
 
-_OWN = {f"CLOUDTRAIN_{field.name.upper()}" for field in fields(Settings)} | {
+_OWN = {*Settings.variables(), *astuple(CLOUDTRAIN)} | {
     "CLOUDTRAIN_AGENT_REPORT",
     "CLOUDTRAIN_DIE_WITH_PARENT",
     "CLOUDTRAIN_HEARTBEAT_FILE",

@@ -15,8 +15,9 @@ from command import CLOUDTRAIN, cloudtrain
 
 GOOD = """
 import os, sys
+from cloudtrain import environment
 print("argv", sys.argv[1:])
-print("acc=0.5" if os.environ["RANK"] == "0" else "other")
+print("acc=0.5" if environment.rank() == 0 else "other")
 open(os.environ["SM_MODEL_DIR"] + "/weights", "w").write("w")
 """
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
 from cloudtrain import environment
+from cloudtrain.environment._job import process_group
 from cloudtrain.errors import CheckpointError
 
 TIMEOUT = 600.0
@@ -166,9 +166,9 @@ def _from_tensor(payload: Any) -> Any:
 
 
 def _rank_and_size() -> tuple[int, int]:
-    dist = sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_available() and dist.is_initialized():
-        return dist.get_rank(), dist.get_world_size()
+    group = process_group()
+    if group is not None:
+        return group
     if environment.world_size() > 1:
         raise CheckpointError(
             f"this is one of {environment.world_size()} ranks, but torch.distributed is not initialized",

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from cloudtrain.contract.launcher_env import LauncherEnv
+from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
 from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.client import NegotiationClient
@@ -176,7 +176,7 @@ def _world_of_group() -> World:
     """The world of the script's process group. Hosts and the master address are known only from the environment."""
     known = {"RANK": str(dist.get_rank()), "WORLD_SIZE": str(dist.get_world_size())}
     return World.from_environ(
-        {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": "0", **os.environ, **known}
+        {"MASTER_ADDR": socket.gethostname(), "MASTER_PORT": "0", **with_rank(os.environ), **known}
     )
 
 

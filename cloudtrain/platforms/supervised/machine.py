@@ -10,7 +10,7 @@ import time
 from dataclasses import astuple
 
 from cloudtrain.contract import JobStatus, Settings
-from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
@@ -24,6 +24,7 @@ from cloudtrain.storage import uri_scheme
 LEFT_BEHIND = {
     *astuple(TORCHRUN),
     *astuple(HOROVODRUN),
+    *astuple(CLOUDTRAIN),
     *(
         "MASTER_ADDR",
         "MASTER_PORT",

@@ -23,7 +23,7 @@ FAILS = """
     open(os.environ["SM_MODEL_DIR"] + "/half", "w").close()
     open(os.environ["SM_OUTPUT_DATA_DIR"] + "/notes", "w").close()
     print("the last line")
-    sys.exit(7 if os.environ["RANK"] == "1" else 0)
+    sys.exit(7 if os.environ["SM_CURRENT_HOST"] == "algo-2" else 0)
 """
 WAITS = """
     import os, signal, sys, time

@@ -12,7 +12,8 @@ from cloudtrain import Job, JobStatus
 PRINTS_WHERE = """
     import os
     import horovod
-    print("from", os.path.dirname(horovod.__file__), "rank", os.environ["RANK"], flush=True)
+    from cloudtrain import environment
+    print("from", os.path.dirname(horovod.__file__), "rank", environment.rank(), flush=True)
 """
 
 DISTRIBUTIONS = {

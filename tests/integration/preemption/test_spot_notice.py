@@ -81,7 +81,7 @@ WAITS = """
             time.sleep(0.02)
         notice = environment.preemption()
         print("notice:", notice.reason, int(notice.deadline), flush=True)
-        if os.environ["RANK"] == "0":
+        if environment.rank() == 0:
             time.sleep(1)  # until the rank of the other host has been notified too
         environment.exit_if_preempted()
         time.sleep(60)

@@ -93,6 +93,15 @@ def test_ranks_are_numbered_host_by_host() -> None:
     }
 
 
+@pytest.mark.parametrize("host_count", [1, 2])
+def test_without_launcher_only_our_own_variables_have_the_rank(host_count: int) -> None:
+    *_, slot = (slot for host in range(host_count) for slot in RankSlot.on_host(host, host_count, 1))
+    environ = slot.environment_without_launcher("h", 1)
+    shared = {"MASTER_ADDR", "MASTER_PORT"} if host_count > 1 else set()
+    assert {name for name in environ if not name.startswith("CLOUDTRAIN_")} == shared
+    assert environ["CLOUDTRAIN_RANK"] == str(host_count - 1)
+
+
 @pytest.mark.parametrize(
     "launcher",
     [

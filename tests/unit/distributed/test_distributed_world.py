@@ -123,6 +123,39 @@ def test_contradictions(environ: dict[str, str], words: str) -> None:
         World.from_environ(environ)
 
 
+OWN = RankSlot.on_host(1, 2, 1)[0].environment_without_launcher("algo-1", 7777)
+"""Of the second host of a job without launcher."""
+LIGHTNING = {
+    "NODE_RANK": "0",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "2",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "1",
+}
+"""Of the second rank that PyTorch Lightning starts on one host."""
+
+
+@pytest.mark.parametrize(
+    ("environ", "world"),
+    [
+        (OWN, World(1, 2, 0, 1, 1, 2, "algo-1", 7777)),
+        ({**OWN, **LIGHTNING}, World(1, 2, 1, 2, 0, 1, "localhost", 1)),
+        ({**OWN, **OPEN_MPI_OF_ONE_HOST}, World(1, 2, 1, 2, 0, 1, "algo-1", 7777)),
+        (
+            {**OWN, **LIGHTNING, "NODE_RANK": "1", "WORLD_SIZE": "6", "SM_HOST_COUNT": "3"},
+            World(3, 6, 1, 2, 1, 3, "localhost", 1),
+        ),
+        ({**LIGHTNING, "NODE_RANK": "1", "WORLD_SIZE": "4"}, World(3, 4, 1, 2, 1, 2, "localhost", 1)),
+    ],
+    ids=["our own", "Lightning", "mpirun in a script", "Lightning on three hosts", "Lightning outside a job"],
+)
+def test_ranks_that_a_script_starts_itself_know_their_own_world(
+    environ: dict[str, str], world: World
+) -> None:
+    """The script has no launcher; its ranks inherit cloudtrain's variables."""
+    assert World.from_environ(environ) == world
+
+
 def test_timeouts() -> None:
     assert options.start_timeout({}) == 300
     assert options.collective_timeout({}) == 1800
