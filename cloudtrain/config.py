@@ -33,7 +33,8 @@ def read_config() -> dict[str, Any]:
             names an unknown runtime.
     """
     path = config_path()
-    config = read_job_file(path) if path.exists() or os.environ.get("CLOUDTRAIN_CONFIG") else {}
+    is_named = bool(os.environ.get("CLOUDTRAIN_CONFIG"))
+    config = read_job_file(path, may_be_empty=True) if is_named or path.exists() else {}
     for key in config:
         if key in NOT_DEFAULTS:
             hint = "It describes one job only: set it in the job file or on the command line."

@@ -89,12 +89,14 @@ def prepare(
     session: Any = None,
     *,
     submits: bool = False,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Submission:
-    """Validate, pack and render a job; ``fields`` go before those of the config file.
+    """Validate, pack and render a job; ``fields`` go before the defaults.
 
     Args:
         platform: the platform itself, where it is not to be found by its name.
         submits: whether the job will be submitted, and not only looked at: a platform may get ready for it.
+        defaults: fields that ``fields`` may lack; None for those of the config file.
         session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
 
     Raises:
@@ -102,7 +104,8 @@ def prepare(
         InvalidSource: the source cannot be packed.
         PlatformError: there is no such platform, or it violates the protocol `Platform`.
     """
-    job = TrainingJob.from_dict(_with_uris({**read_config(), **fields}))
+    defaults = read_config() if defaults is None else defaults
+    job = TrainingJob.from_dict(_with_uris({**defaults, **fields}))
     by_name = platform is None
     platform = platform or _find_platform(job.platform or default_platform(job), session)
     if submits and isinstance(platform, WarmUp):

@@ -6,7 +6,7 @@ from importlib import import_module
 
 import click
 
-from cloudtrain.cli._errors import reported
+from cloudtrain.cli._errors import cleaning_up, reported
 
 SECTIONS = {
     "Jobs": ("submit", "list", "describe", "logs", "wait", "stop", "preempt"),
@@ -57,7 +57,7 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the ``cloudtrain`` program."""
-    with reported():
+    with cleaning_up(), reported():
         cli(prog_name="cloudtrain")
 
 

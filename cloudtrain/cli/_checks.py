@@ -27,20 +27,27 @@ WIDE = 200
 """The number of columns if the output is not a terminal."""
 
 
-def check_job(fields: Mapping[str, Any], *, as_json: bool) -> NoReturn:
-    """Run all checks of a job and show the findings. Exits with status 1 if a check failed, else 0."""
-    _show_and_exit(_checks_of(fields), as_json=as_json)
+def check_job(
+    fields: Mapping[str, Any], *, as_json: bool, defaults: Mapping[str, Any] | None = None
+) -> NoReturn:
+    """Run all checks of a job and show the findings. Exits with status 1 if a check failed, else 0.
+
+    Args:
+        defaults: fields that ``fields`` may lack; None for those of the config file.
+    """
+    _show_and_exit(_checks_of(fields, defaults), as_json=as_json)
 
 
 def check_platform(fields: Mapping[str, Any], *, as_json: bool) -> NoReturn:
     """Like `check_job`, for the platform that ``fields`` or the user's config file names, without a job."""
-    _show_and_exit(_platform_checks(fields), as_json=as_json)
+    _show_and_exit(_platform_checks({**read_config(), **fields}), as_json=as_json)
 
 
-def _checks_of(fields: Mapping[str, Any]) -> dict[str, Check]:
+def _checks_of(fields: Mapping[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Check]:
     """The checks of a job. If it cannot be prepared: that failure, and the checks of its platform."""
     try:
-        submission = prepare(fields)
+        fields = {**(read_config() if defaults is None else defaults), **fields}
+        submission = prepare(fields, defaults={})
         archive = submission.archive.path if submission.archive else None
         return job_checks(submission.platform, submission.job, submission.request, archive)
     except CloudtrainError as error:
@@ -52,7 +59,7 @@ def _checks_of(fields: Mapping[str, Any]) -> dict[str, Check]:
 
 
 def _platform_checks(fields: Mapping[str, Any]) -> dict[str, Check]:
-    job = TrainingJob.from_dict({**read_config(), **fields})
+    job = TrainingJob.from_dict(dict(fields))
     return job_checks(get_platform(job.platform or default_platform(job)), job, None, None)
 
 

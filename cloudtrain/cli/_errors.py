@@ -1,11 +1,15 @@
-"""Reports errors on the command line."""
+"""Reports errors on the command line, and cleans up when a signal ends it."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import click
 
@@ -14,6 +18,48 @@ from cloudtrain.errors import CloudtrainError, InvalidJob, InvalidSource
 USAGE_ERROR = 2
 INTERRUPTED = 130
 """The exit status after Ctrl-C: 128 + SIGINT."""
+
+END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGHUP", "SIGTERM") if hasattr(signal, name))
+"""A closed terminal, and ``kill``. They would end Python before it removes temporary files."""
+
+
+class Ended(BaseException):
+    """One of `END_SIGNALS` arrived."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _end(number: int, _frame: FrameType | None) -> None:
+    raise Ended(number)
+
+
+def _end_again(ignored: Any) -> None:
+    """Send the signal again if it arrived where Python ignores exceptions, such as in a finalizer."""
+    if isinstance(ignored.exc_value, Ended):
+        os.kill(os.getpid(), ignored.exc_value.number)
+    else:
+        sys.__unraisablehook__(ignored)
+
+
+@contextmanager
+def cleaning_up() -> Iterator[None]:
+    """Let SIGHUP and SIGTERM unwind the command, as Ctrl-C does, before they end the process."""
+    taken = [
+        number for number in END_SIGNALS if signal.getsignal(number) == signal.SIG_DFL
+    ]  # not under nohup
+    for number in taken:
+        signal.signal(number, _end)
+    sys.unraisablehook = _end_again
+    try:
+        yield
+    except Ended as end:
+        signal.signal(end.number, signal.SIG_DFL)
+        os.kill(os.getpid(), end.number)
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cloudtrain.cli._errors import INTERRUPTED
+from cloudtrain.cli._errors import INTERRUPTED, Ended
 from cloudtrain.cli._options import echo_json, json_option, set_option
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ JOB_FILES = (".yaml", ".yml", ".json")
 @click.option("--torchrun", is_flag=True, help="Start the ranks with torchrun.")
 @click.option("--mpirun", is_flag=True, help="Start the ranks with mpirun.")
 @click.option("--horovod", is_flag=True, help="Run a script that is written for Horovod.")
-@click.option("--source-dir", metavar="FOLDER", help="Folder to pack; FILE is a path inside it.")
+@click.option("--source-dir", metavar="FOLDER", help="Folder to pack; FILE is in it.")
 @click.option(
     "--input",
     "inputs",
@@ -85,9 +85,9 @@ def command(
     if options["check"]:
         from cloudtrain.cli._checks import check_job
 
-        check_job(fields, as_json=as_json)
+        check_job(fields, as_json=as_json, defaults={})
     with _interruptible("nothing was submitted."):
-        submission = prepare(fields, submits=not (options["dry_run"] or options["diff"]))
+        submission = prepare(fields, submits=not (options["dry_run"] or options["diff"]), defaults={})
         if options["diff"]:
             from cloudtrain.cli._diff import show_diff
 
@@ -118,12 +118,16 @@ def command(
 
 @contextmanager
 def _interruptible(consequence: str) -> Iterator[None]:
-    """On Ctrl-C, say what it means for the job, and exit like a program that SIGINT ended."""
+    """On Ctrl-C or a signal, say what it means for the job, and end like a program that the signal ended."""
     try:
         yield
     except KeyboardInterrupt:
         click.echo(f"Interrupted: {consequence}", err=True)
         sys.exit(INTERRUPTED)
+    except Ended:
+        with suppress(OSError):  # the terminal may be closed
+            click.echo(f"Interrupted: {consequence}", err=True)
+        raise
 
 
 def _upload(submission: Submission, *, quiet: bool) -> None:

@@ -1,4 +1,4 @@
-"""Checks, before a job is submitted, that its entry point exists and compiles."""
+"""Checks, before a job is submitted, that its entry point exists and can be run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,40 @@ from pathlib import Path
 from cloudtrain.errors import InvalidSource, nearest
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
 
+SHELL_SUFFIXES = ("", ".sh", ".bash")
+"""Files with these names are shell scripts, also without ``#!`` at their beginning."""
+
+_START = 1024
+"""Bytes by which programs and texts are recognized."""
+_EXECUTABLE = (b"#!", b"\x7fELF")
+_NAME_A_SCRIPT = (
+    "Name a Python file (.py), a shell script (.sh), or a file that begins with #! and its interpreter."
+)
+_JOB_FILE = "If it is a job file, submit it by itself: cloudtrain submit FILE. Its field entry_point names the script."
+_ADVICE = {
+    ".ipynb": ("a notebook", "Convert it to a script: jupyter nbconvert --to script NOTEBOOK."),
+    ".yaml": ("a YAML file", _JOB_FILE),
+    ".yml": ("a YAML file", _JOB_FILE),
+    ".json": ("a JSON file", _JOB_FILE),
+    ".md": ("a text", _NAME_A_SCRIPT),
+    ".rst": ("a text", _NAME_A_SCRIPT),
+    ".txt": ("a text", _NAME_A_SCRIPT),
+}
+"""The description of a file that cannot be run, and what to do, by its suffix."""
+
 
 def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
     """The entry point in the archive: the path of a file, or the name of a module.
 
     Args:
         source_dir: the directory to pack, or None if only ``entry_point`` is packed.
-        entry_point: a file in ``source_dir``: its absolute path, or its path relative to ``source_dir``. Without
-            ``source_dir``, a path relative to the working directory. Or a module, if ``source_dir`` is a package to
-            install.
+        entry_point: a file in ``source_dir``: its absolute path, or its path relative to ``source_dir`` or, if that
+            does not exist, to the working directory. Without ``source_dir``, a path relative to the working
+            directory. Or a module, if ``source_dir`` is a package to install.
 
     Raises:
-        InvalidSource: the entry point does not exist, is not a file, is outside ``source_dir``, is excluded by an
-            ignore file, or does not compile.
+        InvalidSource: the entry point does not exist, is not a file, is not a program, is outside ``source_dir``, is
+            excluded by an ignore file, or does not compile.
     """
     if source_dir is None:
         _check_file(Path(entry_point), entry_point)
@@ -33,6 +54,8 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
         return entry_point
     root = os.path.abspath(source_dir)
     path = os.path.normpath(os.path.join(root, entry_point))
+    if not os.path.exists(path) and os.path.isfile(entry_point):
+        path = os.path.abspath(entry_point)
     name = os.path.relpath(path, root)
     if name == os.pardir or name.startswith(os.pardir + os.sep):
         raise InvalidSource(
@@ -67,6 +90,22 @@ def _check_file(path: Path, entry_point: str) -> None:
         raise InvalidSource(f"entry_point {entry_point!r} is not a regular file: {path}")
     if path.suffix == ".py":
         _check_syntax(path)
+    else:
+        _check_program(path, entry_point)
+
+
+def _check_program(path: Path, entry_point: str) -> None:
+    """Refuse a file that a shell would be given, although it is not a shell script."""
+    suffix = path.suffix.lower()
+    try:
+        with path.open("rb") as file:
+            start = file.read(_START)
+    except OSError as error:
+        raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
+    if start.startswith(_EXECUTABLE) or (suffix in SHELL_SUFFIXES and b"\0" not in start):
+        return
+    what, hint = _ADVICE.get(suffix, ("neither a Python file nor a program", _NAME_A_SCRIPT))
+    raise InvalidSource(f"entry_point {entry_point!r} cannot be run: it is {what}", hint=hint)
 
 
 def _check_syntax(path: Path) -> None:

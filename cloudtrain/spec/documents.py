@@ -38,8 +38,11 @@ def parse_yaml(text: str, name: str = "<text>") -> Any:
         raise InvalidJob(f"{name}: {error}") from None
 
 
-def read_job_file(path: Path) -> dict[str, Any]:
+def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
     """The fields of a job file. Its paths, including those of channels, are relative to its folder.
+
+    Args:
+        may_be_empty: accept a file without any field, such as one with comments only.
 
     Raises:
         InvalidJob: the file does not exist, cannot be read, or is not a YAML mapping of fields.
@@ -51,6 +54,8 @@ def read_job_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidJob(f"{path} cannot be read: {error}") from None
     fields = parse_yaml(text, str(path))
+    if fields is None and may_be_empty:
+        return {}
     if not isinstance(fields, dict) or not all(isinstance(key, str) for key in fields):
         raise InvalidJob(
             f"{path} is not a mapping of fields",
@@ -59,6 +64,7 @@ def read_job_file(path: Path) -> dict[str, Any]:
     fields = {
         key: _absolute(path.parent, value) if key in PATH_FIELDS else value for key, value in fields.items()
     }
+    fields = _with_entry_point_in_source(fields, path.parent)
     options = fields.get("platform_options")
     if isinstance(options, dict) and _is_relative_program(options.get("python")):
         fields["platform_options"] = {**options, "python": _absolute(path.parent, options["python"])}
@@ -66,6 +72,22 @@ def read_job_file(path: Path) -> dict[str, Any]:
     if isinstance(inputs, dict):
         fields["inputs"] = {name: _absolute_channel(path.parent, channel) for name, channel in inputs.items()}
     return fields
+
+
+def _with_entry_point_in_source(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """``fields`` with an entry point relative to ``source_dir`` if it is given relative to ``folder``."""
+    entry_point, source_dir = fields.get("entry_point"), fields.get("source_dir")
+    if not isinstance(entry_point, str) or not isinstance(source_dir, str) or "://" in source_dir:
+        return fields
+    path = os.path.normpath(folder.absolute() / entry_point)
+    name = os.path.relpath(path, source_dir)
+    if (
+        name.startswith(os.pardir)
+        or not os.path.isfile(path)
+        or os.path.exists(f"{source_dir}/{entry_point}")
+    ):
+        return fields
+    return {**fields, "entry_point": name}
 
 
 def _is_relative_program(python: Any) -> bool:

@@ -191,6 +191,10 @@ def _channel(name: str, channel: Any) -> TrainingInput | FileSystemInput:
         isinstance(channel, dict) and "file_system_id" in channel
     )
     where = f"inputs.{name}"
+    if not isinstance(channel, (dict, TrainingInput, FileSystemInput)):
+        from cloudtrain.spec._phrases import given  # slow to import
+
+        raise InvalidJob(f"{where}: expected a URI or a mapping, got {given(channel)}")
     return convert(channel, FileSystemInput, where) if is_mounted else convert(channel, TrainingInput, where)
 
 

@@ -15,6 +15,9 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "src" / "train.py").write_text("print('ran')")
     (tmp_path / "train.py").write_text("print('ran')")
     (tmp_path / "other.py").write_text("print('ran')")
+    (tmp_path / "notes.ipynb").write_text("{}")
+    (tmp_path / "README.md").write_text("Hello.")
+    (tmp_path / "weights.pt").write_bytes(b"PK")
     (tmp_path / "broken.py").write_text("x = 1\ndef f(:\n")
     (tmp_path / "empty").mkdir()
     (tmp_path / "secret").mkdir()
@@ -41,7 +44,7 @@ ARGUMENTS = {
     "syntax": (["broken.py"], ["broken.py:2", "def f(:"]),
     "no-source-dir": (["train.py", "--source-dir", "nosuch"], ["nosuch"]),
     "secret": (["train.py", "--source-dir", "secret"], [".env", ".cloudtrainignore"]),
-    "zero-hosts": (["train.py", "--instance-count", "0"], ["instance_count: expected int >= 1"]),
+    "zero-hosts": (["train.py", "--instance-count", "0"], ["expected a whole number of at least 1, got 0"]),
     "no-number": (["train.py", "--instance-count", "two"], ["'two' is not a valid integer"]),
     "platform": (["train.py", "--platform", "locl"], ["no platform 'locl'", "Did you mean 'local'?"]),
     "name": (["train.py", "--name", "my_job"], ["my_job", "my-job"]),
@@ -61,7 +64,10 @@ ARGUMENTS = {
     "input-path": (["train.py", "--input", "train=nosuch"], ["inputs.train", "not an s3:// or file:// URI"]),
     "option": (["train.py", "--instance-cout", "2"], ["No such option", "--instance-count"]),
     "platform-option": (["train.py", "--set", "platform_options.x=1"], ["unknown field 'platform_options.x'"]),
-    "platform-port": (["train.py", "--set", "platform_options.master_port=a"], ["master_port: expected int"]),
+    "platform-port": (["train.py", "--set", "platform_options.master_port=a"], ["master_port: expected a whole"]),
+    "notebook": (["notes.ipynb"], ["'notes.ipynb' cannot be run: it is a notebook", "nbconvert"]),
+    "text": (["README.md"], ["'README.md' cannot be run: it is a text", "Name a Python file"]),
+    "data": (["weights.pt"], ["'weights.pt' cannot be run: it is neither a Python file nor a program"]),
     "platform-python": (["train.py", "--set", "platform_options.python=/x"], ["there is no program '/x'"]),
 }  # fmt: skip
 
@@ -82,7 +88,10 @@ FILES = {
         ["job.yaml, line 3, column 1", "YAML does not allow tabs"],
     ),
     "unknown": ("entry_pont: train.py", ["unknown", "entry_pont", "Did you mean 'entry_point'?"]),
-    "type": ("entry_point: train.py\ninstance_count: many", ["instance_count: expected int, got str"]),
+    "type": (
+        "entry_point: train.py\ninstance_count: many",
+        ["instance_count: expected a whole number"],
+    ),
     "list": ("- entry_point: train.py", ["not a mapping of fields"]),
     "empty": ("", ["not a mapping of fields"]),
     "unclosed": ("entry_point: [", ["job.yaml, line"]),

@@ -179,7 +179,8 @@ def _ask(python: str, names: Sequence[str]) -> tuple[list[int], list[str], str |
         return _unusable(f"{python} does not run: no answer within {PATIENCE:.0f} s")
     if done.returncode:
         lines = done.stderr.decode(errors="backslashreplace").strip().splitlines()
-        return _unusable(f"{python} does not run: {lines[-1] if lines else f'exit code {done.returncode}'}")
+        last = lines[-1] if lines else f"exit code {done.returncode}"
+        return _unusable(f"{python} does not run Python code: {last}")
     try:
         version, missing, torch = json.loads(done.stdout.strip().splitlines()[-1])
         version = [int(part) for part in version]

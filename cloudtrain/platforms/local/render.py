@@ -83,9 +83,12 @@ def _interpreter(options: LocalOptions) -> str:
         wanted = os.path.abspath(wanted)
     found = shutil.which(wanted)
     if found is None:
+        inside = os.path.join(wanted, "bin", "python")
         raise InvalidJob(
             f"platform_options.python: {_missing(wanted)}",
-            hint="Set it to the path of a Python 3.9 or newer, or leave it out to use this one.",
+            hint=f"Set it to the interpreter in it: {inside}"
+            if os.access(inside, os.X_OK)
+            else "Set it to the path of a Python 3.9 or newer, or leave it out to use this one.",
         )
     return os.path.abspath(found)
 
@@ -93,6 +96,8 @@ def _interpreter(options: LocalOptions) -> str:
 def _missing(program: str) -> str:
     if not os.path.dirname(program):
         return f"there is no program {program!r} on the PATH"
+    if os.path.isdir(program):
+        return f"{program!r} is a folder, not a program"
     return (
         f"{program!r} is not an executable file"
         if os.path.exists(program)

@@ -156,7 +156,9 @@ def test_requirements_that_cannot_be_installed_name_the_reason(
 @pytest.mark.parametrize(
     ("program", "words"),
     [
-        ("#!/bin/sh\nexit 3", "does not run"),
+        ("#!/bin/sh\nexit 3", "does not run Python code: exit code 3"),
+        ('#!/bin/sh\nexec bash "$@"', "does not run Python code: .*syntax error"),
+        ("#!/bin/sh\necho hello", "is not a Python interpreter"),
         ("#!/bin/sh\necho '[[3, 8, 1], [], null]'", r"is Python 3\.8\.1"),
     ],
 )

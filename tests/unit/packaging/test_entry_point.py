@@ -20,10 +20,22 @@ TREE = {
     "src/latin.py": b"x = '\xe9'\n",
     "src/coded.py": "# -*- coding: latin-1 -*-\nx = 'é'\n".encode("latin-1"),
     "src/warns.py": "x = '\\d'\nx is 1\n",
-    "src/a.log": "",
+    "src/a.log": "#!/bin/sh\n",
     "src/__pycache__/a.py": "",
     "src/out/a.py": "",
     "src/.gitignore": "*.log\nout/\n",
+    "src/plain": "echo hello\n",
+    "src/weights": b"\0\1\2",
+    "src/notes.txt": "Hello.\n",
+    "src/README.md": "# Hello\n",
+    "src/notes.rst": "Hello\n",
+    "src/Notes.IPYNB": "{}",
+    "src/job.yaml": "entry_point: train.py\n",
+    "src/job.json": "{}",
+    "src/model.R": "print(1)\n",
+    "src/tool.pl": "#!/usr/bin/perl\n",
+    "src/program.bin": b"\x7fELF\0",
+    "src/src/train.py": "print('inner')\n",
     "other/train.py": "",
 }
 
@@ -38,6 +50,9 @@ TREE = {
         ("coded.py", "coded.py"),
         ("warns.py", "warns.py"),
         ("{root}/src/scripts/run.sh", "scripts/run.sh"),
+        ("plain", "plain"),
+        ("tool.pl", "tool.pl"),
+        ("program.bin", "program.bin"),
     ],
 )
 @pytest.mark.filterwarnings("error")
@@ -64,6 +79,14 @@ def test_accepted(tmp_path: Path, entry_point: str, expected: str) -> None:
         ("out/a.py", "excluded from the archive"),
         ("__pycache__/a.py", "excluded from the archive"),
         ("fifo", "not a regular file"),
+        ("notes.txt", r"'notes\.txt' cannot be run: it is a text\n  Name a Python file"),
+        ("README.md", "cannot be run: it is a text"),
+        ("notes.rst", "cannot be run: it is a text"),
+        ("Notes.IPYNB", r"cannot be run: it is a notebook\n  Convert it"),
+        ("job.yaml", r"cannot be run: it is a YAML file\n  .* cloudtrain submit FILE"),
+        ("job.json", "cannot be run: it is a JSON file"),
+        ("model.R", r"it is neither a Python file nor a program\n  .* begins with #!"),
+        ("weights", "it is neither a Python file nor a program"),
     ],
 )
 def test_refused(tmp_path: Path, entry_point: str, message: str) -> None:
@@ -81,6 +104,21 @@ def test_without_source_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert check_entry_point(None, str(root / "other" / "train.py")) == "train.py"
     with pytest.raises(InvalidSource, match=r"entry_point .* does not exist"):
         check_entry_point(None, "nosuch.py")
+
+
+def test_a_path_from_the_working_directory_into_source_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_tree(tmp_path, TREE)
+    monkeypatch.chdir(root)
+    assert check_entry_point(Path("src"), "src/scripts/run.sh") == "scripts/run.sh"
+    assert check_entry_point(Path("src"), "src/train.py") == "src/train.py"  # src/src/train.py comes first
+    monkeypatch.chdir(root / "src" / "scripts")
+    assert check_entry_point(root / "src", "run.sh") == "scripts/run.sh"
+    monkeypatch.chdir(root / "other")
+    make_tree(root / "other", {"only.py": ""})
+    with pytest.raises(InvalidSource, match="outside source_dir"):
+        check_entry_point(root / "src", "only.py")
 
 
 @pytest.mark.parametrize("name", ["nosuch", "src/train.py"])

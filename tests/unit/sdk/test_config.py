@@ -59,6 +59,14 @@ def test_a_named_file_that_is_missing(script: str, monkeypatch: pytest.MonkeyPat
         Estimator(script).prepare()
 
 
+@pytest.mark.parametrize("text", ["", "\n\n", "# platform: local\n", "---\n# nothing\n...\n"])
+def test_a_file_without_fields_has_no_defaults(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    config(text, tmp_path, monkeypatch)
+    assert Estimator(script).prepare().job.max_run == 86400
+
+
 def test_an_empty_variable_counts_as_unset(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

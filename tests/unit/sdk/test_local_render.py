@@ -26,12 +26,15 @@ def channel(**fields: Any) -> dict[str, Any]:
 
 REFUSED = {
     "unknown": ({"platform_options": {"pyton": "x"}}, "'platform_options.pyton'\n  Did you mean 'python'"),
-    "port": ({"platform_options": {"master_port": "abc"}}, "^platform_options.master_port: expected int"),
+    "port": (
+        {"platform_options": {"master_port": "abc"}},
+        "^platform_options.master_port: expected a whole number",
+    ),
     "port-range": (
         {"platform_options": {"master_port": -1}},
-        "^platform_options.master_port: expected int >= 0",
+        "^platform_options.master_port: expected a whole number from 0 to 65535",
     ),
-    "python": ({"platform_options": {"python": 5}}, "^platform_options.python: expected str"),
+    "python": ({"platform_options": {"python": 5}}, "^platform_options.python: expected text, got 5"),
     "no-python": ({"platform_options": {"python": "nosuch"}}, "there is no program 'nosuch' on the PATH"),
     "gzip": (channel(compression="Gzip"), "^inputs.train.compression: the local platform"),
     "records": (channel(record_wrapping="RecordIO"), "^inputs.train.record_wrapping: "),
@@ -100,3 +103,16 @@ def test_a_missing_interpreter_is_shown_with_its_folder(
     (tmp_path / "text").write_text("")
     with pytest.raises(InvalidJob, match=f"'{tmp_path}/text' is not an executable file"):
         body(platform_options={"python": "./text"})
+
+
+def test_a_folder_is_refused_as_an_interpreter(tmp_path: Path) -> None:
+    folder = tmp_path / "venv"
+    folder.mkdir()
+    with pytest.raises(
+        InvalidJob, match=rf"'{folder}' is a folder, not a program\n  Set it to the path of a Python"
+    ):
+        body(platform_options={"python": str(folder)})
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    with pytest.raises(InvalidJob, match=rf"is a folder, not a program\n  .* in it: {folder}/bin/python$"):
+        body(platform_options={"python": str(folder)})

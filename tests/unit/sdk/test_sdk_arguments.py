@@ -133,9 +133,13 @@ def test_an_argument_by_position_and_by_name_is_refused() -> None:
 
 def test_structs_are_validated_as_dicts_are() -> None:
     group = InstanceGroup("g", "ml.m5.xlarge", 0)
-    with pytest.raises(InvalidJob, match=r"instance_groups\[0\].instance_count: expected int >= 1"):
+    with pytest.raises(
+        InvalidJob, match=r"instance_groups\[0\].instance_count: expected a whole number of at least 1"
+    ):
         Estimator("train.py", instance_groups=[group]).prepare()
-    with pytest.raises(InvalidJob, match=r"inputs.training.distribution: expected str matching"):
+    with pytest.raises(
+        InvalidJob, match=r"inputs.training.distribution: expected FullyReplicated or ShardedByS3Key"
+    ):
         Estimator("train.py").prepare(TrainingInput("s3://b/x", "Half"))
 
 

@@ -69,6 +69,26 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("entry_point", "expected"),
+    [
+        ("src/train.py", "train.py"),
+        ("./src/deep/run.sh", "deep/run.sh"),
+        ("train.py", "train.py"),
+        ("src/both.py", "src/both.py"),
+        ("nosuch.py", "nosuch.py"),
+        ("other.py", "other.py"),
+        ("src", "src"),
+    ],
+)
+def test_an_entry_point_may_be_relative_to_the_file(tmp_path: Path, entry_point: str, expected: str) -> None:
+    for name in ("src/train.py", "src/deep/run.sh", "src/both.py", "src/src/both.py", "other.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "job.yaml").write_text(f"entry_point: {entry_point}\nsource_dir: src")
+    assert read_job_file(tmp_path / "job.yaml")["entry_point"] == expected
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "there is no file"),

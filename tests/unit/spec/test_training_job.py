@@ -86,10 +86,13 @@ def test_the_start_of_a_generated_name(fields: dict[str, Any], name: str | None)
 REFUSED = {
     "file-system": (
         {"inputs": {"t": {"file_system_id": "fs-1", "file_system_type": "NFS", "directory_path": "/"}}},
-        r"inputs.t.file_system_type: invalid enum value 'NFS'",
+        r"^inputs.t.file_system_type: expected EFS or FSxLustre, got 'NFS'$",
     ),
-    "framework": ({"framework": "jax"}, r"framework: invalid enum value 'jax'"),
-    "runtime": ({"runtime": "mine"}, r"runtime: invalid enum value 'mine'"),
+    "framework": (
+        {"framework": "jax"},
+        r"^framework: expected huggingface, mxnet, pytorch or tensorflow, got 'jax'$",
+    ),
+    "runtime": ({"runtime": "mine"}, r"^runtime: expected cloudtrain or toolkit, got 'mine'$"),
     "both-libraries": (
         {"distribution": {"smdistributed": {"dataparallel": {}, "modelparallel": {}}}},
         r"smdistributed: dataparallel and modelparallel cannot be combined",
@@ -111,8 +114,40 @@ REFUSED = {
     "profiler": ({"disable_profiler": True, "profiler_config": {}}, r"profiler_config: contradicts"),
     "unknown": ({"instance_cout": 2}, r"unknown field 'instance_cout'\n  Did you mean 'instance_count'\?"),
     "unknown-far": ({"zzz": 2}, r"unknown field 'zzz'\n  Known: .*entry_point"),
-    "zero": ({"instance_count": 0}, r"^instance_count: expected int >= 1$"),
-    "type": ({"instance_count": "2"}, r"^instance_count: expected int, got str$"),
+    "zero": ({"instance_count": 0}, r"^instance_count: expected a whole number of at least 1, got 0$"),
+    "type": (
+        {"instance_count": "2"},
+        r"^instance_count: expected a whole number of at least 1, got '2'\n  Write the number without quotes.$",
+    ),
+    "fraction": (
+        {"instance_count": 1.5},
+        r"^instance_count: expected a whole number of at least 1, got 1.5$",
+    ),
+    "range": ({"stop_grace": "long"}, r"^stop_grace: expected a number from 0 to 120, got 'long'$"),
+    "above": ({"hang_timeout": 0}, r"^hang_timeout: expected a number above 0, got 0$"),
+    "boolean": (
+        {"timeline": "true"},
+        r"^timeline: expected true or false, got 'true'\n  Write true or false without quotes.$",
+    ),
+    "text": ({"image_uri": ["a"]}, r"^image_uri: expected text, got a list$"),
+    "list": (
+        {"dependencies": "lib"},
+        r"^dependencies: expected a list, got 'lib'\n  Write a list, also for a single value: \[VALUE\].$",
+    ),
+    "item": ({"dependencies": ["lib", {}]}, r"^dependencies\[1\]: expected text, got a mapping$"),
+    "mapping": ({"hyperparameters": "lr=1"}, r"^hyperparameters: expected a mapping, got 'lr=1'$"),
+    "kinds": (
+        {"debugger_hook_config": 5},
+        r"^debugger_hook_config: expected a mapping or true or false, got 5$",
+    ),
+    "long-text": ({"max_run": "x" * 99}, r"^max_run: expected a whole number of at least 1, got text$"),
+    "key": ({"hyperparameters": {1: 2}}, r"^hyperparameters: the name 1 is not text\n  Put it in quotes"),
+    "field-name": ({3: 4}, r"^the name 3 is not text"),
+    "required": (
+        {"instance_groups": [{"instance_group_name": "g"}]},
+        r"^instance_groups\[0\].instance_type: this field is required$",
+    ),
+    "channel": ({"inputs": {"t": 5}}, r"^inputs.t: expected a URI or a mapping, got 5$"),
     "distribution": (
         {"distribution": {"nosuch": {}}},
         r"unknown field 'distribution.nosuch'\n  Known: horovod, instance_groups, mpi, ",
@@ -130,7 +165,7 @@ REFUSED = {
     "option": ({"distribution": {"mpi": {"processes_per_hos": 2}}}, r"Did you mean 'processes_per_host'\?"),
     "no-processes": (
         {"distribution": {"mpi": {"processes_per_host": 0}}},
-        r"processes_per_host: expected int >= 1",
+        r"^distribution.mpi.processes_per_host: expected a whole number of at least 1, got 0$",
     ),
     "channel-field": ({"inputs": {"t": {"s3_dat": "s3://b"}}}, r"Did you mean 's3_data'\?"),
     "channel-name": ({"inputs": {"a b": "s3://b/x"}}, r"inputs: 'a b' is not a valid channel name"),
@@ -142,7 +177,11 @@ REFUSED = {
     "uri": ({"output_path": "bucket/x"}, r"output_path: 'bucket/x' is not an s3:// or file:// URI"),
     "nan": ({"hyperparameters": {"lr": float("nan")}}, r"hyperparameter 'lr' cannot be written as JSON"),
     "object": ({"hyperparameters": {"f": {1, 2}}}, r"hyperparameter 'f' cannot be written as JSON"),
-    "bool-variable": ({"environment": {"A": True}}, r"environment: expected str, got bool"),
+    "bool-variable": (
+        {"environment": {"A": "x", "B": True}},
+        r"^environment.B: expected text, got true\n  Put it in quotes to make it text.$",
+    ),
+    "secret": ({"environment": "TOKEN=sesame"}, r"^environment: expected a mapping, got text$"),
     "variable": ({"environment": {"A-B": "x"}}, r"environment: 'A-B' is not a valid variable name"),
     "name": ({"job_name": "my_job"}, r"job name 'my_job': only letters.*\n  For example: my-job"),
     "long-name": ({"job_name": "x" * 64}, r"has 64 characters, 63 are allowed"),
@@ -155,7 +194,7 @@ REFUSED = {
     "subnets": ({"subnets": ["a"]}, r"subnets and security_group_ids: set both or neither"),
     "local-path": ({"checkpoint_local_path": "/x"}, r"checkpoint_local_path: needs checkpoint_s3_uri"),
     "source": ({"source_dir": "src"}, r"source_dir: needs an entry_point"),
-    "mode": ({"input_mode": "Fast"}, r"input_mode: expected str matching regex"),
+    "mode": ({"input_mode": "Fast"}, r"^input_mode: expected File, FastFile or Pipe, got 'Fast'$"),
     "metric": (
         {"metric_definitions": [{"Name": "a"}]},
         r"metric_definitions\[0\]: expected the keys Name and Regex",

@@ -1,0 +1,82 @@
+"""Explains in plain English which field of a job is invalid, its value, and the values that it accepts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import inspect
+
+from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.spec._phrases import QUOTE, advice, expected, given
+
+_ERROR = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
+_FIELD = re.compile(r"Object (?P<problem>contains unknown|missing required) field `(?P<field>.*)`")
+_STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<position>\d+)\]|(?P<any>\[\.\.\.\])")
+_SECRET = "environment"
+"""The field whose values no message shows."""
+
+
+def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
+    """The error of a user for ``error``, the message with which msgspec refused to convert ``value`` to a ``kind``.
+
+    Args:
+        where: the path of ``value`` itself.
+    """
+    match = _ERROR.fullmatch(error)
+    assert match, error
+    found, wanted, path = _locate(value, inspect.type_info(kind), match["path"] or "")
+    path = f"{where}{path}".lstrip(".")
+    if match["key"]:
+        names = ", ".join(str(key) for key in found if not isinstance(key, str))
+        return InvalidJob(f"{path}: the name {names} is not text".lstrip(": "), hint=QUOTE)
+    field = _FIELD.fullmatch(match["what"])
+    if field:
+        name = ".".join(filter(None, [path, field["field"]]))
+        if field["problem"] == "missing required":
+            return InvalidJob(f"{name}: this field is required")
+        structs = [part for part in _parts(wanted) if isinstance(part, inspect.StructType)]
+        known = [one.name for struct in structs for one in struct.fields]
+        return InvalidJob(f"unknown field {name!r}", hint=nearest(field["field"], known))
+    is_secret = path.partition(".")[0] == _SECRET
+    problem = f"expected {expected(wanted)}, got {given(found, secret=is_secret)}"
+    return InvalidJob(f"{path}: {problem}" if path else problem, hint=advice(wanted, found))
+
+
+def _locate(value: Any, kind: inspect.Type, path: str) -> tuple[Any, inspect.Type, str]:
+    """The value at ``path``, its type, and its path in full: msgspec writes ``[...]`` for any key of a dict."""
+    place = ""
+    for step in _STEP.finditer(path):
+        kind = _inside(kind, step["name"])
+        if step["any"]:
+            name = next(key for key, item in value.items() if not _is_valid(item, kind))
+            value, place = value[name], f"{place}.{name}"
+        elif step["name"]:
+            value, place = value[step["name"]], f"{place}.{step['name']}"
+        else:
+            value, place = value[int(step["position"])], f"{place}[{step['position']}]"
+    return value, kind, place
+
+
+def _inside(kind: inspect.Type, field: str | None) -> inspect.Type:
+    """The type of a field of a struct; without ``field``, of the items of a list or a dict."""
+    for part in _parts(kind):
+        if isinstance(part, inspect.StructType) and field:
+            return next(one.type for one in part.fields if one.encode_name == field)
+        if isinstance(part, inspect.DictType):
+            return part.value_type
+        if isinstance(part, inspect.ListType):
+            return part.item_type
+    return inspect.AnyType()
+
+
+def _parts(kind: inspect.Type) -> Iterator[inspect.Type]:
+    yield from kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+
+
+def _is_valid(value: Any, kind: inspect.Type) -> bool:
+    """Whether an item of a dict, which is text or a boolean, is valid."""
+    if isinstance(kind, inspect.StrType):
+        return isinstance(value, str)
+    return isinstance(value, bool) if isinstance(kind, inspect.BoolType) else True
