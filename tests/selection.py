@@ -19,6 +19,7 @@ PODMAN_IN_CI = ("test_digits_on_four_ranks[podman-mpi]",)
 
 LAUNCHES: dict[str, tuple[str, ...]] = {
     "test_distributed_adasum.py": (),
+    "test_hints_of_tensorflow.py": (),
     "test_keras_2_scripts.py": (),
     "test_distributed_cases.py": ("program", "count"),
     "test_numpy_cases.py": ("way", "count"),

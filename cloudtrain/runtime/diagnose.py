@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import CloudtrainError, NotFound
+from cloudtrain.runtime.hints.table import UNKNOWN, Failure, JobFacts
 from cloudtrain.runtime.run_folder import RankRecord
 
 COLLECTIVE = re.compile(
@@ -19,6 +20,9 @@ COLLECTIVE = re.compile(
     re.IGNORECASE,
 )
 """Messages of a rank that lost another rank: a consequence, not the cause."""
+
+_ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
+"""Also names a socket, but is a cause: the other ranks do not reach the one that could not listen."""
 
 _LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
 """Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
@@ -32,26 +36,16 @@ _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
 )
 
+LAST_LINES = 5
+"""Where to look for the message of a script that ended itself."""
+
 _HINTS = {
     FailureClass.SYNTAX_ERROR: "Fix the syntax error in the line shown.",
-    FailureClass.IMPORT_ERROR: "Add the package to requirements.txt next to the script, or the module to dependencies.",
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch size, or an instance type with more memory.",
     FailureClass.MISSING_DATA: "Check the channels given to fit() against the paths that the script opens.",
     FailureClass.DISK_FULL: "Use a larger volume_size, or write less data.",
     FailureClass.COLLECTIVE_TIMEOUT: "A rank did not join a collective: compare the last log lines of all ranks.",
 }
-
-_KERAS_2_HINTS = {
-    re.compile(
-        r"experimental_run_tf_function|keras\.optimizers\.legacy|has no attribute '(?:fit|evaluate|predict)_generator'"
-        r"|\.variables\(\)(?s:.*)'list' object is not callable"
-    ): "The script is written for Keras 2: add tf_keras to requirements.txt and set TF_USE_LEGACY_KERAS=1 in the "
-    "job's environment, or port the script to Keras 3.",
-    re.compile(
-        r"Argument\(s\) not recognized: \{'lr'"
-    ): "Rename lr to learning_rate. tf_keras does not help: its optimizers ignore lr.",
-}
-"""Hints for calls that Keras 3 removed, by a pattern found in the traceback."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +59,14 @@ class RankExit:
     log_tail: tuple[str, ...] = ()
 
 
-def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> FailureReport:
+def diagnose(
+    rank_exit: RankExit, host: str, *, memory_kills: int = 0, facts: JobFacts = UNKNOWN
+) -> FailureReport:
     """The report of a rank that failed.
 
     Args:
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
+        facts: what hints may say about the job.
     """
     killed_by = -rank_exit.exit_code if rank_exit.exit_code < 0 else None
     exception_type, message, traceback = _exception(rank_exit)
@@ -77,8 +74,7 @@ def diagnose(rank_exit: RankExit, host: str, *, memory_kills: int = 0) -> Failur
         kind, hint = _by_signal(killed_by, memory_kills)
         exception_type, message = None, ""
     else:
-        kind = _by_exception(exception_type, message)
-        hint = _keras_2_hint(f"{traceback}\n{message}") or _HINTS.get(kind, "")
+        kind, hint = _with_hint(_by_exception(exception_type, message), rank_exit, facts)
         if exception_type is None and not message and rank_exit.log_tail:
             message = f"its last line: {rank_exit.log_tail[-1]}"
     return FailureReport(
@@ -170,6 +166,8 @@ def is_consequence(report: FailureReport) -> bool:
     """Whether this failure follows from another: a collective that lost its peer, a SIGTERM."""
     if report.signal is not None or report.exception_type is None:
         return report.exit_code == 128 + signal.SIGTERM
+    if _ADDRESS_IN_USE.search(report.message):
+        return False
     return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
 
 
@@ -197,8 +195,21 @@ def _exception(rank_exit: RankExit) -> tuple[str | None, str, str]:
     return None, "", ""
 
 
-def _keras_2_hint(traceback: str) -> str:
-    return next((hint for pattern, hint in _KERAS_2_HINTS.items() if pattern.search(traceback)), "")
+def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str]:
+    """The class and the hint of a failure: from the table of hints, else those of its class."""
+    from cloudtrain.runtime.hints.known import find_hint  # only now: most jobs do not fail
+
+    exception_type, message, traceback = _exception(rank_exit)
+    exception = ""
+    if exception_type:
+        printed = "\n".join(rank_exit.log_tail).rpartition(traceback)[2] if traceback else ""
+        exception = f"{exception_type}: {message}{'' if rank_exit.record else printed}"
+    last_lines = "\n".join(rank_exit.log_tail[-LAST_LINES:])
+    found = find_hint(Failure(rank_exit.exit_code, exception, traceback, last_lines), facts)
+    if found is None:
+        return kind, _HINTS.get(kind, "")
+    hint, text = found
+    return hint.failure_class or kind, text
 
 
 def _by_exception(exception_type: str | None, message: str) -> FailureClass:

@@ -22,6 +22,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, memory_kill_count, report_error
+from cloudtrain.runtime.hints.table import JobFacts
 from cloudtrain.runtime.horovod import start_rendezvous
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
@@ -286,7 +287,7 @@ class HostRun:
                     if launch.plan.agent == "torchrun"
                     else None
                 )
-                self._fail(report or diagnose(rank_exit, host, memory_kills=kills))
+                self._fail(report or diagnose(rank_exit, host, memory_kills=kills, facts=self._facts()))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
         if not running and not self._done:
@@ -300,6 +301,10 @@ class HostRun:
             self._kill_at = None
             launch.kill()
         self._check_for_hang(launch)
+
+    def _facts(self) -> JobFacts:
+        """The facts that hints may name."""
+        return JobFacts(code=self._config.paths.code, channels=self._config.channels.keys())
 
     @property
     def _ends_early(self) -> bool:

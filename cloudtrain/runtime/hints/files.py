@@ -1,0 +1,41 @@
+"""Files that do not exist, and too many open files."""
+
+from __future__ import annotations
+
+from cloudtrain.contract import FailureClass
+from cloudtrain.runtime.hints.table import Hint
+
+HINTS = (
+    Hint(
+        "OSError: [Errno 24] Too many open files: 'data.bin'",
+        r"^OSError: \[Errno 24\] Too many open files",
+        "The process has reached its limit of open files (ulimit -n). Close files after use, use fewer workers, or "
+        "raise the limit at the start of the script with resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard)).",
+    ),
+    Hint(
+        "RuntimeError: Too many open files. Communication with the workers is no longer possible. ...",
+        r"^RuntimeError: (?:Too many open files\. Communication with the workers|received 0 items of ancdata)",
+        "Every tensor from a DataLoader's worker takes a file descriptor. Call "
+        "torch.multiprocessing.set_sharing_strategy('file_system') at the start of the script, or use fewer workers.",
+    ),
+    Hint(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'",
+        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<program>[^'/]+)'",
+        "The script starts the program {program}, which the job does not find on its PATH. Use an image that has it.",
+        traceback=r"in _execute_child",
+        failure_class=FailureClass.USER_ERROR,
+    ),
+    Hint(
+        "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/input/data/train/x.csv'",
+        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '/opt/ml/input/data/(?P<channel>[^/']+)",
+        "Is {channel} a channel of the job, with this file? Its channels: {channels}. Read the folder of a channel "
+        "from its variable: SM_CHANNEL_TRAIN for the channel train.",
+    ),
+    Hint(
+        "FileNotFoundError: [Errno 2] No such file or directory: 'config.yaml'",
+        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^'/][^']*)'",
+        "{path} is relative to the working folder: at the start, the job's copy of the source. Pack the file with the "
+        "script: --source-dir FOLDER (source_dir in Python), and see that no ignore file excludes it. Data belongs "
+        "into a channel.",
+    ),
+)

@@ -1,0 +1,36 @@
+"""All hints, by subject. Imported only when a rank has failed."""
+
+from __future__ import annotations
+
+from cloudtrain.runtime.hints import (
+    arguments,
+    channels,
+    files,
+    gpus,
+    imports,
+    keras_3,
+    numpy_2,
+    ports,
+    pytorch,
+    tensorflow_2,
+)
+from cloudtrain.runtime.hints.table import Failure, Hint, JobFacts, first_that_applies
+
+SUBJECTS: dict[str, tuple[Hint, ...]] = {
+    "Channels and variables": channels.HINTS,
+    "Arguments": arguments.HINTS,
+    "GPUs and NCCL": gpus.HINTS,
+    "Ports": ports.HINTS,
+    "Files": files.HINTS,
+    "PyTorch": pytorch.HINTS,
+    "NumPy 2": numpy_2.HINTS,
+    "Keras 3": keras_3.HINTS,
+    "TensorFlow 2": tensorflow_2.HINTS,
+    "Imports": imports.HINTS,
+}
+"""In order of precedence: what is known of one library goes before what is known of all modules."""
+
+
+def find_hint(failure: Failure, facts: JobFacts) -> tuple[Hint, str] | None:
+    """The hint for a failure, and its text, filled in; None if there is none."""
+    return first_that_applies([hint for hints in SUBJECTS.values() for hint in hints], failure, facts)

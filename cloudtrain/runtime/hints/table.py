@@ -1,0 +1,142 @@
+"""The form of a hint, and what a job knows about itself that fills it in."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cloudtrain.contract import FailureClass
+
+SEARCHED_FOLDERS = 2000
+"""At most so many folders of the source are searched for a module."""
+
+
+@dataclass(frozen=True)
+class Hint:
+    """The advice for failures that ``pattern`` matches.
+
+    ``text`` may contain named groups of the pattern, and the facts of `JobFacts`, in braces. A hint applies only if
+    all of them are known.
+    """
+
+    example: str
+    """A failure that the hint is for, as the library reports it."""
+    pattern: str
+    """Searched in ``Type: message`` of the exception; with ``exit_code``, in the last lines that the script printed."""
+    text: str
+    traceback: str = ""
+    """If not empty, the traceback must match it too."""
+    exit_code: int | None = None
+    """The exit code of a script that ends itself after printing an error, instead of raising an exception."""
+    failure_class: FailureClass | None = None
+    """More precise than what the type of the exception says."""
+
+    @property
+    def placeholders(self) -> set[str]:
+        return {name for _, name, _, _ in string.Formatter().parse(self.text) if name}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a script failed, as text: to be matched with hints."""
+
+    exit_code: int
+    exception: str = ""
+    """``Type: message``; empty if the script ended itself."""
+    traceback: str = ""
+    last_lines: str = ""
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """The known facts about the job. A hint that needs an unknown fact does not apply."""
+
+    code: Path | None = None
+    """The folder with the unpacked source."""
+    channels: Collection[str] | None = None
+    left_out: Collection[str] = ()
+    """Modules that lie next to the entry point on the submitting machine, and are not in the job."""
+
+    def about(self, groups: Mapping[str, str]) -> dict[str, str]:
+        """The facts that are known, and ``groups``, what the pattern found."""
+        facts = dict(groups)
+        if self.channels is not None:
+            facts["channels"] = ", ".join(sorted(self.channels)) or "none"
+        module = groups.get("module")
+        if module:
+            top = module.partition(".")[0]
+            facts["top"] = top
+            if top in self.left_out:
+                facts["left_out"] = top
+            elif self.code:
+                facts.update(_in_source(self.code, module))
+        return facts
+
+
+UNKNOWN = JobFacts()
+
+
+def _in_source(code: Path, module: str) -> dict[str, str]:
+    """Facts about a module that Python does not find: where the source has it, or a part of it.
+
+    ``found_in``: the folder of a top-level module. ``own_file``: the file of a submodule. ``own_package``: the package
+    of a submodule that it does not have. ``foreign``: the package, if it is not in the source.
+    """
+    top, *parts = module.split(".")
+    folders = [folder for folder in _folders(code) if _has_module(folder, top)]
+    if not folders:
+        return {"foreign": top}
+    if not parts:
+        return {"found_in": str(folders[0].relative_to(code))}
+    for folder in folders:
+        path = folder.joinpath(top, *parts)
+        if _has_module(path.parent, path.name):
+            file = path.with_suffix(".py")
+            return {"own_file": str((file if file.is_file() else path).relative_to(code))}
+    return {"own_package": str((folders[0] / top).relative_to(code))}
+
+
+def _folders(code: Path) -> list[Path]:
+    """The folders of the source, breadth first, except hidden ones."""
+    found = [code]
+    for folder in found:
+        if len(found) > SEARCHED_FOLDERS:
+            break
+        try:
+            found += sorted(
+                path
+                for path in folder.iterdir()
+                if path.is_dir() and not path.is_symlink() and not path.name.startswith((".", "__"))
+            )
+        except OSError:
+            continue
+    return found
+
+
+def _has_module(folder: Path, name: str) -> bool:
+    """Whether an import of ``name`` with ``folder`` on the path finds Python code."""
+    return (folder / f"{name}.py").is_file() or any((folder / name).glob("*.py"))
+
+
+def first_that_applies(hints: Collection[Hint], failure: Failure, facts: JobFacts) -> tuple[Hint, str] | None:
+    """The first hint that applies, and its text, filled in."""
+    for hint in hints:
+        match = _match(hint, failure)
+        if match is None:
+            continue
+        known = facts.about({key: value for key, value in match.groupdict().items() if value is not None})
+        if hint.placeholders <= known.keys():
+            return hint, hint.text.format_map(known)
+    return None
+
+
+def _match(hint: Hint, failure: Failure) -> re.Match[str] | None:
+    if hint.exit_code is not None:
+        ends_itself = not failure.exception and failure.exit_code == hint.exit_code
+        return re.search(hint.pattern, failure.last_lines, re.MULTILINE) if ends_itself else None
+    if not failure.exception or not re.search(hint.traceback, failure.traceback):
+        return None
+    return re.search(hint.pattern, failure.exception)

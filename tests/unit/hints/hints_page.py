@@ -1,0 +1,45 @@
+"""Writes the page of hints from the table: ``python tests/unit/hints/hints_page.py``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from cloudtrain.runtime.hints.known import SUBJECTS
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "hints.md"
+
+INTRODUCTION = """# Failures and hints
+
+The advice of [failure reports](failure-report.md) for the commonest failures of scripts. The job fills in the text in
+*italics*. A failure that is not listed has the hint of its [class](failure-report.md#failure-classes), or none where
+the message is enough.
+
+This page is generated from the table that the reports use, `cloudtrain/runtime/hints`. The tests cause these failures
+with the real libraries, and check that similar messages have no hint.
+"""
+
+
+def rendered() -> str:
+    sections = [INTRODUCTION]
+    for subject, hints in SUBJECTS.items():
+        rows = {
+            hint.example: hint.text for hint in reversed(hints)
+        }  # of several, the first has the most facts
+        lines = [
+            f"| `{example}` | {_shown(rows[example])} |"
+            for example in dict.fromkeys(h.example for h in hints)
+        ]
+        sections.append("\n".join([f"## {subject}\n", "| failure | hint |", "| --- | --- |", *lines]) + "\n")
+    return "\n".join(sections)
+
+
+def _shown(text: str) -> str:
+    escaped = re.sub(r"([|*_<>])", r"\\\1", text)
+    return re.sub(
+        r"\{([\w\\]+)\}", lambda match: "*" + match[1].replace("\\", "").replace("_", " ") + "*", escaped
+    )
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rendered(), encoding="utf-8")

@@ -1,0 +1,199 @@
+"""Every hint appears for the real message of the real library, and not for similar messages."""
+
+from __future__ import annotations
+
+import pytest
+from failing_scripts import end_of, printed, report_on
+
+from cloudtrain.contract import FailureClass
+from cloudtrain.runtime.diagnose import RankExit, diagnose
+from cloudtrain.runtime.hints.table import JobFacts
+from cloudtrain.runtime.run_folder import RankRecord
+
+TORCH_GROUP = """
+import torch, torch.distributed as dist
+try:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    {call}
+finally:
+    dist.destroy_process_group()
+"""
+SAVED = "import argparse, io, torch\nfile = io.BytesIO()\ntorch.save({saved}, file)\nfile.seek(0)\ntorch.load(file)"
+LISTEN = "import socket\nserver = socket.create_server(('127.0.0.1', 0))\nport = server.getsockname()[1]\n"
+LIMITED = """
+import resource
+old = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (80, old[1]))
+try:
+    kept = [open("/dev/null") for _ in range(100)]
+finally:
+    resource.setrlimit(resource.RLIMIT_NOFILE, old)
+"""
+LOADER = "from torch.utils.data import DataLoader\nimport torch\n"
+
+BACKEND = """
+import torch.distributed as dist
+dist.init_process_group({!r}, store=dist.HashStore(), rank=0, world_size=1)
+"""
+
+HINTED = {
+    "channel": ("import os; os.environ['SM_CHANNEL_TRAINING']", "Its channels: test, train."),
+    "hyperparameter": ("import os; os.environ['SM_HP_EPOCHS']", "no such hyperparameter"),
+    "cpu-torch": ("import torch; torch.zeros(1).cuda()", "the PyTorch of this job is built for CPUs"),
+    "cpu-torch-device": ("import torch; torch.zeros(1, device='cuda')", "built for CPUs"),
+    "cpu-torch-select": ("import torch; torch.cuda.set_device(0)", "only if torch.cuda.is_available()"),
+    "pinned": ("import torch; torch.zeros(1).pin_memory()", "pin_memory=torch.cuda.is_available()"),
+    "nccl": (BACKEND.format("nccl"), 'init_process_group("gloo")'),
+    "mpi": (BACKEND.format("mpi"), "both also work where mpirun starts the ranks"),
+    "tcp": (BACKEND.format("tcp"), "no longer has the backend tcp"),
+    "smddp": (BACKEND.format("smddp"), "smdistributed.dataparallel"),
+    "group-0": (TORCH_GROUP.format(call="dist.all_reduce(torch.ones(1), group=0)"), "Remove the argument"),
+    "group-0-broadcast": (TORCH_GROUP.format(call="dist.broadcast(torch.ones(1), 0, group=0)"), "Remove the argument"),
+    "port": (LISTEN + "socket.create_server(('127.0.0.1', port))", "Another process listens on the same port"),
+    "port-torch": (
+        LISTEN + "import torch.distributed as dist; dist.TCPStore('127.0.0.1', port, 1, True)",
+        "Another process listens on port ",
+    ),
+    "descriptors": (LIMITED, "ulimit -n"),
+    "program": ("import subprocess; subprocess.run(['no-such-program'])", "program no-such-program"),
+    "relative-path": ("open('config.yaml')", "config.yaml is relative to the working folder"),
+    "channel-path": ("open('/opt/ml/input/data/training/x.csv')", "Is training a channel"),
+    "weights": (SAVED.format(saved="argparse.Namespace(x=1)"), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"),
+    "weights-of-a-module": (SAVED.format(saved="torch.nn.Linear(1, 1)"), "weights_only=False"),
+    "iterator": (LOADER + "iter(DataLoader(torch.ones(4))).next()", "next(iterator)"),
+    "iterator-of-workers": (LOADER + "iter(DataLoader(torch.ones(4), num_workers=1)).next()", "next(iterator)"),
+    "item": ("import torch; torch.tensor(1.).data[0]", "loss.item()"),
+    "six": ("from torch._six import inf", "torch._six.inf is math.inf"),
+    "deprecated": ("import torch.distributed.deprecated", "Import torch.distributed instead"),
+    "np.float": ("import numpy as np; np.float", "Write the builtin"),
+    "np.Inf": ("import numpy as np; np.Inf", "numpy<2"),
+    "np.product": ("import numpy as np; np.product([1])", "numpy<2"),
+    "np.copy": ("import numpy as np; np.array([1, 2], dtype='f4', copy=False)", "numpy<2"),
+    "np.ragged": ("import numpy as np; np.array([[1, 2], [3]])", "dtype=object"),
+    "library": ("import ctypes; ctypes.CDLL('libnosuch.so.4')", "system library libnosuch.so.4"),
+}  # fmt: skip
+
+FACTS = JobFacts(channels=["train", "test"])
+
+
+@pytest.mark.parametrize("case", HINTED)
+def test_a_hint_for_the_real_message(case: str) -> None:
+    code, expected = HINTED[case]
+    end = end_of(code)
+    assert expected in diagnose(end, "algo-1", facts=FACTS).hint
+    assert expected in diagnose(printed(end), "algo-1", facts=FACTS).hint
+
+
+SIMILAR = {
+    "own-key": "{}['SM_CHANNELS_TRAIN']",
+    "key-in-text": "raise KeyError('no SM_CHANNEL_TRAIN for you')",
+    "other-attribute": "5 .allreduce",
+    "numpy-typo": "import numpy as np; np.flaot",
+    "torch-typo": "import torch; torch.cuda.set_divice(0)",
+    "own-module-named-numpy": "raise AttributeError('`np.Inf` was removed in the NumPy 3.0 release.')",
+    "torch-file-that-is-damaged": "import io, torch; torch.load(io.BytesIO(b'not a file'))",
+    "own-text-on-weights": "raise ValueError('Weights only load failed')",
+    "own-cuda-text": "raise RuntimeError('my kernel: CUDA error: invalid device ordinal?')",
+    "port-in-text": "raise RuntimeError('OSError: [Errno 98] Address already in use, trying another')",
+    "iterator-of-mine": "type('Loader', (), {})().next()",
+    "index": "[1][5]",
+    "list-call": "rows = []\nrows()",
+    "other-errno": "raise OSError(25, 'Inappropriate ioctl for device')",
+    "tensorflow-typo": "raise AttributeError(\"module 'tensorflow' has no attribute 'sesion'\")",
+    "group-of-mine": "raise ValueError('Group 0 is not registered')",
+}
+
+
+@pytest.mark.parametrize("case", SIMILAR)
+def test_no_hint_for_a_similar_message(case: str) -> None:
+    report = report_on(SIMILAR[case], facts=FACTS)
+    assert (report.hint, report.failure_class) == ("", FailureClass.USER_ERROR)
+
+
+@pytest.mark.parametrize("path", ["/nosuch/x.csv", "/opt/ml/code/x.csv"])
+def test_an_absolute_path_is_not_said_to_be_packed(path: str) -> None:
+    hint = report_on(f"open({path!r})", facts=FACTS).hint
+    assert hint == "Check the channels given to fit() against the paths that the script opens."
+
+
+def test_without_the_channels_the_hint_does_not_name_any() -> None:
+    report = report_on("import os; os.environ['SM_CHANNEL_TRAIN']")
+    assert report.hint.startswith(
+        "The script reads SM_CHANNEL_TRAIN, but the job has no such channel. Name the"
+    )
+    assert report.failure_class == FailureClass.MISSING_DATA
+
+
+def test_a_job_without_channels_says_so() -> None:
+    report = report_on("import os; os.environ['SM_CHANNEL_TRAIN']", facts=JobFacts(channels=[]))
+    assert "Its channels: none." in report.hint
+
+
+RECORDED = {
+    # torch 2.13, c10/cuda/CUDAFunctions.cpp and ProcessGroupNCCL.cpp: they need a build with CUDA, and no GPU
+    "RuntimeError: Found no NVIDIA driver on your system. Please check that you have an NVIDIA GPU and installed a "
+    "driver from http://www.nvidia.com/Download/index.aspx": "instance_type with GPUs",
+    "RuntimeError: No CUDA GPUs are available": "CUDA_VISIBLE_DEVICES",
+    "ValueError: ProcessGroupNCCL is only supported with GPUs, no GPUs found!": "NCCL needs GPUs",
+    "AcceleratorError: CUDA error: invalid device ordinal": "Use the local rank",
+    # torch 2.13, with a limit of 40 open files and two workers
+    "RuntimeError: Too many open files. Communication with the workers is no longer possible. Please increase the "
+    "limit using `ulimit -n` in the shell or change the sharing strategy by calling "
+    "`torch.multiprocessing.set_sharing_strategy('file_system')` at the beginning of your code": "or use fewer workers",
+    # opencv-python on a machine without a desktop
+    "ImportError: libGL.so.1: cannot open shared object file: No such file or directory": "opencv-python-headless",
+}
+
+
+@pytest.mark.parametrize("text", RECORDED)
+def test_a_hint_for_a_message_that_this_machine_cannot_produce(text: str) -> None:
+    kind, _, message = text.partition(": ")
+    record = RankRecord(1, 0, 1, kind, message, f"Traceback (most recent call last):\n{text}", 5.0)
+    assert RECORDED[text] in diagnose(RankExit(0, 1, 9.0, record), "algo-1").hint
+
+
+ARGPARSE = (
+    "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--epochs', type=int)\n"
+    "parser.add_argument('--optimizer', choices=['adam', 'sgd'])\nparser.add_argument('--amp', action='store_true')\n"
+    "parser.add_argument('--data', required={required})\nparser.parse_args()"
+)
+CLICK = "import click\n@click.command()\n@click.option('--epochs', type=int)\ndef main(epochs): ...\nmain()"
+ABSL = """
+from absl import app, flags
+flags.DEFINE_integer("absl_epochs", 1, "", allow_override=True)
+app.run(print)
+"""
+PRINT_AND_EXIT = "import sys; print({!r}, file=sys.stderr); sys.exit({})"
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "expected"),
+    [
+        (ARGPARSE, "--epohcs 5", "does not declare --epohcs 5."),
+        (ARGPARSE, "--amp True", "Pass the flag after --"),
+        (ARGPARSE, "--model_dir s3://b/m", "model_dir=False"),
+        (ARGPARSE, "--optimizer adm", "passes 'adm' as --optimizer"),
+        (ARGPARSE, "--epochs 0.1", "expects int for --epochs, but the job passes '0.1'."),
+        (ARGPARSE.replace("{required}", "True"), "", "does not pass --data."),
+        (CLICK, "--epohcs 5", "does not declare --epohcs."),
+        (CLICK, "--nothing-like-it 5", "does not declare --nothing-like-it."),
+        (ABSL, "--absl_epohcs=5", "does not define the flag absl_epohcs."),
+        (ABSL, "--nothing_like_it=5", "does not define the flag nothing_like_it."),
+    ],
+)
+def test_a_hint_for_arguments_that_the_parser_refuses(code: str, arguments: str, expected: str) -> None:
+    assert expected in report_on(code.replace("{required}", "False"), *arguments.split()).hint
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        PRINT_AND_EXIT.format("train.py: error: unrecognized arguments: --x", 1),
+        PRINT_AND_EXIT.format("tool: error: unrecognized arguments: --x\n" + "line\n" * 6, 2),
+        PRINT_AND_EXIT.format("no epochs: error: unrecognized arguments", 2),
+        PRINT_AND_EXIT.format("Error: No such option was found", 2),
+        PRINT_AND_EXIT.format("train.py: error: unrecognized arguments: --x", "1 / 0"),
+    ],
+)
+def test_no_hint_for_output_that_is_not_a_parsers(code: str) -> None:
+    assert report_on(code).hint == ""
