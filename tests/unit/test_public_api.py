@@ -169,6 +169,7 @@ PUBLIC = {
     "cloudtrain.runtime": """
         main
     """,
+    "cloudtrain.runtime.hints": "",
     "cloudtrain.spec": """
         Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput Horovod
         InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes Profiler
