@@ -23,8 +23,12 @@ STATUS_COLOURS = {
 }
 
 
-def show_job(job: Job, description: JobDescription | None = None) -> None:
-    """Print the state and results of a job, and why it failed."""
+def show_job(job: Job, description: JobDescription | None = None, *, warnings: bool = True) -> None:
+    """Print the state and results of a job, and why it failed.
+
+    Args:
+        warnings: false if they have been shown with the job's output.
+    """
     description = description or job.describe()
     console = Console(stderr=True, highlight=False)
     colour = STATUS_COLOURS.get(description.status, "blue")
@@ -33,6 +37,8 @@ def show_job(job: Job, description: JobDescription | None = None) -> None:
         # do not wrap lines: users copy URIs
         line = Text(f"{label:<13} ", style="dim").append(Text(value, style="not dim"))
         console.print(line, soft_wrap=True)
+    for warning in description.warnings if warnings else ():
+        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
     if description.failure:
         _show_failure(console, description.failure)
 

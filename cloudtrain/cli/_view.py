@@ -46,7 +46,7 @@ def watch(job: Job, *, quiet: bool) -> None:
     if quiet:
         echo_json(description.to_dict())
     else:
-        show_job(job, description)
+        show_job(job, description, warnings=False)
     sys.exit(_exit_code(description))
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+WARNINGS = 10
+"""The most warnings in a summary."""
+
 
 @dataclass
 class Summary:
@@ -19,6 +22,8 @@ class Summary:
     """The last value of each metric."""
     uploaded: dict[str, str] = field(default_factory=dict)
     """The URI of each kind of output: ``model``, ``output``."""
+    warnings: list[str] = field(default_factory=list)
+    """The last different warnings of the last attempt, oldest first."""
 
 
 def summarize(events: Iterable[dict[str, Any]]) -> Summary:
@@ -28,6 +33,7 @@ def summarize(events: Iterable[dict[str, Any]]) -> Summary:
         kind = event.get("event")
         if kind == "attempt":
             summary.phases.clear()
+            summary.warnings.clear()
         elif kind == "phase" and event["state"] == "began":
             summary.phase = event["phase"]
         elif kind == "phase":
@@ -37,4 +43,8 @@ def summarize(events: Iterable[dict[str, Any]]) -> Summary:
             summary.metrics[event["name"]] = event["value"]
         elif kind == "uploaded":
             summary.uploaded.setdefault(event["kind"], event["uri"])
+        elif kind == "discarded":
+            summary.uploaded.pop(event["kind"], None)
+        elif kind == "warning" and event["message"] not in summary.warnings:
+            summary.warnings = [*summary.warnings, event["message"]][-WARNINGS:]
     return summary

@@ -57,6 +57,8 @@ class JobDescription:
     """The last value of each metric."""
     model_data: str | None = None
     output_data: str | None = None
+    warnings: Sequence[str] = ()
+    """Problems that did not fail the job; the last few."""
     checkpoint_uri: str | None = None
     git_commit: str | None = None
     """The commit of the source; ends with ``-dirty`` if files differed from it."""

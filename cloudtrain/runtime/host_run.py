@@ -10,12 +10,13 @@ import contextlib
 import queue
 import signal
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Callable
+from typing import TYPE_CHECKING, Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, Paths
 from cloudtrain.observe import EventLog
@@ -31,11 +32,15 @@ from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
 from cloudtrain.runtime.leader import Message
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
+from cloudtrain.runtime.merge import stray_message
 from cloudtrain.runtime.output import MetricFinder, OutputMerger
-from cloudtrain.runtime.phases import Phases
+from cloudtrain.runtime.phases import Phase, Phases
 from cloudtrain.runtime.requirements import RequirementsFailed, install
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.storage import Progress
+
+if TYPE_CHECKING:
+    from cloudtrain.runtime.upload import HostOutputs, Results
 
 POLL_SECONDS = 0.03
 
@@ -98,6 +103,10 @@ class HostRun:
         """Made on rank 0's host, for all hosts."""
         self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
+        self._launched_at = 0.0
+        self._outputs: HostOutputs
+        """With several hosts, from the end of the training on."""
+        self._uploading: Phase
         self._memory_kills = 0
         self._done = False
         self._kill_at: float | None = None
@@ -138,9 +147,16 @@ class HostRun:
             self._launch.start_agent(["/bin/sh", "-c", message["command"]])
         elif kind == "finish":
             self._phases.end("train")
-            self._in_background(self._upload, "uploaded")
-        elif kind == "uploaded":
-            self._leader.send({"type": "uploaded"})
+            if self._config.host.count == 1:
+                self._in_background(self._upload, "uploaded")
+            else:
+                self._in_background(self._list_outputs, "listed")
+        elif kind == "share":
+            self._in_background(lambda: self._share_outputs(message), "shared")
+        elif kind == "assemble":
+            self._in_background(lambda: self._assemble_outputs(message), "uploaded")
+        elif kind in ("listed", "shared", "uploaded"):
+            self._leader.send({"strays": self._strays(), **message} if kind == "listed" else message)
         elif kind == "complete":
             return HostOutcome(JobStatus.INTERRUPTED if self._stopping else JobStatus.COMPLETED)
         elif kind == "failed":
@@ -223,8 +239,12 @@ class HostRun:
         self._leader.send({"type": "ready", "horovod": asdict(self._horovod)})
 
     def _upload(self) -> None:
+        """Upload the outputs of the only host."""
         with self._phases("upload") as phase:
             self._upload_remaining(phase.add, model=True)
+            strays = self._strays()
+            if strays:
+                self._warn(stray_message(strays))
 
     def _upload_remaining(self, progress: Progress, *, model: bool) -> None:
         """Upload the last checkpoints, the outputs, and the model if the job succeeded. Raises StorageError."""
@@ -232,8 +252,46 @@ class HostRun:
 
         if self._sync and self._config.host.leads:
             self._sync.finish()
-        for kind, uri in upload_outputs(self._config, progress, model=model).items():
-            self._events.emit("uploaded", kind=kind, uri=uri)
+        self._record(upload_outputs([self._config], progress, model=model))
+
+    def _list_outputs(self) -> None:
+        from cloudtrain.runtime.upload import HostOutputs
+
+        self._uploading = self._phases.begin("upload")
+        if self._sync and self._config.host.leads:
+            self._sync.finish()
+        self._outputs = HostOutputs(self._config)
+        self._send(self._outputs.list())
+
+    def _share_outputs(self, message: Message) -> None:
+        self._send(self._outputs.share(message, self._uploading.add))
+
+    def _assemble_outputs(self, message: Message) -> None:
+        self._record(self._outputs.assemble(message, self._uploading.add))
+        self._phases.end("upload")
+
+    def _send(self, messages: Iterator[Message]) -> None:
+        for message in messages:
+            self._leader.send(message)
+
+    def _record(self, results: Results) -> None:
+        results.record(self._events)
+        for warning in results.warnings:
+            self._warn(warning)
+
+    def _warn(self, message: str) -> None:
+        self._events.emit("warning", message=message)
+        sys.stderr.write(f"[cloudtrain] {message}\n")
+        sys.stderr.flush()
+
+    def _strays(self) -> list[str]:
+        """Models that the script wrote into its working folder, if the model's folder is empty."""
+        model = self._config.paths.model
+        if self._ends_early or (model.is_dir() and any(model.iterdir())):
+            return []
+        from cloudtrain.runtime.stray_models import find_stray_models
+
+        return find_stray_models(self._config.paths.code, self._launched_at)
 
     def _on_output_error(self, error: OSError) -> None:
         """The log cannot be written, for example to a full disk. Called by the thread that writes it."""
@@ -260,6 +318,7 @@ class HostRun:
             self._leader.write_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
+        self._launched_at = time.time()
         launch = Launch(plan, self._output)
         try:
             launch.start()
@@ -395,7 +454,10 @@ class HostRun:
         if not self._config.host.leads:
             return
         try:
+            from cloudtrain.runtime.upload import remove_parts
+
             self._upload_remaining(lambda count: None, model=False)
+            remove_parts(self._config)
         except Exception as error:
             with contextlib.suppress(OSError):  # the job's own failure is the one to report
                 self._events.emit(

@@ -2,15 +2,19 @@
 
 Hosts, including the leader's own, connect over TCP and exchange JSON messages, one per line, each with a ``type``:
 
-    from a host   join, ready, done, uploaded, failed, stopping, noticed, leaving, left, stacks, beat
-    to the hosts  start, finish, complete, abort, stop, notice, leave, dump, beat, spawn
+    from a host   join, ready, done, files, listed, digests, shared, uploaded, failed, stopping, noticed, leaving, left,
+                  stacks, beat
+    to the hosts  start, finish, share, assemble, complete, abort, stop, notice, leave, dump, beat, spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
 
-    join ─ ready ──(all)── start ─ done ──(all)── finish ─ uploaded ──(all)── complete
+    join ─ ready ──(all)── start ─ done ──(all)── finish ─ listed ──(all)── share ─ shared ──(all)── assemble
+                                                         ─ uploaded ──(all)── complete
                  any failed ── abort, with the report of the cause
                  any stopping ── stop
 
-``complete`` is sent after every host has uploaded. If one host fails, none succeeds.
+The only host of a job uploads without ``listed`` and ``shared``. ``files`` and ``digests`` describe the outputs of a
+host, so that the leader can merge them. ``complete`` is sent after every host has uploaded. If one host fails, none
+succeeds.
 """
 
 from __future__ import annotations
@@ -18,15 +22,18 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import os
 import selectors
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.diagnose import first_cause
+from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
 
 BEAT_SECONDS = 2.0
 LOST_SECONDS = 10.0
@@ -95,7 +102,12 @@ class Leader:
         self._abort_at: float | None = None
         self._next_beat = 0.0
         self._decision = ""
-        self._started = self._finishing = False
+        self._started = False
+        self._reached: set[str] = set()
+        """The states after ``ready`` that all hosts have reached."""
+        self._merge = Merge(hosts)
+        self._strays: dict[str, list[str]] = {}
+        """Models that are not where they belong, by host."""
         self._leaving = False
         """Whether a rank exits because of a preemption. Failures of the other ranks are then consequences."""
         self._end_by: float | None = None
@@ -167,10 +179,15 @@ class Leader:
             self._spawn(message)
         elif connection.host is None:
             self._admit(connection, message)
-        elif kind in ("ready", "done", "uploaded"):
+        elif kind in ("ready", "done", "listed", "shared", "uploaded"):
             connection.state = kind
+            self._strays.setdefault(connection.host, []).extend(message.get("strays", ()))
             if kind == "ready" and connection.host == self._ranked[0]:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
+        elif kind == "files":
+            self._merge.add_files(connection.host, message["files"])
+        elif kind == "digests":
+            self._merge.add_digests(connection.host, message["digests"])
         elif kind == "failed" and not self._leaving:
             report = FailureReport.from_dict(message["report"])
             if report.failure_class == FailureClass.HANG and not self._failures:
@@ -229,14 +246,37 @@ class Leader:
             [state] = states
             if state == "ready" and self._decision == "":
                 self._decide_start()
-            elif state == "done" and not self._finishing:
-                self._finishing = True
-                self._decide({"type": "finish"})
-            elif state == "uploaded":
-                self._decide({"type": "complete"})
-                self._end_by = now + DISCONNECT_SECONDS
+            elif state not in ("joined", "ready", *self._reached):
+                self._reached.add(state)
+                self._proceed(state)
         elif self._decision == "stop" and not self._connections:
             self._end_by = now
+
+    def _proceed(self, reached: str) -> None:
+        """Start the next step after the training: all hosts have reached a state."""
+        if reached == "done":
+            self._decide({"type": "finish"})
+        elif reached == "listed":
+            parts, shares = os.urandom(8).hex(), self._merge.plan()
+            for connection in list(self._connections.values()):
+                share = shares[str(connection.host)]
+                give, compare = to_ranges(share.give), to_ranges(share.compare)
+                connection.send({"type": "share", "give": give, "compare": compare, "parts": parts})
+        elif reached == "shared":
+            self._broadcast(
+                {"type": "assemble", "givers": self._merge.givers(), "warnings": list(self._warnings())}
+            )
+        elif reached == "uploaded":
+            self._decide({"type": "complete"})
+            self._end_by = time.monotonic() + DISCONNECT_SECONDS
+
+    def _warnings(self) -> Iterator[str]:
+        differing = self._merge.differing()
+        if differing:
+            yield differing_message(differing, self._hosts[0])
+        strays = [self._strays[host] for host in self._hosts if self._strays.get(host)]
+        if strays and MODEL not in self._merge.givers():
+            yield stray_message(strays[0])
 
     def _look_for_lost_hosts(self, now: float) -> None:
         for connection in list(self._connections.values()):

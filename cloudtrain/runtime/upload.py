@@ -1,51 +1,274 @@
-"""Uploads the model and the other outputs in SageMaker's layout."""
+"""Uploads the model and the other outputs in SageMaker's layout, those of all hosts together.
+
+Each kind becomes one archive, which appears under its name when it is complete; without compression, one folder. The
+hosts need not share a file system: a follower uploads its part of an archive to the output URI, and the leader reads it
+from there. Only files that no earlier host has are moved; see `merge`.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.storage import join_uri, open_store
+from cloudtrain.runtime.merge import (
+    FOLDER,
+    KINDS,
+    MODEL,
+    Merge,
+    OutputFile,
+    differing_message,
+    from_ranges,
+)
+from cloudtrain.runtime.output_files import (
+    ArchiveWriter,
+    list_outputs,
+    output_folder,
+    sha256,
+    temporary_folder,
+)
+from cloudtrain.storage import ObjectInfo, join_uri, open_store
 
 if TYPE_CHECKING:
-    from cloudtrain.storage import Progress
+    from cloudtrain.observe import EventLog
+    from cloudtrain.storage import Progress, Store
+
+PART_PREFIX = ".cloudtrain-part-"
+"""The name of a follower's part of an archive starts with this."""
+
+BATCH = 500
+"""Files in one message: the leader reads messages while it watches all hosts."""
+
+Message = dict[str, Any]
+Add = Callable[[ArchiveWriter], None]
 
 
-def upload_outputs(config: HostConfig, progress: Progress, *, model: bool = True) -> dict[str, str]:
-    """Upload ``model/`` and ``output/data/`` below the job's output URI. Skips empty folders.
+@dataclass
+class Results:
+    """The outcome of an upload."""
 
-    The leader's become ``model.tar.gz`` and ``output.tar.gz``; those of another host go to a folder with its name.
-    Returns the URI of each kind that was uploaded. Raises StorageError.
+    uploaded: dict[str, str] = field(default_factory=dict)
+    """The URI of each kind."""
+    discarded: list[str] = field(default_factory=list)
+    """The kinds of which only an earlier attempt had something."""
+    warnings: list[str] = field(default_factory=list)
+
+    def record(self, events: EventLog) -> None:
+        """Emit an event for each kind."""
+        for kind in self.discarded:
+            events.emit("discarded", kind=kind)
+        for kind, uri in self.uploaded.items():
+            events.emit("uploaded", kind=kind, uri=uri)
+
+
+def upload_outputs(configs: Sequence[HostConfig], progress: Progress, *, model: bool = True) -> Results:
+    """Upload the outputs of hosts whose folders are on this machine; the leader's configuration comes first.
+
+    Args:
+        model: false after a failure. Then only what is there is uploaded, and nothing of an earlier attempt removed.
+
+    Raises StorageError or OSError.
     """
-    uri = config.settings.output_uri
-    if not uri:
-        return {}
-    if not config.host.leads:
-        uri = join_uri(uri, config.host.current)
-    uploaded = {}
-    for kind, folder in (("model", config.paths.model), ("output", config.paths.output_data)):
-        if (kind == "model" and not model) or not folder.is_dir() or not any(folder.iterdir()):
-            continue
-        if config.settings.compress_output:
-            uploaded[kind] = _upload_archive(folder, uri, f"{kind}.tar.gz", progress)
-        else:
-            from cloudtrain.storage.transfer import upload_tree
+    leader = configs[0]
+    results = Results()
+    if not leader.settings.output_uri:
+        return results
+    archived = leader.settings.compress_output
+    if model:
+        _clear_folders(leader)
+    files = {config.host.current: list_outputs(config.paths, archived=archived) for config in configs}
+    merge = Merge(files)
+    for host, listed in files.items():
+        merge.add_files(host, listed)
+    shares = merge.plan()
+    adders: dict[str, list[Add]] = {}
+    for config in configs:
+        host = config.host.current
+        merge.add_digests(host, _digests(config, files[host], shares[host].compare))
+        for kind, given in _by_kind(files[host], shares[host].give).items():
+            if kind == MODEL and not model:
+                continue
+            if archived:
+                adders.setdefault(kind, []).append(_adder(config, kind, given))
+            else:
+                _upload_files(config, kind, given, progress)
+                results.uploaded[kind] = join_uri(leader.settings.output_uri, kind)
+    for kind, sources in adders.items():
+        results.uploaded[kind] = _upload_archive(leader, kind, sources, progress)
+    differing = merge.differing()
+    if differing:
+        results.warnings.append(differing_message(differing, leader.host.leader))
+    if model:
+        results.discarded = _discard_earlier(leader, results.uploaded)
+    return results
 
-            upload_tree(folder, open_store(uri), kind, progress)
-            uploaded[kind] = join_uri(uri, kind)
-    return uploaded
+
+class HostOutputs:
+    """The outputs of one host of several, on machines that share nothing but the output URI.
+
+    Each method is one step. It returns the messages for the leader, whose answer is the argument of the next step. If
+    the platform uploads the outputs itself, the steps only make sure that each file is on one host.
+    """
+
+    def __init__(self, config: HostConfig) -> None:
+        self._config = config
+        self._uri = config.settings.output_uri
+        self._archived = config.settings.compress_output or not self._uri
+        self._files: list[OutputFile] = []
+        self._given: Mapping[str, list[OutputFile]] = {}
+        self._parts = ""
+
+    def list(self) -> Iterator[Message]:
+        """List everything."""
+        if self._config.host.leads and self._uri:
+            _clear_folders(self._config)
+        self._files = list_outputs(self._config.paths, archived=self._archived)
+        yield from _batches("files", self._files)
+
+    def share(self, message: Message, progress: Progress) -> Iterator[Message]:
+        """Hash the files that other hosts have too, and put this host's share where the leader finds it."""
+        give, compare = from_ranges(message["give"]), from_ranges(message["compare"])
+        yield from _batches("digests", _digests(self._config, self._files, compare))
+        if not self._uri:
+            if not self._config.host.leads:
+                self._set_aside(set(give))
+            return
+        self._given, self._parts = _by_kind(self._files, give), message["parts"]
+        for kind, given in self._given.items():
+            if not self._archived:
+                _upload_files(self._config, kind, given, progress)
+            elif not self._config.host.leads:
+                self._upload_part(kind, given, progress)
+
+    def assemble(self, message: Message, progress: Progress) -> Results:
+        """On the leader: write the results of all hosts."""
+        if not self._config.host.leads:
+            return Results()
+        results = Results(warnings=message["warnings"])
+        if not self._uri:
+            return results
+        for kind, hosts in message["givers"].items():
+            if self._archived:
+                sources = [self._source(kind, host) for host in hosts]
+                results.uploaded[kind] = _upload_archive(self._config, kind, sources, progress)
+            else:
+                results.uploaded[kind] = join_uri(self._uri, kind)
+        remove_parts(self._config)
+        results.discarded = _discard_earlier(self._config, results.uploaded)
+        return results
+
+    def _source(self, kind: str, host: str) -> Add:
+        """Adds the share of ``host`` to an archive."""
+        if host == self._config.host.current:
+            return _adder(self._config, kind, self._given[kind])
+
+        def add(archive: ArchiveWriter) -> None:
+            with open_store(self._uri).open(_part_key(self._parts, host, kind)) as stream:
+                archive.add_archive(stream)
+
+        return add
+
+    def _upload_part(self, kind: str, files: Sequence[OutputFile], progress: Progress) -> None:
+        with temporary_folder(self._config.paths) as temporary:
+            path = temporary / kind
+            with ArchiveWriter.open(path, compressed=False) as archive:
+                archive.add_files(output_folder(self._config.paths, kind), files)
+            key = _part_key(self._parts, self._config.host.current, kind)
+            open_store(self._uri).upload(path, key, progress)
+
+    def _set_aside(self, given: set[int]) -> None:
+        """Move what an earlier host has too out of the folders that the platform uploads."""
+        paths = self._config.paths
+        for index, file in reversed(list(enumerate(self._files))):
+            if index in given:
+                continue
+            path = output_folder(paths, file.kind) / file.path
+            aside = paths.run / "set-aside" / file.kind / file.path
+            if file.type == FOLDER:
+                with contextlib.suppress(OSError):  # it has content that this host gives
+                    path.rmdir()
+                continue
+            try:
+                aside.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, aside)
+            except OSError:  # another file system, or a full disk
+                path.unlink(missing_ok=True)
 
 
-def _upload_archive(folder: Path, uri: str, name: str, progress: Progress) -> str:
-    import tarfile
-    import tempfile
+def remove_parts(config: HostConfig) -> None:
+    """Remove what followers have uploaded for the leader, in this attempt or an earlier one. Raises StorageError."""
+    if config.settings.output_uri and config.host.count > 1 and config.settings.compress_output:
+        store = open_store(config.settings.output_uri)
+        store.delete([part.key for part in store.list(PART_PREFIX)])
 
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".upload-") as temporary:
-        path = Path(temporary) / name
-        # weights hardly compress: a higher level gains little
-        with tarfile.open(path, "w:gz", compresslevel=1) as archive:
-            for item in sorted(folder.iterdir()):
-                archive.add(item, item.name)
-        open_store(uri).upload(path, name, progress)
-    return join_uri(uri, name)
+
+def _part_key(parts: str, host: str, kind: str) -> str:
+    return f"{PART_PREFIX}{parts}-{host}-{kind}.tar"
+
+
+def _batches(kind: str, items: Sequence[Any] | Iterator[Any]) -> Iterator[Message]:
+    rest = iter(items)
+    while batch := list(islice(rest, BATCH)):
+        yield {"type": kind, kind: batch}
+
+
+def _by_kind(files: Sequence[OutputFile], given: Sequence[int]) -> Mapping[str, list[OutputFile]]:
+    found: dict[str, list[OutputFile]] = {}
+    for index in given:
+        found.setdefault(files[index].kind, []).append(files[index])
+    return found
+
+
+def _digests(config: HostConfig, files: Sequence[OutputFile], compare: Sequence[int]) -> Iterator[str]:
+    for index in compare:
+        yield sha256(output_folder(config.paths, files[index].kind) / files[index].path)
+
+
+def _adder(config: HostConfig, kind: str, files: Sequence[OutputFile]) -> Add:
+    return lambda archive: archive.add_files(output_folder(config.paths, kind), files)
+
+
+def _upload_archive(config: HostConfig, kind: str, sources: Sequence[Add], progress: Progress) -> str:
+    name = _archive_name(kind)
+    with temporary_folder(config.paths) as temporary:
+        path = temporary / name
+        with ArchiveWriter.open(path, compressed=True) as archive:
+            for add in sources:
+                add(archive)
+        open_store(config.settings.output_uri).upload(path, name, progress)
+    return join_uri(config.settings.output_uri, name)
+
+
+def _upload_files(config: HostConfig, kind: str, files: Sequence[OutputFile], progress: Progress) -> None:
+    from cloudtrain.storage.transfer import upload_entries
+
+    folder = output_folder(config.paths, kind)
+    entries = [ObjectInfo(file.path, int(file.detail or 0)) for file in files]
+    upload_entries(folder, entries, open_store(config.settings.output_uri), kind, progress)
+
+
+def _archive_name(kind: str) -> str:
+    return f"{kind}.tar.gz"
+
+
+def _clear_folders(config: HostConfig) -> None:
+    """Remove the uncompressed outputs of an earlier attempt, which would otherwise mix with those of this one."""
+    if config.settings.attempt and not config.settings.compress_output:
+        store = open_store(config.settings.output_uri)
+        for kind in KINDS:
+            store.delete([found.key for found in store.list(f"{kind}/")])
+
+
+def _discard_earlier(config: HostConfig, uploaded: Mapping[str, str]) -> list[str]:
+    """Remove the archives of an earlier attempt that this one did not replace. Returns their kinds."""
+    missing = [kind for kind in KINDS if kind not in uploaded]
+    if not config.settings.attempt or not missing:
+        return []
+    if config.settings.compress_output:
+        store: Store = open_store(config.settings.output_uri)
+        store.delete([_archive_name(kind) for kind in missing])
+    return missing

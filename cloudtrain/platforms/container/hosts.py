@@ -53,8 +53,10 @@ class ContainerHosts(FolderHosts):
         self._hosts: dict[str, ContainerHost] = {}
         self._containers: list[str] = []
         self._starting: threading.Thread | None = None
+        self._attempt = 0
 
     def start(self, attempt: int, log: int) -> dict[str, ContainerHost]:
+        self._attempt = attempt
         self._hosts = {name: self._host(name, attempt) for name in self.names}
         self._starting = threading.Thread(target=self._start_all, args=(attempt, os.dup(log)), daemon=True)
         self._starting.start()
@@ -177,7 +179,10 @@ class ContainerHosts(FolderHosts):
                     self._warn(
                         f"{host}: the link {link} points outside the container's folders, and is removed"
                     )
-            self._outputs.save(hosts[:1] if failed else hosts, self._phases, model=not failed)
+            saved = hosts[:1] if failed else hosts
+            for warning in self._outputs.save(saved, self._attempt, self._phases, model=not failed):
+                self._warn(warning)
+                self._say(warning)
         except Exception as error:
             if not failed:
                 return report_error(error, hosts[0], "upload")
@@ -197,6 +202,10 @@ class ContainerHosts(FolderHosts):
             remove(what)
         except PlatformError as error:
             self._warn(f"{error.message}; run `cloudtrain clean` to try again")
+
+    def _say(self, message: str) -> None:
+        with contextlib.suppress(OSError), open(self._folder.log, "a") as log:
+            log.write(f"[cloudtrain] {message}\n")
 
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

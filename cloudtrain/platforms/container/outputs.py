@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain.contract import Settings
@@ -36,12 +37,16 @@ class Outputs:
         sync.start()
         self._sync = sync
 
-    def save(self, hosts: list[str], phases: Phases, *, model: bool) -> None:
-        """Upload the last checkpoints and the outputs of ``hosts``. Raises StorageError."""
+    def save(self, hosts: list[str], attempt: int, phases: Phases, *, model: bool) -> list[str]:
+        """Upload the last checkpoints and the outputs of ``hosts``, all together. Returns warnings.
+
+        Raises StorageError.
+        """
+        environ = replace(self._settings, attempt=attempt).to_environ()
         with phases("upload") as phase:
             if self._sync:
                 self._sync.flush()
-            for host in hosts:
-                config = HostConfig.read(self._folder.host(host), self._settings.to_environ())
-                for kind, uri in upload_outputs(config, phase.add, model=model).items():
-                    self._events.emit("uploaded", kind=kind, uri=uri)
+            configs = [HostConfig.read(self._folder.host(host), environ) for host in hosts]
+            results = upload_outputs(configs, phase.add, model=model)
+            results.record(self._events)
+        return results.warnings

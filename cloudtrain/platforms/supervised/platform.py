@@ -171,6 +171,7 @@ class SupervisedPlatform(ABC):
             metrics=summary.metrics,
             model_data=summary.uploaded.get("model"),
             output_data=summary.uploaded.get("output"),
+            warnings=summary.warnings,
             checkpoint_uri=settings.checkpoint_uri or None,
             git_commit=settings.git_commit or None,
             place=self._root.place(job.name),

@@ -41,7 +41,7 @@ REPORTS_INPUTS = """
         "checkpoints": sorted(os.listdir(checkpoints)),
         "volume": texts("/extra") if os.path.isdir("/extra") else None,
     }
-    json.dump(seen, open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w"))
+    json.dump(seen, open(f"{os.environ['SM_MODEL_DIR']}/{host}.json", "w"))
     json.dump(host, open(os.environ["SM_OUTPUT_DATA_DIR"] + "/host.json", "w"))
     os.umask(0o077)
     os.makedirs(f"{checkpoints}/step-000000000001/save-{host}")
@@ -93,7 +93,7 @@ def test_folders_of_this_machine(engine: Engine, tmp_path: Path, restrictive_uma
         )
         described = wait_for_end(job).describe()
         assert described.status == JobStatus.COMPLETED, job.logs()
-        first, second = _seen(described.model_data), _seen(_of_second_host(described.model_data))
+        first, second = (_seen(described.model_data, host) for host in ("algo-1", "algo-2"))
         assert first["user"] == 1000
         assert first["channels"] == {
             "whole": {"a": "a", "b": "b", "c": "c", "sub/d": "sub/d"},
@@ -111,7 +111,7 @@ def test_folders_of_this_machine(engine: Engine, tmp_path: Path, restrictive_uma
         ]
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700  # inside it, the image's user may write
         leaks = [path for path in folder.rglob("*") if path.is_file() and b"k-123456" in path.read_bytes()]
-        assert {path.name for path in leaks} == {"seen.json"}  # written by the script itself
+        assert {path.name for path in leaks} == {"algo-1.json", "algo-2.json"}  # written by the script itself
     assert engine.leftovers() == []
 
 
@@ -135,7 +135,7 @@ def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
         )
         described = wait_for_end(job).describe()
         assert described.status == JobStatus.COMPLETED, (job.logs(), described.failure)
-        first, second = _seen(described.model_data), _seen(_of_second_host(described.model_data))
+        first, second = (_seen(described.model_data, host) for host in ("algo-1", "algo-2"))
         assert first["channels"] == {
             "whole": {"a": "a", "b": "b", "sub/c": "sub/c"},
             "part": {"a": "a", "sub/c": "sub/c"},
@@ -151,21 +151,22 @@ def test_s3(engine: Engine, tmp_path: Path, s3: str) -> None:
         ]
         downloaded = job.download(tmp_path / "results")
         assert sorted(path.name for path in downloaded) == ["model.tar.gz", "output.tar.gz"]
+        with tarfile.open(downloaded[1]) as archive:
+            file = archive.extractfile("host.json")
+            assert file
+            assert json.load(file) == "algo-1"  # the leader's
+        [warning] = described.warnings
+        assert warning.startswith("output/data/host.json differs between hosts")
+        assert job.logs().count(warning) == 1
     assert engine.leftovers() == []
 
 
-def _of_second_host(uri: str | None) -> str:
-    assert uri
-    parent, name = split_uri(uri)
-    return f"{parent}/algo-2/{name}"
-
-
-def _seen(model: str | None) -> dict[str, Any]:
+def _seen(model: str | None, host: str) -> dict[str, Any]:
     """The inputs that a host saw, which the script saved in its model."""
     assert model
     parent, name = split_uri(model)
     with tarfile.open(fileobj=io.BytesIO(open_store(parent).read(name))) as archive:
-        file = archive.extractfile("seen.json")
+        file = archive.extractfile(f"{host}.json")
         assert file
         seen: dict[str, Any] = json.load(file)
     return seen

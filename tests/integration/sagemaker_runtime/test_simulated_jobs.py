@@ -20,6 +20,7 @@ assert cloudtrain.__file__.startswith("/var/tmp/cloudtrain-"), cloudtrain.__file
 print("channels", os.environ["SM_CHANNELS"], sorted(os.listdir(environment.channel("train"))), flush=True)
 print("token", os.environ["MY_TOKEN"], flush=True)
 (environment.model_dir() / f"model-{environment.rank()}").write_text("weights")
+(environment.model_dir() / "config").write_text(str(environment.rank()))
 """
 
 RAISES = """
@@ -56,7 +57,11 @@ def test_a_job_completes(sagemaker: SimulatedSageMaker) -> None:
     assert sum("token a secret" in line for line in lines) == 2
     archive = open_store(f"s3://{sagemaker.bucket}/out/completes/output").read("model.tar.gz")
     with tarfile.open(fileobj=io.BytesIO(archive)) as model:
-        assert sorted(model.getnames()) == ["model-0", "model-1"]
+        assert sorted(model.getnames()) == ["config", "model-0", "model-1"]
+        config = model.extractfile("config")
+        assert config
+        assert config.read() == b"0"  # the leader's; SageMaker does not say whose file wins
+    assert sum("model/config differs between hosts" in line for line in lines) == 1
 
 
 def test_a_submit_makes_few_requests(sagemaker: SimulatedSageMaker) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -28,8 +29,8 @@ if "fail" in sys.argv[-1]:
     raise ValueError("as asked")
 if "sleep" in sys.argv[-1]:
     time.sleep(60)
-if os.environ["RANK"] == "0":
-    (environment.model_dir() / "model.txt").write_text("done")
+(environment.model_dir() / "model.txt").write_text(os.environ["RANK"])
+(environment.model_dir() / os.environ["SM_CURRENT_HOST"]).write_text("a part")
 """
 
 
@@ -49,8 +50,7 @@ class Cluster:
             hyperparameters={"what": what},
             metric_definitions=[{"Name": "loss", "Regex": r"loss=([0-9.]+)"}],
             environment={"A_TOKEN": "s3cret"},
-            disable_output_compression=True,
-            **fields,
+            **{"disable_output_compression": True, **fields},
         )
         return estimator.fit(wait=False, job_name=name)
 
@@ -71,7 +71,7 @@ def wait_until(is_true: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def test_a_job_waits_in_the_queue_and_runs_on_the_scheduler_s_nodes(cluster: Cluster) -> None:
+def test_a_job_waits_in_the_queue_and_runs_on_the_scheduler_s_nodes(cluster: Cluster, tmp_path: Path) -> None:
     job = cluster.submit("queued")
     assert job.describe().status == JobStatus.PENDING
     assert job.describe().started_at is None
@@ -89,6 +89,12 @@ def test_a_job_waits_in_the_queue_and_runs_on_the_scheduler_s_nodes(cluster: Clu
     assert described.metrics == {"loss": 0.5}
     assert {value for _, value in cluster.platform.metrics("queued")["loss"]} == {0.5}
     assert (described.model_data or "").endswith("/queued/output/model")
+    [model] = job.download(tmp_path)
+    assert {path.name: path.read_text() for path in model.iterdir()} == {
+        "model.txt": "0",
+        **dict.fromkeys(NODES, "a part"),
+    }
+    assert "model/model.txt differs between hosts" in described.warnings[0]
     assert [found.name for found in cluster.platform.list()] == ["queued"]
     assert "s3cret" not in cluster.platform.request("queued").to_json()
     assert cluster.transport.messages > 0
@@ -100,6 +106,14 @@ def test_the_log_is_followed_from_the_queue_to_the_end(cluster: Cluster) -> None
     lines = list(job.follow())
     assert sum("loss=0.5" in line for line in lines) == 2
     assert job.status == JobStatus.COMPLETED
+
+
+def test_the_model_of_all_nodes_is_one_archive(cluster: Cluster, tmp_path: Path) -> None:
+    job = cluster.submit("archived", disable_output_compression=False)
+    cluster.scheduler.release()
+    [model] = job.wait().download(tmp_path)
+    with tarfile.open(model) as archive:
+        assert sorted(archive.getnames()) == ["model.txt", *NODES]
 
 
 def test_a_job_is_stopped_in_the_queue(cluster: Cluster) -> None:

@@ -56,3 +56,20 @@ def test_a_summary_has_the_slowest_host_the_last_metric_and_the_first_upload() -
         {"model": "s3://a"},
         "upload",
     )
+
+
+def test_a_summary_has_no_output_that_a_later_attempt_discarded() -> None:
+    records = [
+        {"event": "uploaded", "kind": "model", "uri": "s3://a"},
+        {"event": "uploaded", "kind": "output", "uri": "s3://b"},
+        {"event": "attempt", "attempt": 1},
+        {"event": "discarded", "kind": "output"},
+        {"event": "uploaded", "kind": "model", "uri": "s3://a"},
+    ]
+    assert summarize(records).uploaded == {"model": "s3://a"}
+
+
+def test_a_summary_has_the_last_different_warnings_of_the_last_attempt() -> None:
+    warnings = [{"event": "warning", "message": str(number // 2)} for number in range(30)]
+    records = [{"event": "warning", "message": "old"}, {"event": "attempt", "attempt": 1}, *warnings]
+    assert summarize(records).warnings == [str(number) for number in range(5, 15)]
