@@ -20,7 +20,10 @@ from cloudtrain.distributed.errors import (
 )
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, Max, Min, Product, ReduceOp, Sum
-from cloudtrain.distributed.torch import elastic
+from cloudtrain.distributed.torch import (
+    _oldest,  # noqa: F401 - first: it refuses a PyTorch that is too old
+    elastic,
+)
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._init import (
     add_process_set,
