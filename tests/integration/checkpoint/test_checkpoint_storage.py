@@ -171,7 +171,7 @@ def test_a_clock_that_goes_backwards(uri: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_tens_of_thousands_of_tensors(uri: str) -> None:
-    state = {str(index): np.full(index % 7, index, dtype=np.int32) for index in range(50_000)}
+    state = {str(index): np.full(index % 7, index, dtype=np.int32) for index in range(20_000)}
     Checkpointer(uri, asynchronous=False).save(1, state)
     objects = [entry for entry in open_store(uri).list() if entry.key.endswith(".safetensors")]
     assert len(objects) == 1
