@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import json
 import os
 import runpy
@@ -135,7 +136,11 @@ def become(program: Mapping[str, Any]) -> None:
 
 if __name__ == "__main__":
     import boto3  # noqa: F401
+    import torch._dynamo  # noqa: F401  # the first optimizer imports it
+    import torch.distributed.nn.functional  # noqa: F401
+    import torch.distributed.tensor  # noqa: F401  # the first comparison imports it
 
+    gc.freeze()
     program = serve(socket.socket(fileno=int(sys.argv[1])))
     if program is not None:
         become(program)
