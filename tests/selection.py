@@ -31,6 +31,18 @@ STARTED = {"podman": "podman", "engine": "docker", "docker": "docker", "moto_ser
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
 
+MATRICES: dict[str, tuple[str, ...]] = {
+    "test_a_host_is_killed": ("victim", "launch"),
+    "test_one_rank_fails": ("case", "mpi", "run_mpi", "launch"),
+    "test_the_job_waits_for_rank_0_whatever_happens_to_the_others": ("distribution", "notify"),
+    "test_the_other_ranks_exit_with_an_error": ("way", "place", "rank"),
+}
+"""Tests that combine every failure with every launcher or rank, and the parameters they combine.
+
+CI runs a diagonal of each matrix: every failure, and every launcher equally often. A soak runs the rest.
+"""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the tests that CI leaves out, and no others")
 
@@ -46,6 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group))
             if getattr(config.option, "loadgroup", False):
                 _append_group(item, group)
+    _mark_off_diagonals(items)
     named = tuple(argument for argument in config.args if "::" in argument)
     if config.getoption("--soak"):
         deselect(config, items, lambda item: not is_soak(item))
@@ -59,6 +72,23 @@ def _append_group(item: pytest.Item, group: str) -> None:
     identity: Any = getattr(item, "_id", None)
     if identity is not None:
         item._id = type(identity).parse(f"{item.nodeid}@{group}")  # type: ignore[attr-defined]
+
+
+def _mark_off_diagonals(items: list[pytest.Item]) -> None:
+    """Mark the combinations of each matrix that CI leaves out."""
+    matrices: dict[tuple[Path, str], list[tuple[pytest.Item, list[str]]]] = {}
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        if name in MATRICES:
+            parameters = item.callspec.params  # type: ignore[attr-defined]
+            cell = [repr(parameters[axis]) for axis in MATRICES[name] if axis in parameters]
+            matrices.setdefault((item.path, name), []).append((item, cell))
+    for cells in matrices.values():
+        axes = [list(dict.fromkeys(values)) for values in zip(*(cell for _, cell in cells), strict=True)]
+        for item, cell in cells:
+            place = sum(axis.index(value) for axis, value in zip(axes, cell, strict=True))
+            if len(axes) > 1 and place % len(axes[-1]):
+                item.add_marker(pytest.mark.soak)
 
 
 def is_soak(item: pytest.Item) -> bool:

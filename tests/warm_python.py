@@ -136,8 +136,8 @@ def become(program: Mapping[str, Any]) -> None:
 
 if __name__ == "__main__":
     import boto3  # noqa: F401
-    import torch._dynamo  # noqa: F401  # the first optimizer imports it
-    import torch.distributed.nn.functional  # noqa: F401
+    import torch._dynamo  # the first optimizer imports it
+    import torch.distributed.nn.functional
     import torch.distributed.tensor  # noqa: F401  # the first comparison imports it
 
     gc.freeze()
