@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         WarmStartConfig,
         WarmStartTypes,
     )
+    from cloudtrain.upload import upload_data
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -76,6 +77,7 @@ __getattr__, __dir__ = lazy(
         "TuningJobCompletionCriteriaConfig": "cloudtrain.tuning",
         "WarmStartConfig": "cloudtrain.tuning",
         "WarmStartTypes": "cloudtrain.tuning",
+        "upload_data": "cloudtrain.upload",
     },
 )
 
@@ -113,4 +115,5 @@ __all__ = [
     "WarmStartConfig",
     "WarmStartTypes",
     "__version__",
+    "upload_data",
 ]

@@ -193,7 +193,8 @@ class Estimator:
 
         Args:
             inputs: the input channels: ``{"train": "s3://bucket/train"}``. A channel is a URI (``s3://``,
-                ``file://``), a local path, or a `TrainingInput`.
+                ``file://``), a local path, or a `TrainingInput`. A local file or folder goes to S3 if the platform
+                needs it there: below ``code_location``, under a hash of its content, so that it is uploaded once.
             wait: return when the job has ended.
             logs: while waiting, print the job's state changes and the output of its ranks. False, or the SDK's
                 ``"None"``, prints nothing.
@@ -208,10 +209,11 @@ class Estimator:
             TrainingFailed: the job failed; only if ``wait`` is true.
         """
         fields = self._fields(inputs, job_name, experiment_config)
-        job = prepare(fields, self._platform, self._session, submits=True).submit()
+        says = wait and logs and logs != "None"
+        job = prepare(fields, self._platform, self._session, submits=True).submit(say=print if says else None)
         self.latest_training_job = job
         if wait:
-            if logs and logs != "None":
+            if says:
                 with print_states(job.platform, job.name, print):
                     for line in job.follow():
                         print(line)  # noqa: T201 - as the SageMaker SDK does

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,12 +18,28 @@ from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home
 from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
 from cloudtrain.platforms.registry import check_result
-from cloudtrain.spec import Source, TrainingJob, base_name, new_job_name
+from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
-from cloudtrain.storage import join_uri, open_store, split_uri
+from cloudtrain.storage import join_uri, open_store, split_uri, uri_to_path
+
+if TYPE_CHECKING:
+    from cloudtrain.data.local_data import PlacedData
 
 OnUpload = Callable[[int], None]
 """Called with the number of bytes just uploaded."""
+OnRead = Callable[[int], None]
+"""Called with the number of bytes just read."""
+
+
+Say = Callable[[str], object]
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One thing to upload. ``size`` is in bytes."""
+
+    size: int
+    run: Callable[[OnUpload | None, Say | None], None]
 
 
 @dataclass(frozen=True)
@@ -34,28 +50,34 @@ class Submission:
     platform: Platform
     request: Request
     archive: SourceArchive | None
+    data: Mapping[str, PlacedData] = field(default_factory=dict)
+    """The channels that are files of this machine, and go to the platform's storage."""
     indexed: bool = True
     """Whether ``cloudtrain list`` is to show the job."""
 
     @property
-    def uploads(self) -> bool:
-        """Whether the source goes anywhere, or stays in the cache of this machine."""
-        if not (self.archive and self.job.source):
-            return False
-        return self.job.source.uri != self.archive.path.as_uri()
+    def uploads(self) -> list[Upload]:
+        """The uploads to the platform's storage: the source, unless it stays in the cache of this machine, and data."""
+        uploads = [Upload(data.size, data.upload) for data in self.data.values()]
+        if self.archive and self.job.source and self.job.source.uri != self.archive.path.as_uri():
+            uploads.insert(0, Upload(self.archive.size, self._upload_source))
+        return uploads
 
-    def submit(self, on_upload: OnUpload | None = None) -> Job:
-        """Upload the source, unless it is there already, and hand the request to the platform.
+    def submit(self, on_upload: OnUpload | None = None, say: Say | None = None) -> Job:
+        """Upload the source and local data, unless they are there already, and hand the request to the platform.
+
+        Args:
+            say: called with a line before a channel is uploaded.
 
         Raises:
-            StorageError: the source cannot be uploaded.
+            StorageError: the source or a channel cannot be uploaded.
             PlatformError: the platform refuses the job.
         """
-        self.upload(on_upload)
+        self.upload(on_upload, say)
         return self.start()
 
     def start(self) -> Job:
-        """Hand the request to the platform; the source is uploaded already. Raises PlatformError."""
+        """Hand the request to the platform; everything is uploaded already. Raises PlatformError."""
         job = Job(self.request.job_name, self.platform)
         if not self.indexed:
             self.platform.submit(self.request)
@@ -71,10 +93,13 @@ class Submission:
             raise
         return job
 
-    def upload(self, on_upload: OnUpload | None = None) -> None:
-        """Upload the source, unless it is there already. Raises StorageError."""
-        if not (self.uploads and self.archive and self.job.source):
-            return
+    def upload(self, on_upload: OnUpload | None = None, say: Say | None = None) -> None:
+        """Upload the source and local data, unless they are there already. Raises StorageError."""
+        for upload in self.uploads:
+            upload.run(on_upload, say)
+
+    def _upload_source(self, on_upload: OnUpload | None = None, _say: Say | None = None) -> None:
+        assert self.archive and self.job.source
         path, uri = self.archive.path, self.job.source.uri
         if isinstance(self.platform, AccountStorage):
             self.platform.upload(path, uri, on_upload)
@@ -90,6 +115,7 @@ def prepare(
     *,
     submits: bool = False,
     defaults: Mapping[str, Any] | None = None,
+    on_read: OnRead | None = None,
 ) -> Submission:
     """Validate, pack and render a job; ``fields`` go before the defaults.
 
@@ -97,6 +123,7 @@ def prepare(
         platform: the platform itself, where it is not to be found by its name.
         submits: whether the job will be submitted, and not only looked at: a platform may get ready for it.
         defaults: fields that ``fields`` may lack; None for those of the config file.
+        on_read: called with the number of bytes just read of a channel on this machine that goes to the cloud.
         session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
 
     Raises:
@@ -118,8 +145,9 @@ def prepare(
         job = check_result(platform, "resolve", platform.resolve(job), TrainingJob)
     if archive:
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
+    job, data = _place_data(job, platform, on_read)
     request = check_result(platform, "render", platform.render(job), Request)
-    return Submission(job, platform, request, archive, indexed=by_name)
+    return Submission(job, platform, request, archive, data, indexed=by_name)
 
 
 def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:
@@ -162,6 +190,40 @@ def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
         allow_secrets=job.allow_secrets,
     )
     return msgspec.structs.replace(job, entry_point=name), archive
+
+
+def _place_data(
+    job: TrainingJob, platform: Platform, on_read: OnRead | None
+) -> tuple[TrainingJob, dict[str, PlacedData]]:
+    """The job with the URIs that its local channels will have in the platform's storage, and these channels.
+
+    They are below the code location, under the hash of their content. A platform without its own storage reads
+    them where they are.
+    """
+    local = {
+        name: channel
+        for name, channel in job.channels.items()
+        if isinstance(channel, TrainingInput) and channel.s3_data.startswith("file://")
+    }
+    if not local or not isinstance(platform, AccountStorage):
+        return job, {}
+    from cloudtrain.data.local_data import PlacedData, hash_data
+
+    location = join_uri(platform.code_location(job), "data")
+    placed: dict[str, PlacedData] = {}
+    inputs = dict(job.inputs)
+    for name, channel in local.items():
+        path = uri_to_path(channel.s3_data)
+        if not path.exists():
+            raise InvalidJob(f"inputs.{name}: there is no file or folder {path}")
+        data = hash_data(path, on_read)
+        placed[name] = PlacedData(name, data, location, platform.open_store, platform.upload)
+        if name in inputs:
+            inputs[name] = msgspec.structs.replace(channel, s3_data=placed[name].uri)
+    model = job.model_uri
+    if job.model_channel_name in placed and job.model_channel_name not in job.inputs:
+        model = placed[job.model_channel_name].uri
+    return msgspec.structs.replace(job, inputs=inputs, model_uri=model), placed
 
 
 def _find_platform(name: str, session: Any) -> Platform:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -87,7 +87,9 @@ def command(
 
         check_job(fields, as_json=as_json, defaults={})
     with _interruptible("nothing was submitted."):
-        submission = prepare(fields, submits=not (options["dry_run"] or options["diff"]), defaults={})
+        submits = not (options["dry_run"] or options["diff"])
+        with _read_bar(quiet=as_json) as on_read:
+            submission = prepare(fields, submits=submits, on_read=on_read, defaults={})
         if options["diff"]:
             from cloudtrain.cli._diff import show_diff
 
@@ -130,15 +132,36 @@ def _interruptible(consequence: str) -> Iterator[None]:
         raise
 
 
-def _upload(submission: Submission, *, quiet: bool) -> None:
-    """Upload the source of the job, with a progress bar."""
-    if submission.uploads and not quiet:
-        from cloudtrain.cli._progress import bytes_bar
+@contextmanager
+def _read_bar(*, quiet: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar that appears when the first bytes of local data are read: few jobs have some."""
+    import threading
 
-        with bytes_bar("upload", submission.archive.size if submission.archive else None) as on_bytes:
-            submission.upload(on_bytes)
-    else:
+    lock = threading.Lock()
+    bar: list[Callable[[int], None]] = []
+    with ExitStack() as opened:
+
+        def on_read(count: int) -> None:
+            with lock:
+                if not bar:
+                    from cloudtrain.cli._progress import bytes_bar
+
+                    bar.append(opened.enter_context(bytes_bar("read data", quiet=quiet)))
+                bar[0](count)
+
+        yield on_read
+
+
+def _upload(submission: Submission, *, quiet: bool) -> None:
+    """Upload the source and the local data of the job, with a progress bar."""
+    uploads = submission.uploads
+    if not uploads or quiet:
         submission.upload()
+        return
+    from cloudtrain.cli._progress import bytes_bar
+
+    with bytes_bar("upload", sum(upload.size for upload in uploads)) as on_bytes:
+        submission.upload(on_bytes, lambda line: click.echo(line, err=True))
 
 
 def names_script(file: str) -> bool:

@@ -7,7 +7,7 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -43,12 +43,21 @@ class S3Store:
 
     Args:
         owner: the account that must own the bucket; the service rejects requests otherwise.
+        extra_args: further arguments of `upload`, as boto3 has them.
     """
 
-    def __init__(self, uri: str, session: Session | None = None, *, owner: str | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        session: Session | None = None,
+        *,
+        owner: str | None = None,
+        extra_args: Mapping[str, Any] | None = None,
+    ) -> None:
         self._session = session
         self.bucket, prefix = split_s3_uri(uri)
         self._owner: dict[str, Any] = {"ExpectedBucketOwner": owner} if owner else {}
+        self._extra_args = dict(extra_args or {})
         self.folder = prefix and prefix + "/"
         self.uri = f"s3://{self.bucket}/{prefix}".rstrip("/")
 
@@ -213,11 +222,15 @@ class S3Store:
     def _upload(self, path: Path, key: str, progress: Progress | None) -> None:
         if path.stat().st_size > PART:
             self._connection.transfers.upload(
-                str(path), self.bucket, self.folder + key, dict(self._owner), _subscribers(progress)
+                str(path),
+                self.bucket,
+                self.folder + key,
+                {**self._extra_args, **self._owner},
+                _subscribers(progress),
             ).result()
             return
         with open(path, "rb") as file:
-            self._connection.client.put_object(**self._object(key), Body=file)
+            self._connection.client.put_object(**self._object(key), **self._extra_args, Body=file)
             if progress:
                 progress(file.tell())
 

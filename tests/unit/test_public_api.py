@@ -21,7 +21,7 @@ PUBLIC = {
         HyperparameterTuner InstanceConfig InstanceGroup IntegerParameter InvalidJob Job JobStatus MXNet
         Profiler ProfilerConfig PyTorch ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
         TrainingFailed TrainingInput TrainingJob TuningJobCompletionCriteriaConfig WarmStartConfig
-        WarmStartTypes __version__
+        WarmStartTypes __version__ upload_data
     """,
     "cloudtrain.aws": """
         Aws aws_errors error_code owner_of

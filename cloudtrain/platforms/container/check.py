@@ -70,7 +70,7 @@ def _image_checks(
 
 def _storage(job: TrainingJob, request: Request) -> Iterator[tuple[str, Check]]:
     settings = request_settings(request.body)
-    places = {f"inputs.{name}": uri for name, uri in settings.channels}
+    places: dict[str, str] = {}
     for name, uri in settings.channels:
         yield f"input {name}", partial(check_input, name, uri)
     for field in ("output_path", "checkpoint_s3_uri", "code_location"):

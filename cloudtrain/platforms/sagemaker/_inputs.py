@@ -48,7 +48,7 @@ def check_s3(field: str, uri: str | None) -> None:
     if uri is not None and not uri.startswith("s3://"):
         raise InvalidJob(
             f"{field}: SageMaker reads and writes S3, not {uri}",
-            hint="Copy the data to a bucket: cloudtrain s3 upload, or aws s3 sync.",
+            hint="Name a folder in a bucket: s3://bucket/prefix.",
         )
 
 

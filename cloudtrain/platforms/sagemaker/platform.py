@@ -136,11 +136,17 @@ class SageMakerPlatform:
                 error.message, hint=f"{error.hint} The bucket must belong to account {owner}."
             ) from error
         except NotFound:
-            bucket = self.aws.default_bucket
-            if not uri.startswith(f"s3://{bucket}/"):
+            if not self.make_default_bucket(uri):
                 raise
-            self._make_bucket(bucket)
             store.upload(path, name, progress, if_absent=if_absent)
+
+    def make_default_bucket(self, uri: str) -> bool:
+        """Create the default bucket if ``uri`` is in it; otherwise do nothing and return False."""
+        bucket = self.aws.default_bucket
+        if uri.split("/")[2] != bucket:
+            return False
+        self._make_bucket(bucket)
+        return True
 
     def _make_bucket(self, bucket: str) -> None:
         place = {} if self.aws.region == "us-east-1" else {"LocationConstraint": self.aws.region}

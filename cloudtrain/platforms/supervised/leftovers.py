@@ -17,8 +17,9 @@ from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import TEMPORARY
 
-CACHES = ("archives", "environments", "runtime")
-"""Packed sources, environments of requirements and packed runtimes. They are recreated when needed."""
+CACHES = ("archives", "data", "environments", "runtime")
+"""Packed sources, hashes of local data, environments of requirements and packed runtimes. They are recreated
+when needed."""
 
 PACKING_SECONDS = 3600.0
 """A temporary file of this age may still be in use: by a submission that packs a large source."""
