@@ -35,7 +35,9 @@ class Estimator:
         entry_point: the script to run: a path in ``source_dir``, or a single file.
         source_dir: the folder to pack and send with the job, or an archive of it in S3.
         dependencies: further files and folders to put next to the script.
-        hyperparameters: the script's arguments: ``{"lr": 0.1}`` becomes ``--lr 0.1``.
+        arguments: the script's command line: ``["fit", "--data", "{channel.train}", "-vv"]`` reaches it unchanged,
+            except that the folder of the channel replaces ``{channel.train}``.
+        hyperparameters: options of the script: ``{"lr": 0.1}`` becomes ``--lr 0.1``. They precede ``arguments``.
         environment: variables for the script. Values of variables that look like secrets are never shown or stored.
         distribution: how ranks are started, for example ``{"torch_distributed": {"enabled": True}}`` or
             ``{"processes": {"processes_per_host": 2}}``.
@@ -61,7 +63,7 @@ class Estimator:
         checkpoint_s3_uri: the URI for checkpoints. A later job with the same URI resumes from them.
         metric_definitions: metrics to find in the output: ``[{"Name": "loss", "Regex": "loss=([0-9.]+)"}]``.
         base_job_name: the start of the job's name; defaults to the name of the image or the script.
-        arguments: any other field of `cloudtrain.spec.TrainingJob`.
+        fields: any other field of `cloudtrain.spec.TrainingJob`.
 
     Raises:
         InvalidJob: an argument is unknown (the message suggests the nearest name), or is an argument of the SageMaker
@@ -75,6 +77,7 @@ class Estimator:
         entry_point: str | Path | None = None,
         source_dir: str | Path | None = None,
         dependencies: Sequence[str] | None = None,
+        arguments: Sequence[str] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         distribution: Mapping[str, Any] | None = None,
@@ -96,12 +99,12 @@ class Estimator:
         checkpoint_s3_uri: str | None = None,
         metric_definitions: Sequence[Mapping[str, str]] | None = None,
         base_job_name: str | None = None,
-        **arguments: Any,
+        **fields: Any,
     ) -> None:
         named = {
-            name: value for name, value in locals().items() if name not in ("self", "arguments", "positional")
+            name: value for name, value in locals().items() if name not in ("self", "fields", "positional")
         }
-        given = {name: value for name, value in {**named, **arguments}.items() if value is not None}
+        given = {name: value for name, value in {**named, **fields}.items() if value is not None}
         given = drop_empty(rename_arguments({**given, **_by_name(positional, given)}))
         self._session = given.pop("sagemaker_session", None)
         for name in given:

@@ -52,7 +52,8 @@ class TensorFlow(Estimator):
     """A job in AWS's TensorFlow image. Positional arguments have the order of the SageMaker SDK, version 2.
 
     Args:
-        model_dir: the script's argument ``--model_dir``. Defaults to a URI in S3; ``False`` passes none.
+        model_dir: the script's argument ``--model_dir``. Defaults to a URI in S3, and on other platforms than SageMaker
+            to the folder of the model; ``False`` passes none.
         arguments: other arguments of `Estimator`, including ``entry_point``.
 
     Raises:

@@ -58,7 +58,8 @@ def cli() -> None:
 def main() -> None:
     """The entry point of the ``cloudtrain`` program."""
     with cleaning_up(), reported():
-        cli(prog_name="cloudtrain")
+        # on Windows, click would expand ~, * and %NAME% in the arguments of the script
+        cli(prog_name="cloudtrain", windows_expand_args=False)
 
 
 __all__ = ["cli", "main"]

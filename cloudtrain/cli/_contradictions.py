@@ -26,14 +26,14 @@ FIELDS = {
 
 
 def check_contradictions(
-    options: Mapping[str, Any], *, names_script: bool, script_arguments: Mapping[str, Any], launcher: str
+    options: Mapping[str, Any], *, names_script: bool, script_args: Sequence[str], launcher: str
 ) -> None:
     """Refuse options of which one would silently override the other.
 
     Args:
         options: all options, by their names with underscores.
         names_script: whether FILE is a script, not a job file.
-        script_arguments: the hyperparameters given after ``--``.
+        script_args: the arguments given after ``--``.
         launcher: the distribution that the options choose or refine.
 
     Raises:
@@ -49,7 +49,7 @@ def check_contradictions(
             if _contains(path, field) or (_contains(field, path) and not _refines_input(field, path)):
                 raise _twice(option, f"--set {path}", max(path, field, key=len))
         _check_distribution(options, path, launcher)
-    _check_hyperparameters(options["settings"], script_arguments)
+    _check_script_args(options["settings"], script_args)
 
 
 def _check_choices(options: Mapping[str, Any]) -> None:
@@ -96,11 +96,20 @@ def _fields_set(options: Mapping[str, Any], names_script: bool) -> dict[str, str
     return fields | {f"--input {name}": f"inputs.{name}" for name in names}
 
 
-def _check_hyperparameters(settings: Sequence[str], script_arguments: Mapping[str, Any]) -> None:
-    values = apply_overrides({}, settings).get("hyperparameters")
-    for name in script_arguments:
-        if isinstance(values, dict) and name in values:
-            raise _twice("--set", f"the script argument {name}", f"hyperparameters.{name}")
+def _check_script_args(settings: Sequence[str], script_args: Sequence[str]) -> None:
+    """Refuse arguments after ``--`` that would follow, and thereby override, a field that ``--set`` sets."""
+    fields = apply_overrides({}, settings)
+    if script_args and "arguments" in fields:
+        raise _twice("--set arguments", "the arguments after --", "arguments")
+    values = fields.get("hyperparameters")
+    given = {argument.partition("=")[0] for argument in script_args}
+    for name in values if isinstance(values, dict) else ():
+        option = f"-{name}" if len(name) == 1 else f"--{name}"
+        if option in given:
+            raise InvalidJob(
+                f"--set hyperparameters.{name} and the arguments after -- both pass {option} to the script",
+                hint="Use only one of them.",
+            )
 
 
 def _check_distribution(options: Mapping[str, Any], path: str, kind: str) -> None:

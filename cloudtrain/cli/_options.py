@@ -33,4 +33,5 @@ set_option = click.option(
 def echo_json(value: Any) -> None:
     import json
 
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    click.echo(text.encode(errors="backslashreplace").decode())  # lone surrogates, as JSON writes them

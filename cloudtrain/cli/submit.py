@@ -11,6 +11,7 @@ import click
 
 from cloudtrain.cli._errors import INTERRUPTED, Ended
 from cloudtrain.cli._options import echo_json, json_option, set_option
+from cloudtrain.cli._script_command import ScriptCommand
 
 if TYPE_CHECKING:
     from cloudtrain.submission import Submission
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 JOB_FILES = (".yaml", ".yml", ".json")
 
 
-@click.command("submit")
+@click.command("submit", cls=ScriptCommand)
 @click.argument("file", type=click.Path())
 @click.argument("script_args", nargs=-1, type=click.UNPROCESSED)
 @click.option(
@@ -70,8 +71,8 @@ def command(
     The command prints the job's output until it ends, and exits with the script's exit status. Ctrl-C detaches
     and leaves the job running.
 
-    Arguments after -- are passed to the script, as hyperparameters. Options override the fields of the job file.
-    Two options that set the same field are an error.
+    Everything after -- reaches the script unchanged. Options override the fields of the job file. Two options that
+    set the same field are an error.
 
     \b
     Examples:
@@ -183,16 +184,15 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     from cloudtrain.cli._contradictions import FIELDS, check_contradictions
     from cloudtrain.cli._launchers import chosen_launcher, distribution_of
     from cloudtrain.config import read_config
-    from cloudtrain.spec import apply_overrides, script_arguments
+    from cloudtrain.spec import apply_overrides
 
-    hyperparameters = script_arguments(script_args)
     own = fields_of(file)
     fields = {**read_config(), **own}
     distribution = fields.get("distribution")
     check_contradictions(
         options,
         names_script=names_script(file),
-        script_arguments=hyperparameters,
+        script_args=script_args,
         launcher=chosen_launcher(options, distribution),
     )
     distribution = distribution_of(options, distribution, file if own.get("distribution") else None)
@@ -211,8 +211,9 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
             "mount_source": _folder(fields),
         }
     fields = apply_overrides(_with_long_channels(fields, options["settings"]), options["settings"])
-    if hyperparameters:
-        fields["hyperparameters"] = {**(fields.get("hyperparameters") or {}), **hyperparameters}
+    arguments = fields.get("arguments") or []
+    if script_args and isinstance(arguments, list):
+        fields["arguments"] = [*arguments, *script_args]
     return fields
 
 

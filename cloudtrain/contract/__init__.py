@@ -4,12 +4,14 @@ It is Amazon SageMaker's contract: on every platform, a script finds the same un
 Standard library only: this package is bundled into the job.
 """
 
+from cloudtrain.contract.arguments import decode_arguments, encode_arguments, expand, placeholder_channels
 from cloudtrain.contract.environment import script_environment
 from cloudtrain.contract.failure import FailureClass, FailureReport
 from cloudtrain.contract.host import Host, cpu_count, gpu_count, read_document
 from cloudtrain.contract.hyperparameters import (
     decode_hyperparameters,
     encode_hyperparameters,
+    host_hyperparameters,
     to_arguments,
     user_hyperparameters,
 )
@@ -33,9 +35,14 @@ __all__ = [
     "RankSlot",
     "Settings",
     "cpu_count",
+    "decode_arguments",
     "decode_hyperparameters",
+    "encode_arguments",
     "encode_hyperparameters",
+    "expand",
     "gpu_count",
+    "host_hyperparameters",
+    "placeholder_channels",
     "read_document",
     "script_environment",
     "to_arguments",

@@ -7,11 +7,11 @@ drivers (SDK 3.27).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cloudtrain.contract.host import Host, cpu_count, gpu_count, neuron_count
-from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, to_arguments, user_hyperparameters
+from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, user_hyperparameters
 from cloudtrain.contract.paths import Paths
 
 DEFAULT_LOG_LEVEL = 20
@@ -23,6 +23,7 @@ def script_environment(
     hyperparameters: Mapping[str, Any],
     channels: Mapping[str, Mapping[str, Any]],
     *,
+    arguments: Sequence[str],
     job_name: str,
     entry_point: str,
     master: tuple[str, int],
@@ -32,6 +33,7 @@ def script_environment(
     Args:
         hyperparameters: decoded, including the platform's ``sagemaker_*``.
         channels: the content of ``inputdataconfig.json``.
+        arguments: the script's command line.
         entry_point: as the user gave it, relative to the code folder.
         master: address and port of rank 0.
     """
@@ -44,7 +46,7 @@ def script_environment(
         "current_host": host.current,
         "network_interface_name": host.network_interface,
         "hps": user,
-        "user_args": to_arguments(user),
+        "user_args": list(arguments),
         "user_entry_point": entry_point,
         "module_name": module_name,
         "module_dir": platform.get("sagemaker_submit_directory", str(paths.code)),

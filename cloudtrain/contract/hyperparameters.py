@@ -10,8 +10,17 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from cloudtrain.contract.arguments import is_argument_piece
+from cloudtrain.contract.paths import DEFAULT_BASE, Paths
+
 PLATFORM_PREFIX = "sagemaker_"
 """Keys with this prefix are the platform's; all others are the user's."""
+
+FORMAT = "sagemaker_hyperparameter_format"
+"""The platform's key with one of `FORMATS`."""
+
+FORMATS = ("sagemaker", "json")
+"""How values that are not strings are written on the command line."""
 
 
 def encode_hyperparameters(values: Mapping[str, Any]) -> dict[str, str]:
@@ -30,8 +39,11 @@ def encode_hyperparameters(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:
-    """The values in ``hyperparameters.json``: parsed as JSON if valid, else the raw string."""
-    return {key: _decode(text) for key, text in encoded.items()}
+    """The values in ``hyperparameters.json``: parsed as JSON if valid, else the raw string.
+
+    Without the pieces of `contract.arguments`, each of which is only a part of a JSON text.
+    """
+    return {key: _decode(text) for key, text in encoded.items() if not is_argument_piece(key)}
 
 
 def _decode(text: str) -> Any:
@@ -41,20 +53,44 @@ def _decode(text: str) -> Any:
         return text
 
 
+def host_hyperparameters(encoded: Mapping[str, str], paths: Paths) -> dict[str, Any]:
+    """The decoded hyperparameters on a host with ``paths``. A ``model_dir`` below ``/opt/ml`` is below its own base."""
+    values = decode_hyperparameters(encoded)
+    folder = values.get("model_dir")
+    if isinstance(folder, str) and f"{folder}/".startswith(f"{DEFAULT_BASE}/"):
+        values["model_dir"] = f"{paths.base}{folder[len(DEFAULT_BASE) :]}"
+    return values
+
+
 def user_hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
     """The user's hyperparameters, without the platform's ``sagemaker_*``."""
     return {key: value for key, value in values.items() if not key.startswith(PLATFORM_PREFIX)}
 
 
-def to_arguments(values: Mapping[str, Any]) -> list[str]:
+def to_arguments(values: Mapping[str, Any], *, as_json: bool = False) -> list[str]:
     """Sorted ``--key value`` (``-k value`` for one character), ready for ``execve``.
 
-    >>> to_arguments({"lr": 0.1, "e": 5, "version": "1.10", "flag": True, "none": None})
-    ['-e', '5', '--flag', 'true', '--lr', '0.1', '--none', 'null', '--version', '1.10']
+    Values are spelled as by SageMaker's toolkit (``sagemaker_training.mapping.to_cmd_args``): as Python does, but None
+    is empty and a mapping is ``key=value,key=value``.
+
+    Args:
+        as_json: spell values that are not strings as JSON instead.
+
+    >>> to_arguments({"lr": 0.1, "e": 5, "version": "1.10", "flag": True, "none": None, "opt": {"b": 2, "a": 1}})
+    ['-e', '5', '--flag', 'True', '--lr', '0.1', '--none', '', '--opt', 'a=1,b=2', '--version', '1.10']
     """
     arguments = []
     for key in sorted(values):
         value = values[key]
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        arguments += [f"-{key}" if len(key) == 1 else f"--{key}", text]
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False) if as_json else _spelled(value)
+        arguments += [f"-{key}" if len(key) == 1 else f"--{key}", value]
     return arguments
+
+
+def _spelled(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        return ",".join(f"{key}={item}" for key, item in sorted(value.items()))
+    return str(value)

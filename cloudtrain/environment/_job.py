@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import Paths, Settings, decode_hyperparameters, read_document, user_hyperparameters
+from cloudtrain.contract import Paths, Settings, host_hyperparameters, read_document, user_hyperparameters
 from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
 from cloudtrain.errors import NotFound
 
@@ -48,8 +48,9 @@ def process_group() -> tuple[int, int] | None:
 
 def hyperparameters() -> dict[str, Any]:
     """The job's hyperparameters as Python values; empty outside a job."""
-    document = read_document(Paths.from_environ().input_config / "hyperparameters.json", {})
-    return user_hyperparameters(decode_hyperparameters(document)) if in_job() else {}
+    paths = Paths.from_environ()
+    document = read_document(paths.input_config / "hyperparameters.json", {})
+    return user_hyperparameters(host_hyperparameters(document, paths)) if in_job() else {}
 
 
 def channel(name: str, default: str | os.PathLike[str] | None = None) -> Path:

@@ -31,7 +31,9 @@ class Request:
 
     def to_json(self) -> str:
         """The body as ``--dry-run`` prints it."""
-        return json.dumps(self.body, indent=2, ensure_ascii=False)
+        text = json.dumps(self.body, indent=2, ensure_ascii=False)
+        # bytes of a command line that are not UTF-8 are lone surrogates: \udcff is also how JSON writes them
+        return text.encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True)

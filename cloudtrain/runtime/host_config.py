@@ -9,7 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import Host, Launcher, Paths, Settings, decode_hyperparameters, read_document
+from cloudtrain.contract import (
+    Host,
+    Launcher,
+    Paths,
+    Settings,
+    decode_arguments,
+    expand,
+    host_hyperparameters,
+    read_document,
+    to_arguments,
+    user_hyperparameters,
+)
+from cloudtrain.contract.hyperparameters import FORMAT
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.run_folder import LIBRARY
 
@@ -25,6 +37,8 @@ class HostConfig:
     settings: Settings
     host: Host
     hyperparameters: Mapping[str, Any]
+    arguments: tuple[str, ...]
+    """The script's arguments after its hyperparameters, with placeholders."""
     channels: Mapping[str, Mapping[str, Any]]
     launcher: Launcher
     distribution_hosts: tuple[str, ...]
@@ -34,9 +48,8 @@ class HostConfig:
     def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostConfig:
         """Raises InvalidJob if a file or a variable is invalid."""
         try:
-            hyperparameters = decode_hyperparameters(
-                read_document(paths.input_config / "hyperparameters.json", {})
-            )
+            document = read_document(paths.input_config / "hyperparameters.json", {})
+            hyperparameters = host_hyperparameters(document, paths)
             resources = read_document(paths.input_config / "resourceconfig.json", None)
             host = Host.from_document(resources) if resources else Host.alone()
             settings = Settings.from_environ(environ)
@@ -47,6 +60,7 @@ class HostConfig:
                 settings=settings,
                 host=host,
                 hyperparameters=hyperparameters,
+                arguments=decode_arguments(document),
                 channels=_channels(paths, settings),
                 launcher=Launcher.from_hyperparameters(hyperparameters) if takes_part else Launcher(),
                 distribution_hosts=distribution_hosts,
@@ -77,6 +91,13 @@ class HostConfig:
                 hint="Submit the job with cloudtrain or the SageMaker SDK, with an entry_point.",
             )
         return str(entry_point)
+
+    @property
+    def script_arguments(self) -> list[str]:
+        """The script's command line: its hyperparameters, then its arguments with the folders of this host."""
+        as_json = self.hyperparameters.get(FORMAT) == "json"
+        options = to_arguments(user_hyperparameters(self.hyperparameters), as_json=as_json)
+        return [*options, *expand(self.arguments, self.paths)]
 
     @property
     def python(self) -> str:

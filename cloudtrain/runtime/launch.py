@@ -27,12 +27,12 @@ from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.run_folder import (
     PARENT_DEATH_PROGRAM,
     RankRecord,
-    command_path,
     heartbeat_path,
     pipe_path,
     read_code,
     stacks_path,
     stopping_path,
+    write_command,
 )
 
 VANISHED_SECONDS = 0.4
@@ -108,8 +108,7 @@ class Launch:
         self.output.start()
 
     def _write_agent_files(self) -> None:
-        parts = (str(self.plan.cwd), *self.plan.rank_arguments)
-        Path(command_path(str(self.plan.run))).write_bytes(os.fsencode("\0".join(parts)))
+        write_command(str(self.plan.run), str(self.plan.cwd), self.plan.rank_arguments)
         self.plan.programs_folder.mkdir()
         for name, content in self.plan.programs.items():
             path = self.plan.programs_folder / name

@@ -13,8 +13,6 @@ from cloudtrain.contract import (
     cpu_count,
     gpu_count,
     script_environment,
-    to_arguments,
-    user_hyperparameters,
 )
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.errors import InvalidJob, NotFound
@@ -23,7 +21,7 @@ from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.run_folder import RANK_FILE, SCRIPT_PYTHONPATH, TORCHRUN_FILE
+from cloudtrain.runtime.run_folder import RANK_FILE, SCRIPT_PYTHONPATH, STORED_COMMAND, TORCHRUN_FILE
 
 TIMELINE = "timeline/timeline.json"
 """Where the ranks of a job record their timelines, below ``output/data/``."""
@@ -60,7 +58,7 @@ def make_launch_plan(
     if ranks_on_machine > 1:
         # otherwise, libraries would start a thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
-    rank_arguments = [*entry, *to_arguments(user_hyperparameters(config.hyperparameters))]
+    rank_arguments = [*entry, *config.script_arguments]
     if config.launcher.name == "single":
         rank_environments = [slot.environment_without_launcher(*master) for slot in slots]
     else:
@@ -83,7 +81,8 @@ def make_launch_plan(
         command = [
             *(python, f"{config.library}/{TORCHRUN_FILE}"),
             *_torchrun_options(slots[0], master, config.launcher.max_restarts),
-            *(rank_command[1], *rank_arguments),
+            # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
+            *(rank_command[1], STORED_COMMAND),
         ]
     elif agent == "mpirun":
         defaults = mpirun.environment(slots[0], network_interface(config), config.settings.hosts_on_machine)
@@ -182,6 +181,7 @@ def _environment(
         config.host,
         config.hyperparameters,
         config.channels,
+        arguments=config.script_arguments,
         job_name=config.job_name,
         entry_point=config.entry_point,
         master=master,
@@ -227,6 +227,8 @@ def library_path(config: HostConfig, environ: Mapping[str, str], *, alias: bool 
 
 
 def show_command(plan: LaunchPlan) -> str:
-    """The command in shell syntax, for the log."""
-    arguments = plan.rank_arguments if plan.agent == "mpirun" and plan.command else ()
-    return shlex.join([*plan.command, *arguments]).replace(sys.executable, "python")
+    """The command in shell syntax, for the log. Bytes that are not text are escaped."""
+    arguments = plan.rank_arguments if plan.agent and plan.command else ()
+    command = [part for part in plan.command if part != STORED_COMMAND]
+    shown = shlex.join([*command, *arguments]).replace(sys.executable, "python")
+    return shown.encode(errors="backslashreplace").decode()

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-from cloudtrain.runtime.run_folder import RankRecord, command_path, write_code
+from cloudtrain.runtime.run_folder import RankRecord, read_command, write_code
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
             f" {first + local_size - 1}: remove --map-by and --rank-by from custom_mpi_options",
         )
     _fork(folder, local)
-    with open(command_path(folder), encoding="utf-8", errors="surrogateescape") as file:
-        cwd, *arguments = file.read().split("\0")
+    cwd, arguments = read_command(folder)
     os.chdir(cwd)
     return arguments
 

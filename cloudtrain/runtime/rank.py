@@ -3,7 +3,8 @@
     python .../cloudtrain/runtime/rank.py train.py --epochs 5      a script
     python .../cloudtrain/runtime/rank.py -m package.train         a module
     python .../cloudtrain/runtime/rank.py -- ./train.sh --epochs 5 any executable
-    python .../cloudtrain/runtime/rank.py                          arguments from the run folder (under mpirun)
+    python .../cloudtrain/runtime/rank.py @                        arguments from the run folder (under torchrun)
+    python .../cloudtrain/runtime/rank.py                          the same (under mpirun)
 
 With every launcher (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its parent, records its
 state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself runs as under plain ``python``.
@@ -19,11 +20,13 @@ from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
 from cloudtrain.runtime.parent_death import die_with_parent, execute
 from cloudtrain.runtime.run_folder import (
     SCRIPT_PYTHONPATH,
+    STORED_COMMAND,
     RankRecord,
     heartbeat_path,
     local_rank,
     pipe_path,
     rank,
+    read_command,
     stacks_path,
 )
 
@@ -42,6 +45,8 @@ def main(arguments: list[str]) -> None:
         from cloudtrain.runtime.mpi_rank import attach
 
         arguments = attach(folder, os.environ)
+    elif folder and arguments == [STORED_COMMAND]:
+        arguments = read_command(folder)[1]
     if folder:
         _attach(folder)
     script_path = os.environ.pop(SCRIPT_PYTHONPATH, None)

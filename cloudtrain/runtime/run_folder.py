@@ -10,7 +10,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 RANK_FILE = "cloudtrain/runtime/rank.py"
@@ -26,6 +26,10 @@ PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
 
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
+
+
+STORED_COMMAND = "@"
+"""In place of a rank's arguments: they are in the run folder."""
 
 
 def rank(environ: Mapping[str, str]) -> int:
@@ -53,9 +57,17 @@ def heartbeat_path(folder: str, local: int) -> str:
     return f"{folder}/rank-{local}.heartbeat"
 
 
-def command_path(folder: str) -> str:
-    """The working folder and the arguments of ranks to which the launcher passes neither, separated by NUL."""
-    return f"{folder}/command"
+def write_command(folder: str, cwd: str, arguments: Iterable[str]) -> None:
+    """Store the working folder and the arguments of the ranks of a host, for launchers that would change them."""
+    with open(f"{folder}/command", "wb") as file:
+        file.write(os.fsencode("\0".join([cwd, *arguments])))
+
+
+def read_command(folder: str) -> tuple[str, list[str]]:
+    """The working folder and the arguments, unchanged: also line ends and bytes that are not text."""
+    with open(f"{folder}/command", "rb") as file:
+        cwd, *arguments = os.fsdecode(file.read()).split("\0")
+    return cwd, arguments
 
 
 def stopping_path(folder: str) -> str:

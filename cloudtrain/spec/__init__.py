@@ -25,7 +25,7 @@ from cloudtrain.spec.documents import parse_yaml, read_job_file
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, ShuffleConfig, TrainingInput
 from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob, base_name
 from cloudtrain.spec.names import check_job_name, new_job_name
-from cloudtrain.spec.overrides import apply_overrides, script_arguments
+from cloudtrain.spec.overrides import apply_overrides
 from cloudtrain.spec.redact import REDACTED, is_secret_name, redact
 
 __all__ = [
@@ -64,5 +64,4 @@ __all__ = [
     "parse_yaml",
     "read_job_file",
     "redact",
-    "script_arguments",
 ]

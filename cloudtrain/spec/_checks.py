@@ -7,7 +7,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec._exec import check_environment, check_hyperparameters
+from cloudtrain.spec._arguments import check_channels
+from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_job_name
 
@@ -20,7 +21,9 @@ URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for the first error in ``job``."""
     _check_names(job)
-    check_hyperparameters(job.hyperparameters)
+    check_hyperparameters(job.hyperparameters, as_json=job.hyperparameter_format == "json")
+    check_arguments(job.arguments)
+    check_channels(job.arguments, job.channels)
     check_environment(job.environment)
     _check_values(job)
     _check_distribution(job)
@@ -116,6 +119,8 @@ def _check_contradictions(job: TrainingJob) -> None:
         raise InvalidJob("checkpoint_local_path: needs checkpoint_s3_uri, which it is synced with")
     if bool(job.subnets) != bool(job.security_group_ids):
         raise InvalidJob("subnets and security_group_ids: set both or neither")
+    if job.model_dir and "model_dir" in job.hyperparameters:
+        raise InvalidJob("model_dir: hyperparameters.model_dir is set too", hint="Remove one of them.")
     if job.source_dir and not job.entry_point:
         raise InvalidJob("source_dir: needs an entry_point", hint="Name the script in source_dir to run.")
     if job.dependencies and not job.entry_point:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -36,10 +36,30 @@ _ARGUMENTS = {
 """The fields that set these variables."""
 
 
-def check_hyperparameters(values: Mapping[str, Any]) -> None:
-    """Raises InvalidJob for a hyperparameter that cannot be passed to the script; the message names it."""
+LONGEST_ARGUMENTS = 1024 * 1024
+"""Maximum size of a job's ``arguments`` in bytes. ``execve`` accepts 2 MB, which includes the environment."""
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raises InvalidJob for an argument that cannot be passed to the script; the message has its index."""
+    for number, argument in enumerate(arguments):
+        _check_string(f"arguments[{number}]", argument, any_bytes=True)
+    size = sum(len(argument.encode(errors="surrogateescape")) + len("\0") for argument in arguments)
+    if size > LONGEST_ARGUMENTS:
+        raise InvalidJob(
+            f"arguments: have {size:,} bytes; a process accepts at most {LONGEST_ARGUMENTS:,}",
+            hint="Store them in a file in source_dir, or in an input channel.",
+        )
+
+
+def check_hyperparameters(values: Mapping[str, Any], *, as_json: bool = False) -> None:
+    """Raises InvalidJob for a hyperparameter that cannot be passed to the script; the message names it.
+
+    Args:
+        as_json: how values are spelled: see `contract.to_arguments`.
+    """
     try:
-        encode_hyperparameters(values)
+        encoded = encode_hyperparameters(values)
     except ValueError as error:
         raise InvalidJob(
             str(error), hint="Use numbers, strings, booleans, None, and lists and dicts of them."
@@ -50,9 +70,10 @@ def check_hyperparameters(values: Mapping[str, Any]) -> None:
                 f"hyperparameters: {key!r} is not a valid name",
                 hint="Use a name that is not empty and has no '='.",
             )
-        name, text = to_arguments({key: value})
+        name, text = to_arguments({key: value}, as_json=as_json)
         _check_string(f"the name of hyperparameter {key!r}", name)
         _check_string(f"hyperparameter {key!r}", text)
+        _check_text(f"hyperparameter {key!r}", encoded[key])
 
 
 def check_environment(environment: Mapping[str, str]) -> None:
@@ -72,17 +93,27 @@ def check_environment(environment: Mapping[str, str]) -> None:
         _check_string(f"environment: the value of {name}", value, prefix_size=len(name) + len("="))
 
 
-def _check_string(what: str, text: str, prefix_size: int = 0) -> None:
-    """``prefix_size`` is the number of bytes that precede ``text`` in the same string."""
+def _check_string(what: str, text: str, prefix_size: int = 0, *, any_bytes: bool = False) -> None:
+    """Raises InvalidJob if ``execve`` does not accept a string.
+
+    Args:
+        prefix_size: the number of bytes that precede ``text`` in the same string.
+        any_bytes: also accept bytes that are not UTF-8, as Python decodes them from a command line.
+    """
     if "\0" in text:
         raise InvalidJob(f"{what} contains a NUL character, which cannot be passed to a process")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as error:
-        raise InvalidJob(f"{what} is not text: UTF-8 has no {text[error.start]!r}") from None
+    size = _check_text(what, text, "surrogateescape" if any_bytes else "strict")
     limit = MAX_ARG_STRLEN - 1 - prefix_size
     if size > limit:
         raise InvalidJob(
             f"{what} has {size:,} bytes; a process accepts at most {limit:,}",
             hint="Store it in a file in source_dir, or in an input channel.",
         )
+
+
+def _check_text(what: str, text: str, errors: str = "strict") -> int:
+    """The size of ``text`` in bytes. Raises InvalidJob if it cannot be encoded."""
+    try:
+        return len(text.encode(errors=errors))
+    except UnicodeEncodeError as error:
+        raise InvalidJob(f"{what} is not text: UTF-8 has no {text[error.start]!r}") from None

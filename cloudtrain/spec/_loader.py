@@ -48,3 +48,31 @@ for _name, (_pattern, _first) in _RESOLVERS.items():
     StrictLoader.add_implicit_resolver(
         f"tag:yaml.org,2002:{_name}", re.compile(f"^(?:{_pattern})$"), list(_first)
     )
+
+
+def load(text: str, *, texts: str, field: str) -> Any:
+    """The value of a document. Raises yaml.YAMLError.
+
+    Args:
+        texts: the field whose plain items stay text.
+        field: the field that the document is the value of; empty if it is a mapping of fields.
+    """
+    loader = StrictLoader(text)
+    try:
+        node = loader.get_single_node()
+        if field == texts:
+            _keep_text(node)
+        elif not field and isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.value == texts:
+                    _keep_text(value)
+        return None if node is None else loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _keep_text(node: Any) -> None:
+    """Give the scalars of a list the type string. An item without any text stays null: it is a mistake."""
+    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
+        if isinstance(item, yaml.ScalarNode) and item.value:
+            item.tag = "tag:yaml.org,2002:str"

@@ -12,18 +12,24 @@ from cloudtrain.spec._uris import to_uri
 PATH_FIELDS = ("source_dir", "dependencies")
 
 
-def parse_yaml(text: str, name: str = "<text>") -> Any:
+def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
     """The value of a YAML (or JSON) document, with the numbers and booleans of YAML 1.2.
+
+    Items of ``arguments`` are always text, exactly as written: ``1.10`` and ``true`` are strings there.
+
+    Args:
+        name: of the document, for messages.
+        field: the field that the document is the value of; empty if it is a mapping of fields.
 
     Raises:
         InvalidJob: the text is not valid YAML or has a duplicate key. The message gives line and column.
     """
     import yaml
 
-    from cloudtrain.spec._loader import StrictLoader
+    from cloudtrain.spec._loader import load
 
     try:
-        return yaml.load(text, StrictLoader)
+        return load(text, texts="arguments", field=field)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark is None:

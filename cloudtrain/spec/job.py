@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from typing import Annotated, Any, Literal, get_args
 
@@ -10,6 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._arguments import argument_list, number_to_text
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
@@ -43,7 +43,9 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     entry_point: str | None = None
     source_dir: str | None = None
     dependencies: list[str] = []
+    arguments: list[str] = []
     hyperparameters: dict[str, Any] = {}
+    hyperparameter_format: Literal["sagemaker", "json"] = "sagemaker"
     environment: dict[str, str] = {}
     inputs: dict[str, Channel] = {}
     distribution: Distribution | None = None
@@ -177,7 +179,9 @@ def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
         fields["distribution"] = {**distribution, "instance_groups": groups}
     environment = fields.get("environment")
     if isinstance(environment, dict):
-        fields["environment"] = {key: _text(value) for key, value in environment.items()}
+        fields["environment"] = {key: number_to_text(value) for key, value in environment.items()}
+    if "arguments" in fields:
+        fields["arguments"] = argument_list(fields["arguments"])
     tags = fields.get("tags")
     if isinstance(tags, dict):
         fields["tags"] = [{"Key": key, "Value": str(value)} for key, value in tags.items()]
@@ -201,11 +205,6 @@ def _channel(name: str, channel: Any) -> TrainingInput | FileSystemInput:
 def _group_name(group: Any) -> Any:
     """The name of a group: the SageMaker SDK accepts the group itself in place of its name."""
     return group.get("instance_group_name", group) if isinstance(group, dict) else group
-
-
-def _text(value: Any) -> Any:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return str(value) if is_number and math.isfinite(value) else value
 
 
 def base_name(job: TrainingJob) -> str | None:

@@ -64,7 +64,7 @@ def test_a_job_file_with_changes(here: Path) -> None:
     assert done.code == 0, done.err
     assert (done.json["status"], done.json["metrics"]) == ("Completed", {"acc": 0.5})
     logs = cloudtrain("logs", done.json["name"], "--json", cwd=here).out.splitlines()
-    assert logs[0] == """{"rank": 0, "line": "argv ['--epochs', '5', '--lr', '2']"}"""
+    assert logs[0] == """{"rank": 0, "line": "argv ['--epochs', '9', '--lr', '2', '--epochs', '5']"}"""
 
 
 def test_a_dry_run_prints_the_request_and_starts_nothing(here: Path) -> None:

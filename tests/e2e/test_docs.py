@@ -80,8 +80,9 @@ def test_every_class_of_failure_is_explained() -> None:
 def test_every_variable_of_the_contract_is_explained() -> None:
     text = (DOCS / "reference/container-contract.md").read_text()
     host = Host("algo-1", ("algo-1",))
+    paths, master = Paths(Path("/opt/ml")), ("algo-1", 7777)
     promised = script_environment(
-        Paths(Path("/opt/ml")), host, {}, {}, job_name="job", entry_point="train.py", master=("algo-1", 7777)
+        paths, host, {}, {}, arguments=[], job_name="job", entry_point="train.py", master=master
     )
     promised |= RankSlot(0, 0, 1, 1, 0, 1).environment("algo-1", 7777)
     assert [name for name in promised if f"`{name}`" not in text] == []

@@ -86,12 +86,13 @@ def test_diff(source: Path) -> None:
     same = cloudtrain("submit", "job.yaml", "--diff", "first", cwd=source)
     assert (same.code, same.out) == (0, "No differences from first\n")
     shown = cloudtrain(
-        "submit", "job.yaml", "--diff", "first", "--", "--lr", "0.2", "--epochs", "3", cwd=source
-    )
+        "submit", "job.yaml", "--diff", "first", "--set", "hyperparameters.lr=0.2", "--", "--epochs", "3",
+        cwd=source,
+    )  # fmt: skip
     assert shown.out.splitlines() == [
         "--- first",
         "+++ this submission",
-        "+ hyperparameters.epochs: 3",
+        '+ arguments: ["--epochs", "3"]',
         "- hyperparameters.lr: 0.1",
         "+ hyperparameters.lr: 0.2",
     ]

@@ -38,8 +38,9 @@ PUBLIC = {
     """,
     "cloudtrain.contract": """
         FailureClass FailureReport Host JobStatus Launcher Notice PREEMPTED Paths RankSlot SPOT_VARIABLE
-        Settings cpu_count decode_hyperparameters encode_hyperparameters gpu_count read_document
-        script_environment to_arguments user_hyperparameters
+        Settings cpu_count decode_arguments decode_hyperparameters encode_arguments encode_hyperparameters expand
+        gpu_count host_hyperparameters placeholder_channels read_document script_environment to_arguments
+        user_hyperparameters
     """,
     "cloudtrain.data": "",
     "cloudtrain.distributed": """
@@ -175,7 +176,7 @@ PUBLIC = {
         InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes Profiler
         ProfilerConfig PytorchDdp REDACTED RUNTIMES ShuffleConfig SmDistributed Source
         TensorBoardOutputConfig TorchDistributed TrainingInput TrainingJob apply_overrides base_name
-        check_job_name convert is_secret_name new_job_name parse_yaml read_job_file redact script_arguments
+        check_job_name convert is_secret_name new_job_name parse_yaml read_job_file redact
     """,
     "cloudtrain.storage": """
         FileStore ObjectInfo Progress S3Store Select Store download_tree join_uri list_folder list_tree

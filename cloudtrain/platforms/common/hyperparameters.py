@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from cloudtrain.contract import Launcher
+from cloudtrain.contract import Launcher, encode_hyperparameters
+from cloudtrain.contract.hyperparameters import FORMAT, FORMATS
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.common.model_dir import model_dir
 from cloudtrain.spec import TrainingJob
 
 LAUNCHERS = {
@@ -35,6 +37,19 @@ def launcher_of(job: TrainingJob) -> Launcher:
     return Launcher()
 
 
+def encoded_hyperparameters(job: TrainingJob, region: str = "", output_path: str = "") -> dict[str, str]:
+    """All hyperparameters for cloudtrain's runtime: the user's, and those of the platform.
+
+    Args:
+        output_path: where `model_dir` may be by default.
+
+    Raises:
+        InvalidJob: as `launcher_of` does.
+    """
+    values = {**job.hyperparameters, **runtime_hyperparameters(job, region), **model_dir(job, output_path)}
+    return encode_hyperparameters(values)
+
+
 def runtime_hyperparameters(job: TrainingJob, region: str = "") -> dict[str, Any]:
     """The platform's ``sagemaker_*``, as Python values. Raises InvalidJob, as `launcher_of` does."""
     values: dict[str, Any] = {
@@ -48,4 +63,6 @@ def runtime_hyperparameters(job: TrainingJob, region: str = "") -> dict[str, Any
         values["sagemaker_submit_directory"] = job.source.uri
     if job.distribution and job.distribution.instance_groups:
         values["sagemaker_distribution_instance_groups"] = job.distribution.instance_groups
+    if job.hyperparameter_format != FORMATS[0]:
+        values[FORMAT] = job.hyperparameter_format
     return values

@@ -36,6 +36,8 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
         "max_retry_attempts": job.max_retry_attempts,
         "max_preemptions": max_preemptions,
     }
+    if job.arguments:
+        body["arguments"] = job.arguments
     if job.instance_groups:
         body["instance_groups"] = [
             {

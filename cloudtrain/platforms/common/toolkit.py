@@ -10,9 +10,9 @@ import json
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.common.model_dir import model_dir
 from cloudtrain.platforms.common.toolkit_distribution import distribution_hyperparameters
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import join_uri
 
 CODE_CHANNEL = "code"
 """The channel of the source for containers without a network."""
@@ -52,6 +52,15 @@ def _check(job: TrainingJob) -> None:
                 f"{field}: SageMaker's toolkit does not support it",
                 hint='Use runtime="cloudtrain", or leave it out.',
             )
+    if job.arguments:
+        raise InvalidJob(
+            "arguments: SageMaker's toolkit passes only hyperparameters to the script: as --name value, sorted by name"
+            if job.entry_point
+            else "arguments: the job has no script, and starts the image's own program",
+            hint='Use runtime="cloudtrain", or set hyperparameters instead.'
+            if job.entry_point
+            else "Name the script as entry_point, or set container_arguments instead.",
+        )
     if job.enable_network_isolation and CODE_CHANNEL in job.channels:
         raise InvalidJob(
             f"inputs.{CODE_CHANNEL}: with enable_network_isolation, a channel of this name has the source",
@@ -64,23 +73,19 @@ def _encode(job: TrainingJob) -> dict[str, str]:
 
     The SDK follows the same rule, except that it passes lists and dicts to an image in Python's syntax.
     """
+    if job.hyperparameter_format == "json" and job.entry_point:
+        # the toolkit passes a string unchanged
+        texts = {
+            key: value if isinstance(value, str) else json.dumps(value)
+            for key, value in job.hyperparameters.items()
+        }
+        return _as_json(texts) if job.framework or job.source_dir else texts
     if job.framework or job.source_dir:
         return _as_json(job.hyperparameters)
     return {
         key: json.dumps(value) if isinstance(value, (list, dict)) else str(value)
         for key, value in job.hyperparameters.items()
     }
-
-
-def model_dir(job: TrainingJob, output_path: str) -> dict[str, str]:
-    """TensorFlow's location for models: the job's prefix in S3, or the host's disk for ranks that MPI starts."""
-    if job.framework != "tensorflow" or job.model_dir is False:
-        return {}
-    if job.model_dir:
-        return {"model_dir": job.model_dir}
-    if job.distribution and "mpi" in job.distribution.enabled:
-        return {"model_dir": "/opt/ml/model"}
-    return {"model_dir": join_uri(output_path, job.job_name or "", "model")}
 
 
 def _as_json(values: dict[str, Any]) -> dict[str, str]:

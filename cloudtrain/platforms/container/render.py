@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from cloudtrain.contract import Paths, encode_hyperparameters
+from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import InvalidJob
@@ -21,7 +21,7 @@ from cloudtrain.platforms.common.bundled_runtime import (
 )
 from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.common.toolkit import toolkit_hyperparameters
 from cloudtrain.platforms.container.options import ContainerOptions
@@ -100,12 +100,11 @@ def _bundled_runtime(job: TrainingJob, options: ContainerOptions) -> dict[str, A
     """Fields for a container that runs cloudtrain's runtime. The runtime and the source are mounted."""
     folder = _mounted_source(job, options)
     source = None if folder else job.source
-    values = runtime_hyperparameters(msgspec.structs.replace(job, source=source))
     return {
         "entrypoint": list(ENTRYPOINT),
         "command": [],
         "source": folder.as_uri() if folder else (source.uri if source else None),
-        "hyperparameters": encode_hyperparameters({**job.hyperparameters, **values}),
+        "hyperparameters": encoded_hyperparameters(msgspec.structs.replace(job, source=source)),
     }
 
 

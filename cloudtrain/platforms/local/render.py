@@ -10,11 +10,10 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from cloudtrain.contract import encode_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.channels import check_channels
-from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.spec import TrainingJob, convert
@@ -51,11 +50,10 @@ def render(job: TrainingJob) -> Request:
     """
     options = _options(job)
     _check(job)
-    values = {**job.hyperparameters, **runtime_hyperparameters(job)}
     body = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
         "python": options.python,
-        "hyperparameters": encode_hyperparameters(values),
+        "hyperparameters": encoded_hyperparameters(job),
     }
     return new_request("local", job, body)
 

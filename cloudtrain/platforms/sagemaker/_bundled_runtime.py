@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import Settings, encode_hyperparameters
+from cloudtrain.contract import Settings, encode_arguments
+from cloudtrain.contract.arguments import is_argument_piece
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
 from cloudtrain.platforms.common.bundled_runtime import DEFAULT_CHECKPOINTS, check_bundled_runtime
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
-from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
-from cloudtrain.platforms.common.toolkit import model_dir
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
@@ -29,6 +29,12 @@ Upload = Callable[[Path, str], None]
 
 LONGEST_GRACE = 110.0
 """In seconds. SageMaker kills a container 120 s after SIGTERM; the runtime needs a few seconds to report."""
+
+MOST_HYPERPARAMETERS = 100
+"""The limit of a training job (CreateTrainingJob, ``HyperParameters``)."""
+
+LONGEST_VALUE = 2500
+"""In characters: the limit of a hyperparameter (CreateTrainingJob, ``HyperParameterValue``)."""
 
 MOST_CHANNELS = 20
 """The limit of a training job (CreateTrainingJob, ``InputDataConfig``)."""
@@ -53,14 +59,14 @@ def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict
     _check(job)
     assert job.source, "a job is packed before it is rendered"
     values = {
-        **job.hyperparameters,
-        **runtime_hyperparameters(job, region),
-        **model_dir(job, job.output_path or ""),
+        **encoded_hyperparameters(job, region, job.output_path or ""),
+        **encode_arguments(job.arguments),
     }
+    _check_limits(values)
     return {
         **body,
         "AlgorithmSpecification": {**body["AlgorithmSpecification"], "ContainerEntrypoint": list(ENTRYPOINT)},
-        "HyperParameters": encode_hyperparameters(values),
+        "HyperParameters": values,
         "Environment": {**body.get("Environment", {}), **_settings(job).to_environ()},
         "InputDataConfig": [
             *body.get("InputDataConfig", ()),
@@ -111,6 +117,25 @@ def _check(job: TrainingJob) -> None:
             f"inputs: {len(job.channels)} channels and the two of cloudtrain's runtime exceed SageMaker's limit of "
             f"{MOST_CHANNELS}",
             hint='Combine the data of several channels under one prefix, or use runtime="toolkit".',
+        )
+
+
+def _check_limits(values: Mapping[str, str]) -> None:
+    """Raises InvalidJob for hyperparameters that SageMaker does not accept. Arguments are among them, in pieces."""
+    for name, text in values.items():
+        if len(text) > LONGEST_VALUE:
+            raise InvalidJob(
+                f"hyperparameters.{name}: has {len(text):,} characters, and SageMaker accepts {LONGEST_VALUE:,}",
+                hint=f"Pass it in arguments, which may be longer: ['--{name}', '...']. Or store it in a file.",
+            )
+    if len(values) > MOST_HYPERPARAMETERS:
+        pieces = sum(is_argument_piece(name) for name in values)
+        most = max(0, MOST_HYPERPARAMETERS - len(values) + pieces) * LONGEST_VALUE
+        raise InvalidJob(
+            f"arguments: are too long for SageMaker, which accepts {most:,} characters of them here"
+            if pieces
+            else f"hyperparameters: there are {len(values)}, and SageMaker accepts {MOST_HYPERPARAMETERS}",
+            hint="Store them in a file in source_dir, or in an input channel.",
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
-from cloudtrain.contract import FailureReport, Host
+from cloudtrain.contract import FailureReport, Host, encode_arguments
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.supervised.folder import JobFolder
 
@@ -96,8 +96,9 @@ class FolderHosts:
         kind = own.get("instance_type", self._request["instance_type"])
         group_name = own.get("instance_group_name")
         host = Host(name, tuple(self.names), self.interface, kind, group_name, tuple(groups))
+        arguments = encode_arguments(self._request.get("arguments", ()))
         documents = {
-            "hyperparameters.json": self._request["hyperparameters"],
+            "hyperparameters.json": {**self._request["hyperparameters"], **arguments},
             "resourceconfig.json": host.to_document(),
             "inputdataconfig.json": channel_documents(self._request),
         }

@@ -34,6 +34,8 @@ class Place:
     data: str
     """The URI of the channel ``train``."""
     out: str
+    passes_arguments: bool = True
+    """Whether the script gets the field ``arguments``."""
 
     def run(self, job_name: str, **arguments: Any) -> Job:
         """A finished job of two hosts with two ranks each, successful or not."""
@@ -96,7 +98,7 @@ def on_sagemaker_toolkit(folder: Path, request: pytest.FixtureRequest) -> Iterat
     ):
         environment = {**s3_server.env, "PYTHONPATH": str(PACKAGE)}
         simulated.instances.image = replace(simulated.instances.image, environment=environment)
-        yield _on_simulated(simulated, folder, TOOLKIT)
+        yield replace(_on_simulated(simulated, folder, TOOLKIT), passes_arguments=False)
 
 
 def _on_simulated(simulated: Any, folder: Path, arguments: Mapping[str, Any]) -> Place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -105,7 +106,13 @@ if os.environ["RANK"] == "3":
     raise ValueError("it broke")
 """
 
-HYPERPARAMETERS = {"lr": 0.1, "name": "a b", "version": "1.10"}
+HYPERPARAMETERS = {"flag": True, "lr": 0.1, "name": "a b", "none": None, "opt": {"a": [1]}, "version": "1.10"}
+
+ARGUMENTS = [
+    "fit", "--x", "1", "--x", "2", "-vv", "--k=v", "", "--", "007", "it's \"q\"; $(x) `y` \\", "line\r\nfeed\r",
+    " é 日 😀 ", "--data={channel.train}/a.txt", "{{channel.train}}", '{"json": 1}', "--rdzv", "x" * 60_000,
+    os.fsdecode(b"\xe9"), "",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=PLATFORMS)
@@ -126,7 +133,8 @@ def seen(place: Place, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     source = tmp_path_factory.mktemp("sees")
     (source / "train.py").write_text(SCRIPT)
     (source / "helper.py").touch()
-    job = place.run("conforms", source_dir=str(source), hyperparameters=HYPERPARAMETERS)
+    arguments = {"arguments": ARGUMENTS} if place.passes_arguments else {}
+    job = place.run("conforms", source_dir=str(source), hyperparameters=HYPERPARAMETERS, **arguments)
     assert job.failure is None
     return place.seen(job)
 
@@ -156,7 +164,7 @@ def test_the_environment(seen: Seen, rank: int) -> None:
         "CURRENT_HOST": host,
         "SM_CURRENT_HOST_RANK": str(rank // 2),
         "SM_HOST_COUNT": "2",
-        "SM_HPS": '{"lr":0.1,"name":"a b","version":"1.10"}',
+        "SM_HPS": '{"flag":true,"lr":0.1,"name":"a b","none":null,"opt":{"a":[1]},"version":"1.10"}',
         "SM_HP_LR": "0.1",
         "SM_HP_NAME": "a b",
         "SM_HP_VERSION": "1.10",
@@ -186,8 +194,19 @@ def test_all_ranks_have_the_same_master_address(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 3])
-def test_files_and_command_line(seen: Seen, rank: int) -> None:
-    assert seen[rank]["argv"] == ["train.py", "--lr", "0.1", "--name", "a b", "--version", "1.10"]
+def test_the_command_line(place: Place, seen: Seen, rank: int) -> None:
+    options = [
+        "--flag", "True", "--lr", "0.1", "--name", "a b", "--none", "", "--opt", "a=[1]", "--version", "1.10",
+    ]  # fmt: skip
+    data = f"--data={seen[rank]['base']}/input/data/train/a.txt"
+    changed = {"--data={channel.train}/a.txt": data, "{{channel.train}}": "{channel.train}"}
+    line = [changed.get(one, one) for one in ARGUMENTS] if place.passes_arguments else []
+    assert seen[rank]["argv"] == ["train.py", *options, *line]
+    assert json.loads(seen[rank]["environ"]["SM_USER_ARGS"]) == [*options, *line]
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_files(seen: Seen, rank: int) -> None:
     assert seen[rank]["cwd"] == f"{seen[rank]['base']}/code"
     assert {"checkpoints", "code", "input", "model", "output"} <= set(seen[rank]["folders"])
     assert seen[rank]["channel"] == ["a.txt", "b.txt"]
@@ -217,7 +236,7 @@ def test_the_python_api_agrees(seen: Seen, rank: int) -> None:
         "in_job": True,
         "job_name": "conforms",
         "world": [rank, 4],
-        "hyperparameters": {"lr": 0.1, "name": "a b", "version": "1.10"},
+        "hyperparameters": HYPERPARAMETERS,
         "channel": f"{base}/input/data/train",
         "model_dir": f"{base}/model",
     }

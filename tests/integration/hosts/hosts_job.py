@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from host_network import Machine, Program
 
 import cloudtrain
-from cloudtrain.contract import FailureReport, Paths, encode_hyperparameters
+from cloudtrain.contract import FailureReport, Paths, encode_arguments, encode_hyperparameters
 
 
 @dataclass(frozen=True)
@@ -90,6 +90,7 @@ class HostsJob:
         script: the text of the entry point.
         launch: see `LAUNCHES`.
         hyperparameters: those of the script.
+        arguments: those of the script.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class HostsJob:
         launch: Launch,
         *,
         hyperparameters: Mapping[str, Any] | None = None,
+        arguments: Sequence[str] = (),
     ) -> None:
         self.parts = [HostPart(machine, folder / machine.name) for machine in machines]
         values = {"sagemaker_program": "train.py", **launch.values, **(hyperparameters or {})}
@@ -107,7 +109,7 @@ class HostsJob:
             part.paths.make()
             (part.paths.code / "train.py").write_text(textwrap.dedent(script))
             documents = {
-                "hyperparameters": encode_hyperparameters(values),
+                "hyperparameters": {**encode_hyperparameters(values), **encode_arguments(arguments)},
                 "resourceconfig": {
                     "current_host": part.name,
                     "hosts": [machine.name for machine in machines],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 from hosts_job import Launch, StartJob
 
@@ -17,10 +18,16 @@ with open(f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{told['RANK']}.json", "w") a
 AWKWARD = """it's "quoted" $(id) `x` \\ ;|&
 ü"""
 
+LINE = ["fit", "--rdzv", "--n", "", AWKWARD, "a\r\nb\r", "--", "-x", os.fsdecode(b"\xe9"), ""]
+"""torchrun would refuse ``--rdzv``, which could be ``--rdzv-id`` or ``--rdzv-conf``."""
+
 
 def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launch) -> None:
     job = start_job(
-        PRINTS_ENVIRONMENT, launch, hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3}
+        PRINTS_ENVIRONMENT,
+        launch,
+        hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3},
+        arguments=LINE,
     )
     assert job.wait() == [0, 0], job.output()
     print(f"\na trivial job on two hosts: {job.seconds:.1f} s")
@@ -39,7 +46,7 @@ def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launc
             "SM_CURRENT_HOST": f"n{rank // 2 + 1}",
             "MASTER_ADDR": "n1",
             "hostname": f"n{rank // 2 + 1}",
-            "arguments": ["--epochs", "3", "--note", AWKWARD, "--version", "1.10"],
+            "arguments": ["--epochs", "3", "--note", AWKWARD, "--version", "1.10", *LINE],
             "port": ranks[0]["port"],
         }
         for rank in range(4)

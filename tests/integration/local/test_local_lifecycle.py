@@ -16,6 +16,7 @@ from cloudtrain import Estimator, InvalidJob, Job, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound, NotFound
 from cloudtrain.index import list_jobs
 from cloudtrain.platforms import get_platform
+from cloudtrain.platforms.local import LocalPlatform
 
 
 def test_two_hosts_with_two_ranks_each(run: Run) -> None:
@@ -48,8 +49,8 @@ def test_hyperparameters_reach_the_command_line_exactly(run: Run) -> None:
     job = run("import json, sys; print(json.dumps(sys.argv[1:]))", hyperparameters=values)
     printed = job.logs().partition("] ")[2]
     assert json.loads(printed) == [
-        "-b", "true", "-e", "5", "--empty", "", "--flag", "true", "--lr", "0.001", "--name", "a b", "--neg", "-1",
-        "--none", "null", "--opt", '{"k": [1, 2]}', "--quote", "it's \"q\"; $(touch x)",
+        "-b", "true", "-e", "5", "--empty", "", "--flag", "True", "--lr", "0.001", "--name", "a b", "--neg", "-1",
+        "--none", "", "--opt", "k=[1, 2]", "--quote", "it's \"q\"; $(touch x)",
         "--uni", "é", "--version", "1.10",
     ]  # fmt: skip
 
@@ -165,3 +166,19 @@ def test_a_signal_from_outside_interrupts(run: Run) -> None:
     description = job.describe()
     assert (description.status, description.exit_code) == (JobStatus.INTERRUPTED, 143)
     assert live_processes(job) == []
+
+
+def test_a_folder_of_the_host_is_the_model_dir(run: Run) -> None:
+    script = (
+        "import os, sys; print(sys.argv[1:] == ['--model_dir', os.environ['SM_MODEL_DIR']], *sys.argv[1:])"
+    )
+    job = run(script, framework="tensorflow")
+    assert job.logs().startswith("[rank 0] True --model_dir"), job.logs()
+
+
+def test_a_retry_gets_the_same_arguments(run: Run) -> None:
+    line = ["--x", "1", "--x", "2", "", "a\nb", "caf\udce9"]
+    script = "import sys; print(ascii(sys.argv[1:])); sys.exit(1)"
+    job = run(script, arguments=line, max_retry_attempts=1)
+    assert job.logs().splitlines().count(f"[rank 0] {line!a}") == 2, job.logs()
+    assert LocalPlatform().request(job.name).body["arguments"] == line

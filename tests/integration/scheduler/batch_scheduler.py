@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, encode_hyperparameters
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms import Request
 from cloudtrain.platforms.checks import Check
-from cloudtrain.platforms.common.hyperparameters import runtime_hyperparameters
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.supervised import JobFiles, JobRecord, SupervisedPlatform
 from cloudtrain.spec import TrainingJob
@@ -184,10 +184,9 @@ class BatchPlatform(SupervisedPlatform):
         super().__init__(root, self._batch)
 
     def render(self, job: TrainingJob) -> Request:
-        values = {**job.hyperparameters, **runtime_hyperparameters(job)}
         body = {
             **base_body(job, master_port=0, max_preemptions=0),
-            "hyperparameters": encode_hyperparameters(values),
+            "hyperparameters": encoded_hyperparameters(job),
         }
         return new_request(self.name, job, body)
 

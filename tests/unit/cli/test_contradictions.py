@@ -66,7 +66,15 @@ CONTRADICTIONS = {
     "script": (["--set", "entry_point=other.py"], ["FILE and --set entry_point both set entry_point"]),
     "script-argument": (
         ["--set", "hyperparameters.lr=1", "--", "--lr", "2"],
-        ["--set and the script argument lr both set hyperparameters.lr"],
+        ["--set hyperparameters.lr and the arguments after -- both pass --lr to the script"],
+    ),
+    "script-argument-with-value": (
+        ["--set", "hyperparameters={e: 1}", "--", "-e=2"],
+        ["--set hyperparameters.e and the arguments after -- both pass -e to the script"],
+    ),
+    "script-arguments": (
+        ["--set", "arguments=[fit]", "--", "--lr", "2"],
+        ["--set arguments and the arguments after -- both set arguments"],
     ),
 }
 
@@ -112,7 +120,8 @@ def test_a_job_file_may_be_overridden(tmp_path: Path, script: str) -> None:
         command, [str(job), "--dry-run", "--mpirun", "--set", f"entry_point={script}", "--", "--lr", "2"]
     )
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["hyperparameters"]["lr"] == "2"
+    body = json.loads(result.stdout)
+    assert (body["hyperparameters"]["lr"], body["arguments"]) == ("1", ["--lr", "2"])
 
 
 def test_an_input_may_be_refined(tmp_path: Path, script: str) -> None:

@@ -78,5 +78,5 @@ def test_defaults_of_the_config_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(config))
     fields = _fields(tmp_path, {}, "--processes-per-host", "4", "--", "--epochs", "2")
     assert fields["distribution"] == {"torch_distributed": {"processes_per_host": 4, "max_restarts": 3}}
-    assert fields["hyperparameters"] == {"lr": 1, "epochs": 2}
+    assert (fields["hyperparameters"], fields["arguments"]) == ({"lr": 1, "epochs": 1}, ["--epochs", "2"])
     assert _fields(tmp_path, {}, "--mpirun")["distribution"] == {"mpi": {}}

@@ -63,9 +63,9 @@ def test_arguments_are_sorted_and_strings_untouched() -> None:
         "-c",
         "[1, 2]",
         "--dd",
-        "true",
+        "True",
         "--ee",
-        "null",
+        "",
     ]
 
 
@@ -162,6 +162,7 @@ def test_the_environment_has_the_formats_of_the_toolkit() -> None:
         host,
         hyperparameters,
         {"train": {"TrainingInputMode": "File"}},
+        arguments=["--lr", "0.1", "fit", ""],
         job_name="j",
         entry_point="train.py",
         master=("algo-1", 7777),
@@ -172,7 +173,7 @@ def test_the_environment_has_the_formats_of_the_toolkit() -> None:
         "SM_HP_LR": "0.1",
         "SM_HP_NAME": "x y",
         "SM_HP_NONE": "",
-        "SM_USER_ARGS": '["--lr","0.1","--name","x y","--none","null"]',
+        "SM_USER_ARGS": '["--lr","0.1","fit",""]',
         "SM_CHANNELS": '["train"]',
         "SM_CHANNEL_TRAIN": "/opt/ml/input/data/train",
         "SM_MODULE_NAME": "train",

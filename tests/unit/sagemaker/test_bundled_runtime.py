@@ -12,7 +12,7 @@ import boto3
 import pytest
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.contract import Settings
+from cloudtrain.contract import Settings, decode_arguments
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging import pack_runtime
 from cloudtrain.platforms.sagemaker._bundled_runtime import (
@@ -109,6 +109,26 @@ def test_tensorflow_gets_its_model_dir_as_by_the_toolkit() -> None:
     values = bundled(framework="tensorflow", image_uri="i", model_dir="s3://bucket/models")["HyperParameters"]
     assert values["model_dir"] == '"s3://bucket/models"'
     assert "model_dir" not in bundled()["HyperParameters"]
+
+
+def test_arguments_are_hyperparameters_in_pieces() -> None:
+    values = bundled(arguments=["--text", "x" * 6000, ""])["HyperParameters"]
+    assert [len(values[f"sagemaker_arguments{piece}"]) for piece in ("", "_2", "_3")] == [2500, 2500, 1018]
+    assert decode_arguments(values) == ("--text", "x" * 6000, "")
+    assert "sagemaker_arguments" not in bundled()["HyperParameters"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"arguments": ["x" * 130_000] * 2}, "arguments: are too long .* accepts 237,500 characters"),
+        ({"hyperparameters": {"text": "x" * 2499}}, r"hyperparameters\.text: has 2,501 characters"),
+        ({"hyperparameters": {f"h{number}": 1 for number in range(96)}}, "hyperparameters: there are 101"),
+    ],
+)
+def test_the_limits_of_sagemaker(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidJob, match=message):
+        bundled(**fields)
 
 
 def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:

@@ -1,0 +1,33 @@
+"""The class of a command that takes a script and, behind ``--``, the script's arguments."""
+
+from __future__ import annotations
+
+import shlex
+
+import click
+
+
+class ScriptCommand(click.Command):
+    """Says for an unknown option how to pass it to the script."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            script = next((argument for argument in given if not argument.startswith("-")), "FILE")
+            example = shlex.join([script, "--", *_with_value(error.option_name, given)])
+            error.message += (
+                f" If it belongs to the script, put it behind -- with the script's other arguments: "
+                f"{ctx.command_path} {example}"
+            )
+            raise
+
+
+def _with_value(option: str, arguments: list[str]) -> list[str]:
+    """``option`` as it is in ``arguments``, and the argument after it unless that is an option too."""
+    for number, argument in enumerate(arguments):
+        if argument == option or argument.startswith(f"{option}="):
+            follows = arguments[number + 1 : number + 2]
+            return [argument, *(text for text in follows if not text.startswith("-"))]
+    return [option]
