@@ -17,11 +17,12 @@ class ScriptCommand(click.Command):
         except click.NoSuchOption as error:
             script = next((argument for argument in given if not argument.startswith("-")), "FILE")
             example = shlex.join([script, "--", *_with_value(error.option_name, given)])
-            error.message += (
-                f" If it belongs to the script, put it behind -- with the script's other arguments: "
+            advice = (
+                f"If it belongs to the script, put it behind -- with the script's other arguments: "
                 f"{ctx.command_path} {example}"
             )
-            raise
+            message = f"{error.message} {advice}"
+            raise click.NoSuchOption(error.option_name, message, error.possibilities, error.ctx) from None
 
 
 def _with_value(option: str, arguments: list[str]) -> list[str]:
