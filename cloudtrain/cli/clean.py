@@ -35,7 +35,9 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
     help="Also remove the folders of jobs that ended longer ago than AGE (12h, 30d, 8w), with their models.",
 )
 @click.option(
-    "--caches", is_flag=True, help="Also remove packed sources and environments, unless a job runs."
+    "--caches",
+    is_flag=True,
+    help="Also remove packed sources and all environments with requirements, unless a job runs.",
 )
 @click.option(
     "--engine",
@@ -47,9 +49,9 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove what jobs left behind on this machine.
 
-    Without options, removes the containers and networks of jobs whose supervisor was killed, and temporary files of
-    submissions that were killed more than a day ago. Never touches running jobs, or containers that cloudtrain did
-    not start.
+    Without options, removes the containers and networks of jobs whose supervisor was killed, temporary files of
+    submissions that were killed more than a day ago, and environments with requirements that are incomplete or that
+    no job has used for 30 days. Never touches running jobs, or containers that cloudtrain did not start.
 
     \b
     Examples:
@@ -92,7 +94,13 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
     from cloudtrain.engine.client import EngineClient
     from cloudtrain.engine.engine import find_engine, find_engines
     from cloudtrain.platforms.container.leftovers import leftovers_in
-    from cloudtrain.platforms.supervised.leftovers import old_jobs, stale_temporaries, unused_caches
+    from cloudtrain.platforms.supervised.leftovers import (
+        UNUSED_SECONDS,
+        environments,
+        old_jobs,
+        stale_temporaries,
+        unused_caches,
+    )
 
     if choice:
         yield from leftovers_in(EngineClient.connect(find_engine(choice)))
@@ -105,6 +113,8 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
     yield from stale_temporaries()
     if age is not None:
         yield from old_jobs(time.time() - age)
+    now = time.time()
+    yield from environments(before=now if caches else now - UNUSED_SECONDS)
     if caches:
         yield from unused_caches()
 

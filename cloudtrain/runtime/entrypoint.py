@@ -66,8 +66,9 @@ def main() -> int:
     if outcome.failure:
         with contextlib.suppress(OSError):
             outcome.write(paths)
-        sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
-        sys.stderr.flush()
+        if outcome.is_announced:
+            sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
+            sys.stderr.flush()
     return outcome.exit_code
 
 

@@ -28,14 +28,15 @@ from cloudtrain.runtime.horovod import start_rendezvous
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs import fetch_channel, fetch_source
+from cloudtrain.runtime.installer import RequirementsFailed
 from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
 from cloudtrain.runtime.leader import Message
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
 from cloudtrain.runtime.merge import stray_message
-from cloudtrain.runtime.output import MetricFinder, OutputMerger
+from cloudtrain.runtime.output import MetricFinder, OutputMerger, write_all
 from cloudtrain.runtime.phases import Phase, Phases
-from cloudtrain.runtime.requirements import RequirementsFailed, install
+from cloudtrain.runtime.requirements import install
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.storage import Progress
 
@@ -54,6 +55,8 @@ class HostOutcome:
 
     status: JobStatus
     failure: FailureReport | None = None
+    is_announced: bool = True
+    """Whether this host prints the failure: of the hosts that know it, only one does."""
 
     @property
     def exit_code(self) -> int:
@@ -176,17 +179,17 @@ class HostRun:
             self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
         elif kind == "abort":
             self._wait_for_commits()
-            return HostOutcome(JobStatus.FAILED, FailureReport.from_dict(message["report"]))
+            report = FailureReport.from_dict(message["report"])
+            return HostOutcome(JobStatus.FAILED, report, is_announced=self._config.host.leads)
         elif kind == "orphaned":
             why = "the process that started its runtime has ended"
             return HostOutcome(
                 JobStatus.FAILED, FailureReport.host_lost(self._config.host.current, why, time.time())
             )
         elif kind == "lost":
-            return HostOutcome(
-                JobStatus.FAILED,
-                FailureReport.host_lost(self._config.host.leader, "the leader is gone", time.time()),
-            )
+            host = self._config.host
+            report = FailureReport.host_lost(host.leader, "the leader is gone", time.time())
+            return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == host.hosts[1])
         return None
 
     # -- phases, in a background thread
@@ -223,10 +226,17 @@ class HostRun:
                 python=config.python,
                 package=config.is_package,
                 cache=config.settings.requirements_cache,
+                say=self._say if config.host.leads or config.settings.requirements_cache else _say_nothing,
+                leads=config.host.leads,
             )
 
         if config.host.current == config.distribution_hosts[0]:
             self._horovod = HorovodChoice.make(config.launcher, self._python, self._environ)
+
+    def _say(self, line: str) -> None:
+        """Print a line of the runtime itself, before the output of the ranks."""
+        with contextlib.suppress(OSError):  # a full disk: the output of the ranks will meet it too
+            write_all(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
 
     def _get_ready(self) -> None:
         if self._horovod.controller == "gloo":
@@ -463,3 +473,7 @@ class HostRun:
                 self._events.emit(
                     "warning", message=f"cannot upload the remaining checkpoints and outputs: {error}"
                 )
+
+
+def _say_nothing(_line: str) -> None:
+    """For hosts whose output repeats that of the leader."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -14,17 +13,21 @@ from pathlib import Path
 from cloudtrain.index import IndexEntry, remove_job
 from cloudtrain.packaging.cache import archives_home
 from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
+from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import TEMPORARY
 
-CACHES = ("archives", "data", "environments", "runtime")
-"""Packed sources, hashes of local data, environments of requirements and packed runtimes. They are recreated
-when needed."""
+CACHES = ("archives", "data", "runtime")
+"""Packed sources, hashes of local data and packed runtimes. They are recreated when needed."""
+ENVIRONMENTS = "environments"
+"""The folder of the environments with installed requirements."""
 
 PACKING_SECONDS = 3600.0
 """A temporary file of this age may still be in use: by a submission that packs a large source."""
 STALE_SECONDS = 86400.0
 """A temporary file of this age was left by a process that was killed."""
+UNUSED_SECONDS = 30 * 86400.0
+"""An environment that no job has used for this time is removed, also without ``--caches``."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Leftover:
     """An object that can be removed. ``size`` is in bytes."""
 
     kind: str
-    """``container``, ``network``, ``job`` or ``cache``."""
+    """``container``, ``network``, ``job``, ``cache`` or ``environment``."""
     name: str
     size: int
     remove: Callable[[], None] = field(repr=False, compare=False)
@@ -59,11 +62,31 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
 
 def unused_caches() -> Iterator[Leftover]:
     """All caches, except one that a submission may be writing; nothing while any job is alive, as it may use them."""
-    if any(folder.is_locked() for _, folder in job_folders()):
+    if _is_any_job_alive():
         return
     for path in (state_home() / name for name in CACHES):
         if path.is_dir() and not any(age < PACKING_SECONDS for _, age in _temporaries(path)):
             yield Leftover("cache", str(path), size_of(path), partial(shutil.rmtree, path))
+
+
+def environments(before: float) -> Iterator[Leftover]:
+    """Environments with requirements that no job has used since ``before``, and those that were never completed.
+
+    Nothing while any job is alive, as it may use them.
+    """
+    if _is_any_job_alive():
+        return
+    for overlay in overlays_in(state_home() / ENVIRONMENTS):
+        if overlay.last_used < before or not overlay.is_complete:
+            yield _environment(overlay)
+
+
+def _environment(overlay: Overlay) -> Leftover:
+    return Leftover("environment", str(overlay.path), overlay.size, overlay.remove)
+
+
+def _is_any_job_alive() -> bool:
+    return any(folder.is_locked() for _, folder in job_folders())
 
 
 def stale_temporaries() -> Iterator[Leftover]:
@@ -78,10 +101,3 @@ def _temporaries(folder: Path) -> Iterator[tuple[Path, float]]:
     for path in sorted(folder.glob(f"{TEMPORARY}*")):
         with contextlib.suppress(FileNotFoundError):  # its submission has just finished
             yield path, time.time() - path.stat().st_mtime
-
-
-def size_of(folder: Path) -> int:
-    """The total size in bytes of the files below a folder."""
-    return sum(
-        os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names
-    )

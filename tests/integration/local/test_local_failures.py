@@ -58,6 +58,7 @@ def test_one_rank_fails(run: Run, case: str) -> None:
         assert (outcome["status"], outcome["exit_code"]) == ("Failed", failure.exit_code)
         assert outcome["time"] - events(job, "rank-ended")[0]["time"] < 5
     assert {outcome["source"] for outcome in outcomes} == {"algo-1", "algo-2"}
+    assert job.logs().count("[cloudtrain] rank 3 on algo-2 ") == 1
     for host in ("algo-1", "algo-2"):
         paths = folder(job).host(host)
         assert not paths.success.exists()

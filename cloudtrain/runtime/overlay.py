@@ -1,0 +1,90 @@
+"""Cached environments with installed requirements: virtual environments on top of a user's interpreter."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPLETE = "complete"
+"""The file that marks a finished environment. It contains the size in bytes; its time is that of the last use."""
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One environment. Hosts and jobs of this machine share it, so all of them hold its lock while they change it."""
+
+    path: Path
+
+    @property
+    def python(self) -> str:
+        return str(self.path / "bin" / "python")
+
+    @property
+    def site_packages(self) -> Path:
+        [packages] = self.path.glob("lib/python*/site-packages")
+        return packages
+
+    @property
+    def is_complete(self) -> bool:
+        return (self.path / COMPLETE).exists()
+
+    @property
+    def size(self) -> int:
+        """The size in bytes."""
+        try:
+            return int((self.path / COMPLETE).read_text())
+        except (OSError, ValueError):
+            return size_of(self.path)
+
+    @property
+    def last_used(self) -> float:
+        """Seconds since the epoch."""
+        mark = self.path / COMPLETE
+        return (mark if mark.exists() else self.path).stat().st_mtime
+
+    def complete(self) -> None:
+        (self.path / COMPLETE).write_text(str(size_of(self.path)))
+
+    def use(self) -> None:
+        """Record that a job uses the environment now."""
+        os.utime(self.path / COMPLETE)
+
+    @contextmanager
+    def locked(self, *, wait: bool = True) -> Iterator[bool]:
+        """Hold the lock. Yields False if another process has it; only without ``wait``."""
+        lock = self.path.with_suffix(".lock")
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            with open(lock, "w") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError:
+                    yield False
+                    return
+                if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                    yield True
+                    return
+            # `remove` has deleted the file meanwhile
+
+    def remove(self) -> None:
+        """Remove the environment, unless another process is changing it."""
+        with self.locked(wait=False) as is_free:
+            if is_free:
+                shutil.rmtree(self.path)
+                self.path.with_suffix(".lock").unlink()
+
+
+def overlays_in(cache: Path) -> list[Overlay]:
+    return [Overlay(path) for path in sorted(cache.glob("*")) if path.is_dir()]
+
+
+def size_of(folder: Path) -> int:
+    """The total size in bytes of the files below a folder."""
+    return sum(
+        os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names
+    )

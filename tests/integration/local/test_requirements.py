@@ -1,0 +1,119 @@
+"""Requirements are installed by the real pip: once for each content, with progress, and with the right blame."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, environments
+from cloudtrain.runtime.installer import RequirementsFailed
+from cloudtrain.runtime.overlay import Overlay
+from cloudtrain.runtime.requirements import install
+from cloudtrain.storage import state_home
+
+
+def make_wheel(folder: Path, name: str) -> Path:
+    """A wheel with the module ``name``, made by hand: building one takes seconds."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}.py", "x = 5\n" + "#" * 50_000)
+        info = f"{name}-1.0.dist-info"
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+    return path
+
+
+def test_jobs_with_the_same_requirements_share_one_environment_until_it_is_cleaned(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "wanted_by_test")
+    cache = state_home() / ENVIRONMENTS
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "requirements.txt").write_text(f"{wheel}\n")
+    said: list[str] = []
+    python = install(code, package=False, cache=str(cache), say=said.append)
+    assert said[0] == "Installing requirements.txt"
+    assert any(line.startswith("Installing collected packages: wanted") for line in said), said
+    assert said[-2].startswith("Installed requirements.txt in ")
+    overlay = Overlay(Path(python).parents[1])
+    assert overlay.size > 50_000
+    size = f"{overlay.size / 1e6:,.1f} MB in {overlay.path}"
+    assert said[-1] == f"The environment has {size}. Remove it with: cloudtrain clean --caches"
+
+    (code / "requirements.txt").write_text(f"# what the script needs\n\n{wheel}  # this\n")
+    (code / "notes.txt").write_text("other")
+    (code / "train.py").write_text("print('edited')")
+    said.clear()
+    assert install(code, package=False, cache=str(cache), say=said.append) == python
+    assert said == [f"requirements.txt: installed before, {size}"]
+    said.clear()
+    install(code, package=False, cache=str(cache), say=said.append, leads=False)
+    assert said == []
+    assert subprocess.check_output([python, "-c", "import wanted_by_test as w; print(w.x)"]) == b"5\n"
+
+    assert list(environments(time.time() - UNUSED_SECONDS)) == []
+    [leftover] = environments(time.time() + 1)
+    assert (leftover.kind, leftover.name, leftover.size) == ("environment", str(overlay.path), overlay.size)
+    leftover.remove()
+    assert list(cache.iterdir()) == []
+
+
+def test_an_incomplete_environment_is_removed_unless_a_process_works_on_it() -> None:
+    overlay = Overlay(state_home() / ENVIRONMENTS / "0123")
+    overlay.path.mkdir(parents=True)
+    (overlay.path / "half").write_bytes(b"123")
+    [leftover] = environments(before=0)
+    assert leftover.size == 3
+    with overlay.locked():
+        leftover.remove()
+    assert overlay.path.exists()
+    leftover.remove()
+    assert not overlay.path.exists()
+
+
+SETUP = "raise ValueError('no such flag: -mfoo')\n"
+
+
+def test_a_failing_setup_is_not_blamed_on_the_requirements(tmp_path: Path) -> None:
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "requirements.txt").write_text(f"{make_wheel(tmp_path, 'wanted_by_test')}\n")
+    (code / "setup.py").write_text(SETUP)
+    with pytest.raises(RequirementsFailed) as caught:
+        install(code, package=True, cache=str(tmp_path / "cache"))
+    report = caught.value.report
+    assert report.message == (
+        "the package of the source (setup.py) cannot be installed: ValueError: no such flag: -mfoo"
+    )
+    assert report.hint == "Fix setup.py. Try it first: pip install . in the source folder"
+    assert any("no such flag" in line for line in report.log_tail)
+    assert list((tmp_path / "cache").glob("*/")) == []
+
+
+def test_a_requirement_whose_setup_fails_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "setup.py").write_text(SETUP)
+    (tmp_path / "requirements.txt").write_text("./lib\n")
+    with pytest.raises(RequirementsFailed) as caught:
+        install(tmp_path, package=False, cache=str(tmp_path / "cache"))
+    report = caught.value.report
+    assert report.message == "requirements.txt cannot be installed: ValueError: no such flag: -mfoo"
+    assert "its own setup failed" in report.hint
+
+
+def test_credentials_of_an_index_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "requirements.txt").write_text(
+        "--index-url http://me:sesame@127.0.0.1:9/simple\n--no-index\nno-such-distribution\n"
+    )
+    said: list[str] = []
+    with pytest.raises(RequirementsFailed) as caught:
+        install(tmp_path, package=False, cache=str(tmp_path / "cache"), say=said.append)
+    shown = "\n".join([*said, *caught.value.report.log_tail, caught.value.report.message])
+    assert "no-such-distribution" in shown
+    assert "sesame" not in shown
