@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cloudtrain.submission import Submission
 
 JOB_FILES = (".yaml", ".yml", ".json")
+SHOWN_COMPANIONS = 8
+"""At most so many names of files that are packed with the script are printed."""
 
 
 @click.command("submit", cls=ScriptCommand)
@@ -99,6 +101,8 @@ def command(
         if options["dry_run"]:
             click.echo(submission.request.to_json())
             return
+        if submission.archive and submission.archive.companions:
+            click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)
         for warning in submission.archive.warnings if submission.archive else ():
             click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
         _upload(submission, quiet=as_json)
@@ -117,6 +121,11 @@ def command(
         echo_json(job.describe().to_dict())
     else:
         click.echo(job.name)
+
+
+def _first_few(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN_COMPANIONS
+    return ", ".join(names[:SHOWN_COMPANIONS]) + (f" and {more} more" if more > 0 else "")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from cloudtrain.packaging._secrets import find_secrets
 from cloudtrain.packaging._tree import ArchiveMember, Changed, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
 from cloudtrain.packaging.cache import FILE_NAME
+from cloudtrain.packaging.companions import companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file
 
 
@@ -39,6 +40,8 @@ class SourceArchive:
     """The names and sizes of the largest files, largest first."""
     warnings: tuple[str, ...]
     git: GitState | None
+    companions: tuple[str, ...] = ()
+    """The files that are packed with a single script, because it needs them."""
 
 
 def pack(
@@ -48,7 +51,7 @@ def pack(
     cache_dir: Path,
     allow_secrets: bool = False,
 ) -> SourceArchive:
-    """Pack a source into ``sourcedir.tar.gz``.
+    """Pack a source into ``sourcedir.tar.gz``; a single file together with its `companions`.
 
     The same tree gives the same bytes on every machine, for every user, at any time. An unchanged tree is not read
     again.
@@ -64,11 +67,12 @@ def pack(
         StorageError: the cache cannot be written.
     """
     folder = source if source.is_dir() else source.absolute().parent
+    added = [] if source.is_dir() else companions(source, dependencies)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as pool:
             git = pool.submit(git_state, folder)
-            members, sha256 = _pack_still_tree(source, dependencies, cache_dir, allow_secrets)
+            members, sha256 = _pack_still_tree(source, dependencies, added, cache_dir, allow_secrets)
         path = cache_dir / sha256 / FILE_NAME
         _record_git(path.parent, git.result())
         size = path.stat().st_size
@@ -87,17 +91,18 @@ def pack(
         largest=tuple(largest(members)),
         warnings=tuple(warnings_about(members)),
         git=git.result(),
+        companions=tuple(added),
     )
 
 
 def _pack_still_tree(
-    source: Path, dependencies: Sequence[Path], cache_dir: Path, allow_secrets: bool
+    source: Path, dependencies: Sequence[Path], added: Sequence[str], cache_dir: Path, allow_secrets: bool
 ) -> tuple[list[ArchiveMember], str]:
     """The members and the SHA-256 of the cached archive. If the tree changes meanwhile, tries once more."""
     with suppress(Changed):
-        return _pack_tree(source, dependencies, cache_dir, allow_secrets)
+        return _pack_tree(source, dependencies, added, cache_dir, allow_secrets)
     try:
-        return _pack_tree(source, dependencies, cache_dir, allow_secrets)
+        return _pack_tree(source, dependencies, added, cache_dir, allow_secrets)
     except Changed as change:
         raise InvalidSource(
             f"{shown(change.path)} keeps changing while it is packed",
@@ -106,10 +111,10 @@ def _pack_still_tree(
 
 
 def _pack_tree(
-    source: Path, dependencies: Sequence[Path], cache_dir: Path, allow_secrets: bool
+    source: Path, dependencies: Sequence[Path], added: Sequence[str], cache_dir: Path, allow_secrets: bool
 ) -> tuple[list[ArchiveMember], str]:
     walked_at = time.time_ns()
-    members = read_tree(source, dependencies, cache_dir)
+    members = read_tree(source, dependencies, cache_dir, added)
     fingerprint = take_fingerprint(members, walked_at)
     index = Index(cache_dir / "index" / _index_name(source, dependencies, allow_secrets))
     sha256 = index.find(fingerprint, members)

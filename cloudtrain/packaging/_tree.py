@@ -61,11 +61,14 @@ def shown(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def read_tree(source: Path, dependencies: Sequence[Path], cache_dir: Path) -> list[ArchiveMember]:
+def read_tree(
+    source: Path, dependencies: Sequence[Path], cache_dir: Path, companions: Sequence[str] = ()
+) -> list[ArchiveMember]:
     """All members of the archive, sorted by name.
 
     The content of ``source`` is at the top, or ``source`` itself if it is a file. Each dependency is next to it,
-    under its base name. ``cache_dir`` is left out.
+    under its base name, and the ``companions`` of a file, paths relative to its folder, under these paths.
+    ``cache_dir`` is left out.
 
     Raises:
         InvalidSource: a file cannot be packed, or two files have the same name in the archive.
@@ -73,8 +76,10 @@ def read_tree(source: Path, dependencies: Sequence[Path], cache_dir: Path) -> li
     """
     members: dict[str, ArchiveMember] = {}
     skipped = os.path.realpath(cache_dir)
-    for root in (source, *dependencies):
-        for member in _root(root, skipped, at_top=root is source):
+    found = [_root(root, skipped, at_top=root is source) for root in (source, *dependencies)]
+    found.append(_companion(source.absolute().parent, name) for name in companions)
+    for members_of_root in found:
+        for member in members_of_root:
             other = members.setdefault(member.name, member)
             if other is not member:
                 raise InvalidSource(
@@ -83,6 +88,14 @@ def read_tree(source: Path, dependencies: Sequence[Path], cache_dir: Path) -> li
                     hint="Rename one of them, or list one in .cloudtrainignore.",
                 )
     return sorted(members.values(), key=lambda member: member.name.encode("utf-8", "surrogateescape"))
+
+
+def _companion(folder: Path, name: str) -> ArchiveMember:
+    path = os.path.realpath(folder / name)
+    try:
+        return _packable(ArchiveMember(name, path, os.stat(path)))
+    except OSError as error:
+        raise failed_read(path, error) from error
 
 
 @dataclass(frozen=True)

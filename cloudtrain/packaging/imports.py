@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.metadata
 import re
 import sys
 import tarfile
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path, PurePosixPath
 
-from cloudtrain.errors import InvalidSource, StorageError
+from cloudtrain.errors import StorageError
+from cloudtrain.packaging.modules import files_of, folder_of, imports_of
 
 _MODULES = {
     "beautifulsoup4": {"bs4"},
@@ -59,10 +58,9 @@ _NEEDS = {
 }
 """The modules that an import of a bundled module needs."""
 
-_GUARDS = {"ImportError", "ModuleNotFoundError", "Exception"}
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
-_INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
+INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
 
 
 def read_sources(archive: Path) -> dict[str, bytes]:
@@ -115,15 +113,15 @@ def outside_imports(
     waiting, seen = [entry_point], {entry_point}
     roots = {
         "",
-        _folder(entry_point),
+        folder_of(entry_point),
     }  # the top of the archive, and the script's folder, which Python searches first
     folders = {str(folder) for name in files for folder in PurePosixPath(name).parents}
     while waiting:
         name = waiting.pop()
         if name not in files or not name.endswith(".py"):
             continue
-        for module in _imports(_parse(files[name], name), name):
-            own = {file for root in roots for file in _files_of(root, module, files, folders)}
+        for module in imports_of(files[name], name):
+            own = {file for root in roots for file in files_of(root, module, files, folders)}
             if not own:
                 top = module.partition(".")[0]
                 found |= _needs_of(module) | ({top} - set(bundled))
@@ -137,68 +135,11 @@ def _needs_of(module: str) -> set[str]:
     return set(_NEEDS.get(".".join(module.split(".")[:3]), _NEEDS.get(".".join(module.split(".")[:2]), ())))
 
 
-def _parse(source: bytes, name: str) -> ast.Module:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source, name)
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
-        reason = error.msg if isinstance(error, SyntaxError) else error
-        raise InvalidSource(
-            f"{name}{line}: {reason}", hint="Fix the error: the script imports this file and would fail."
-        ) from error
-
-
-def _imports(node: ast.AST, file: str) -> Iterator[str]:
-    """The absolute names of all modules, or names in modules, that are imported below ``node``."""
-    if isinstance(node, ast.Import):
-        yield from (alias.name for alias in node.names)
-    elif isinstance(node, ast.ImportFrom):
-        parent = list(PurePosixPath(file).parent.parts)
-        base = parent[: len(parent) - node.level + 1] if node.level else []
-        module = [*base, *([node.module] if node.module else [])]
-        yield from (".".join([*module, alias.name]) for alias in node.names)
-    else:
-        for child in _always_run(node):
-            yield from _imports(child, file)
-
-
-def _always_run(node: ast.AST) -> Iterable[ast.AST]:
-    """The children of ``node``, except those whose imports are optional."""
-    if isinstance(node, ast.Try) and any(_catches_import_error(handler) for handler in node.handlers):
-        return [*node.orelse, *node.finalbody]
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-        return node.orelse
-    return ast.iter_child_nodes(node)
-
-
-def _catches_import_error(handler: ast.ExceptHandler) -> bool:
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in _GUARDS) for kind in kinds)
-
-
-def _folder(name: str) -> str:
-    """The folder of a file; "" if the file is at the top."""
-    return name.rpartition("/")[0]
-
-
-def _files_of(root: str, module: str, files: Mapping[str, bytes], folders: Collection[str]) -> Iterator[str]:
-    """The files, or namespace packages, of the source that an import of ``module`` from ``root`` runs."""
-    path = root
-    for part in module.split("."):
-        path = f"{path}/{part}" if path else part
-        candidates = [name for name in (f"{path}.py", f"{path}/__init__.py") if name in files]
-        if not candidates and path not in folders:
-            return
-        yield from candidates or [path]
-
-
 def _required(files: Mapping[str, bytes], name: str) -> set[str]:
     """The modules that a requirements file installs, judging by the names of the requirements."""
     modules: set[str] = set()
     for line in files.get(name, b"").decode("utf-8", "replace").splitlines():
-        if include := _INCLUDE.match(line):
+        if include := INCLUDE.match(line):
             path = str(PurePosixPath(name).parent / include[1])
             modules |= _required({key: value for key, value in files.items() if key != name}, path)
         elif found := _EGG.search(line) or _REQUIREMENT.match(line):

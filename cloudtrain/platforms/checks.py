@@ -14,6 +14,12 @@ from cloudtrain.errors import CloudtrainError
 
 TIMEOUT = 30.0
 
+MISSING_MODULES = (
+    "Your own modules: pack their folder, with --source-dir. Published packages: add to requirements.txt."
+)
+"""A hint for modules that neither the source nor the interpreter has. Some may be the user's own: a stranger can
+publish a package of the same name."""
+
 
 class CheckStatus(str, Enum):
     """The result of a check. Only ``FAILED`` means that the job would fail."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from cloudtrain.platforms.checks import CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
 from cloudtrain.platforms.container._probe_request import ProbeResult
 from cloudtrain.platforms.container._requirements import plan
 
@@ -61,7 +61,7 @@ def on_imports(lines: Sequence[str], result: ProbeResult) -> Finding:
         return Finding(CheckStatus.OK, f"the image can import {', '.join(result.modules)}")
     if plan(lines, result.installed, result.markers).installs:
         return Finding(CheckStatus.WARNING, "; ".join(failed), INSTALLED_LATER)
-    return Finding(CheckStatus.FAILED, "; ".join(failed), "Add it to requirements.txt or to the image.")
+    return Finding(CheckStatus.FAILED, "; ".join(failed), MISSING_MODULES)
 
 
 def on_script(script: str, is_run: bool, lines: Sequence[str], result: ProbeResult) -> Finding:

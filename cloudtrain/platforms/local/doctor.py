@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.spec import TrainingJob
@@ -135,7 +135,7 @@ def check_imports(python: str, imports: Sequence[str]) -> Finding:
         return Finding(
             CheckStatus.WARNING,
             f"neither requirements.txt nor {python} has {', '.join(missing)}",
-            "Add them to requirements.txt, unless another requirement installs them.",
+            MISSING_MODULES,
         )
     return Finding(CheckStatus.OK, f"{python} has {', '.join(imports)}")
 

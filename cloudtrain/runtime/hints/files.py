@@ -32,6 +32,20 @@ HINTS = (
         "from its variable: SM_CHANNEL_TRAIN for the channel train.",
     ),
     Hint(
+        "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/code/config.yaml'",
+        r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>/[^']*)'",
+        "{below_source} is not in the job's source. Pack it with the script: --source-dir FOLDER (source_dir in "
+        "Python), and see that no ignore file excludes it.",
+    ),
+    Hint(
+        "python: can't open file '/opt/ml/code/train.py': [Errno 2] No such file or directory",
+        r"^\S*python\S*: can't open file '(?P<path>[^']+)': \[Errno 2\]",
+        "{below_source} is not in the job's source. Pack the folder of the scripts: --source-dir FOLDER (source_dir in "
+        "Python).",
+        exit_code=2,
+        failure_class=FailureClass.MISSING_DATA,
+    ),
+    Hint(
         "FileNotFoundError: [Errno 2] No such file or directory: 'config.yaml'",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^'/][^']*)'",
         "{path} is relative to the working folder: at the start, the job's copy of the source. Pack the file with the "

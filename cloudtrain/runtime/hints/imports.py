@@ -69,12 +69,6 @@ HINTS = (
         "Horovod.",
     ),
     Hint(
-        "ModuleNotFoundError: No module named 'helpers' (next to the script, but not packed)",
-        _MISSING,
-        "{left_out} lies next to the script and is not in the job. Pack its folder: --source-dir FOLDER (source_dir "
-        "in Python), with the path of the script relative to it.",
-    ),
-    Hint(
         "ModuleNotFoundError: No module named 'helpers' (in the folder src of the source)",
         _MISSING,
         "The source has {top} in the folder {found_in}, which Python does not search. Put the entry point there, or "

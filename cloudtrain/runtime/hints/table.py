@@ -57,22 +57,18 @@ class JobFacts:
     code: Path | None = None
     """The folder with the unpacked source."""
     channels: Collection[str] | None = None
-    left_out: Collection[str] = ()
-    """Modules that lie next to the entry point on the submitting machine, and are not in the job."""
 
     def about(self, groups: Mapping[str, str]) -> dict[str, str]:
         """The facts that are known, and ``groups``, what the pattern found."""
         facts = dict(groups)
         if self.channels is not None:
             facts["channels"] = ", ".join(sorted(self.channels)) or "none"
-        module = groups.get("module")
-        if module:
-            top = module.partition(".")[0]
-            facts["top"] = top
-            if top in self.left_out:
-                facts["left_out"] = top
-            elif self.code:
-                facts.update(_in_source(self.code, module))
+        if "module" in groups:
+            facts["top"] = groups["module"].partition(".")[0]
+            if self.code:
+                facts.update(_in_source(self.code, groups["module"]))
+        if "path" in groups and self.code and groups["path"].startswith(f"{self.code}/"):
+            facts["below_source"] = groups["path"][len(f"{self.code}/") :]
         return facts
 
 

@@ -140,3 +140,8 @@ def test_a_probe_that_ends_early_is_stuck_at_its_last_import() -> None:
 )
 def test_a_script_that_can_be_imported(script: str, is_it: bool) -> None:
     assert is_guarded(script.encode()) is is_it
+
+
+def test_a_missing_module_may_be_the_users_own() -> None:
+    hint = _image_findings.on_imports([], probed(modules={"a": MISSING})).hint
+    assert hint.startswith("Your own modules: pack their folder, with --source-dir.")

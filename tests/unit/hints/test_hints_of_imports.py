@@ -43,11 +43,6 @@ def source(tmp_path: Path) -> Path:
             "The source has email/mine.py, but Python imports another email: an installed package",
         ),
         ("import simplejson.encoder", "The source has a file simplejson.py (in the folder .), which hides"),
-        (
-            "import left",
-            "left lies next to the script and is not in the job. Pack its folder: --source-dir",
-        ),
-        ("import left.part", "left lies next to the script"),
         ("from .helpers import x", "Write from helpers import x instead of from .helpers import x"),
         ("import smdistributed.dataparallel.torch.distributed", "only in AWS's images"),
         ("import sagemaker_containers.beta.framework", "part of AWS's images"),
@@ -64,7 +59,7 @@ def test_it_never_belongs_in_requirements_txt(
     source: Path, monkeypatch: pytest.MonkeyPatch, code: str, expected: str
 ) -> None:
     monkeypatch.syspath_prepend(ALIAS)  # as in a job
-    report = report_on(code, path=source, facts=JobFacts(code=source, left_out=["left"]))
+    report = report_on(code, path=source, facts=JobFacts(code=source))
     assert expected in report.hint
     assert "requirements.txt" not in report.hint
     assert report.failure_class in (FailureClass.IMPORT_ERROR, FailureClass.USER_ERROR)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from failing_scripts import end_of, printed, report_on
 
@@ -114,6 +116,19 @@ def test_no_hint_for_a_similar_message(case: str) -> None:
 def test_an_absolute_path_is_not_said_to_be_packed(path: str) -> None:
     hint = report_on(f"open({path!r})", facts=FACTS).hint
     assert hint == "Check the channels given to fit() against the paths that the script opens."
+
+
+def test_a_file_that_is_not_in_the_source(tmp_path: Path) -> None:
+    facts = JobFacts(code=tmp_path)
+    hint = report_on(f"open({str(tmp_path / 'conf' / 'a.yaml')!r})", facts=facts).hint
+    assert hint.startswith(
+        "conf/a.yaml is not in the job's source. Pack it with the script: --source-dir FOLDER"
+    )
+    code = f"import subprocess, sys; done = subprocess.run([sys.executable, {str(tmp_path / 'b.py')!r}], "
+    code += "stderr=subprocess.PIPE, text=True); sys.stderr.write(done.stderr); sys.exit(done.returncode)"
+    report = report_on(code, facts=facts)
+    assert report.hint.startswith("b.py is not in the job's source. Pack the folder of the scripts")
+    assert report.failure_class == FailureClass.MISSING_DATA
 
 
 def test_without_the_channels_the_hint_does_not_name_any() -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from cloudtrain.aws.errors import error_code
-from cloudtrain.platforms.checks import CheckStatus, Finding
+from cloudtrain.platforms.checks import MISSING_MODULES, CheckStatus, Finding
 from cloudtrain.platforms.sagemaker.doctor.asking import Account
 
 _ECR = re.compile(
@@ -90,5 +90,5 @@ def check_imports(image: str, imports: Sequence[str]) -> Finding:
     return Finding(
         CheckStatus.WARNING,
         f"neither requirements.txt nor, as far as is known, {repository} has {', '.join(missing)}",
-        "Add them to requirements.txt, unless another requirement installs them.",
+        MISSING_MODULES,
     )

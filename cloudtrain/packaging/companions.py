@@ -1,0 +1,109 @@
+"""Finds the files next to a script that it cannot run without: the modules that it imports, and its requirements."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from pathlib import Path, PurePath
+
+from cloudtrain.errors import InvalidSource
+from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
+from cloudtrain.packaging.imports import INCLUDE
+from cloudtrain.packaging.modules import files_of, imports_of
+
+REQUIREMENTS = "requirements.txt"
+
+
+class _Beside:
+    """The files below a folder that are not ignored, or the folders."""
+
+    def __init__(self, root: str, *, folders: bool) -> None:
+        self._root, self._folders = root, folders
+        self._rules = {root: IgnoreRules.around(root).within(root)}
+
+    def __contains__(self, name: object) -> bool:
+        path = os.path.join(self._root, str(name))
+        exists = os.path.isdir(path) if self._folders else os.path.isfile(path)
+        return exists and not self._ignored(str(name))
+
+    def _ignored(self, name: str) -> bool:
+        path = self._root
+        parts = name.split("/")
+        for part in parts:
+            rules = self._rules.get(path) or self._rules.setdefault(path, self._within(path))
+            path = f"{path}/{part}"
+            if part in ALWAYS_OUT or rules.leave_out(path, is_folder=os.path.isdir(path)):
+                return True
+        return False
+
+    def _within(self, path: str) -> IgnoreRules:
+        return self._rules[os.path.dirname(path)].within(path)
+
+
+def companions(script: Path, dependencies: Collection[Path] = ()) -> list[str]:
+    """The files that a job packs with a single script: their paths relative to its folder, sorted.
+
+    These are the modules next to it that it imports, directly or through others; all modules of a package of which it
+    imports a part; and ``requirements.txt`` with the requirements files that it includes. Modules are found by
+    parsing, so one that is imported by a computed name is missing, unless it is in such a package. Ignored files, and
+    modules that ``dependencies`` replace, are left out.
+    """
+    root = os.path.realpath(script.absolute().parent)
+    files, folders = _Beside(root, folders=False), _Beside(root, folders=True)
+    replaced = {path.absolute().name.removesuffix(".py") for path in dependencies}
+    found = _requirements(root, REQUIREMENTS, files, set())
+    waiting, seen = [script.name], {script.name}
+    while waiting:
+        name = waiting.pop()
+        own = {
+            file
+            for module in _imports(root, name)
+            if module.partition(".")[0] not in replaced
+            for path in files_of("", module, files, folders)
+            for file in _whole_package(root, path, files)
+        }
+        waiting += own - seen
+        seen |= own
+    names = {path.absolute().name for path in dependencies}
+    return sorted((found | seen) - {script.name} - names)
+
+
+def _imports(root: str, name: str) -> list[str]:
+    """The modules that a file imports; none if it is not a Python file that compiles."""
+    if not name.endswith(".py"):
+        return []
+    try:
+        with open(os.path.join(root, name), "rb") as file:
+            return list(imports_of(file.read(), name, optional=True))
+    except (OSError, InvalidSource, RecursionError):
+        return []  # the check of the entry point, or Python in the job, reports it
+
+
+def _whole_package(root: str, name: str, files: _Beside) -> set[str]:
+    """The file, and if it is the beginning of a package, all modules of the package and of its subpackages."""
+    if name not in files:
+        return set()  # a folder without __init__.py: its modules are found one by one
+    folder, _, base = name.rpartition("/")
+    if base != "__init__.py":
+        return {name}
+    found = set()
+    for path, below, here in os.walk(os.path.join(root, folder)):
+        if "__init__.py" not in here:
+            below.clear()
+            continue
+        relative = PurePath(path).relative_to(root).as_posix()
+        found |= {f"{relative}/{file}" for file in here if file.endswith(".py")}
+    return {file for file in found if file in files}
+
+
+def _requirements(root: str, name: str, files: _Beside, found: set[str]) -> set[str]:
+    """A requirements file below the folder, and those that it includes."""
+    name = os.path.normpath(name)
+    if name in found or name.startswith((os.pardir, "/")) or name not in files:
+        return found
+    found.add(name)
+    text = Path(root, name).read_text(encoding="utf-8", errors="replace")
+    for line in text.splitlines():
+        if include := INCLUDE.match(line):
+            _requirements(root, os.path.join(os.path.dirname(name), include[1]), files, found)
+    return found
