@@ -14,8 +14,8 @@ import pytest
 from end_of_run import deselect
 
 SOAK = Path(__file__).parent / "soak"
-PODMAN_IN_CI = ("test_digits_on_four_ranks[podman-mpi]",)
-"""The tests with Podman that CI runs: a whole job on two hosts."""
+PODMAN_IN_CI = ("test_what_a_container_finds[podman]",)
+"""The tests with Podman that CI runs: a job in a container, and what it finds there."""
 
 LAUNCHES: dict[str, tuple[str, ...]] = {
     "test_distributed_adasum.py": (),

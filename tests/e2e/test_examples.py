@@ -73,7 +73,7 @@ def test_digits_pytorch_alone(tmp_path: Path) -> None:
     assert low <= accuracy_of(run(sys.executable, "train.py", cwd=example)) <= high
 
 
-@pytest.mark.parametrize("name", KERAS)
+@pytest.mark.parametrize("name", ["cifar_keras", pytest.param("cats_and_dogs", marks=pytest.mark.soak)])
 def test_keras_on_two_ranks(name: str, tensorflow_python: str, tmp_path: Path) -> None:
     example = copy(name, tmp_path)
     low, high = band_of(example)

@@ -34,7 +34,7 @@ def run(program: str, count: int, *arguments: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     "arguments",
     [[], ["--fp16-allreduce"], ["--gradient-predivide-factor", "2"], ["--use-adasum"]],

@@ -22,7 +22,12 @@ DIGITS = 1437
 
 
 @pytest.mark.parametrize(
-    ("name", "launcher"), [("engine", "torch_distributed"), ("engine", "mpi"), ("podman", "mpi")]
+    ("name", "launcher"),
+    [
+        ("engine", "mpi"),
+        pytest.param("engine", "torch_distributed", marks=pytest.mark.soak),
+        pytest.param("podman", "mpi", marks=pytest.mark.soak),
+    ],
 )
 def test_digits_on_four_ranks(
     name: str, launcher: str, request: pytest.FixtureRequest, base_image: str, tmp_path: Path

@@ -89,7 +89,7 @@ def first_steps(job: Job) -> list[int]:
     return [int(line.split()[-1]) for line in job.logs().splitlines() if "[rank 0] first step" in line]
 
 
-@pytest.mark.parametrize("sampler", ["distributed", "elastic"])
+@pytest.mark.parametrize("sampler", ["distributed", pytest.param("elastic", marks=pytest.mark.soak)])
 def test_the_same_data_and_the_same_weights(submit: Submit, tmp_path: Path, sampler: str) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     undisturbed = submit(

@@ -43,7 +43,7 @@ def digits(sagemaker: SimulatedSageMaker) -> str:
     return uri
 
 
-@pytest.mark.parametrize("kind", ["torch_distributed", "mpi"])
+@pytest.mark.parametrize("kind", ["mpi", pytest.param("torch_distributed", marks=pytest.mark.soak)])
 def test_digits_on_two_hosts(sagemaker: SimulatedSageMaker, digits: str, kind: str) -> None:
     estimator = sagemaker.estimator_of(
         EXAMPLE, instance_count=2, distribution={kind: TWO_RANKS}, hyperparameters={"epochs": 2}
@@ -61,7 +61,10 @@ def test_a_horovod_script_needs_no_horovod(sagemaker: SimulatedSageMaker) -> Non
     assert all(f"rank {rank} of 4 on {rank // 2} sums to 10" in log for rank in range(4))
 
 
-@pytest.mark.parametrize("kind", ["torch_distributed", "mpi", "processes"])
+@pytest.mark.parametrize(
+    "kind",
+    ["mpi", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("torch_distributed", "processes"))],
+)
 def test_ranks_are_where_the_distribution_is(sagemaker: SimulatedSageMaker, kind: str) -> None:
     groups = [
         {"instance_group_name": name, "instance_type": kind, "instance_count": 1}
