@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 from dataclasses import asdict, dataclass, fields
 from enum import Enum
 from typing import Any
+
+from cloudtrain._system.signals import LINUX, LINUX_NUMBERS
 
 REASON_LIMIT = 1024
 """Characters of a failure reason that SageMaker keeps."""
@@ -176,17 +177,12 @@ class FailureReport:
 
 
 def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return LINUX.get(number, f"signal {number}")
 
 
 def _signal_number(name: str) -> int | None:
-    """The inverse of `signal_name`; None for a signal that this system does not define."""
-    if name.startswith("signal "):
-        return int(name.split()[1])
-    return signal.Signals[name].value if name in signal.Signals.__members__ else None
+    """The inverse of `signal_name`; None for a name that Linux does not define."""
+    return int(name.split()[1]) if name.startswith("signal ") else LINUX_NUMBERS.get(name)
 
 
 def first_line(text: str) -> str:

@@ -7,13 +7,13 @@ period. They do not remove themselves, because Podman would lose their exit code
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain._system.users import ROOT, group_id, user_id
 from cloudtrain.engine.engine import Engine
 from cloudtrain.errors import PlatformError
 
@@ -103,10 +103,14 @@ class EngineClient:
 
         Root can remove anyone's files. In a rootless engine, root in a container is this user.
         """
-        if os.getuid() == 0:
+        if user_id() == ROOT:
             return None
         options = self._info().get("SecurityOptions") or ()
-        return "0:0" if any("rootless" in option for option in options) else f"{os.getuid()}:{os.getgid()}"
+        return "0:0" if any("rootless" in option for option in options) else f"{user_id()}:{group_id()}"
+
+    def memory(self) -> int:
+        """The bytes of memory of the engine's machine, which need not be this one."""
+        return int(self._info()["MemTotal"])
 
     def _info(self) -> dict[str, Any]:
         with engine_errors("the engine does not say what it is"):

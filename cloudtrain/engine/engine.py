@@ -9,12 +9,13 @@ import contextlib
 import http.client
 import json
 import os
-import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cloudtrain._system.sockets import ENGINE_PIPE, RUN_FOLDER, connect_unix
+from cloudtrain._system.users import home, user_id
 from cloudtrain.errors import PlatformError
 
 if TYPE_CHECKING:
@@ -133,13 +134,17 @@ def _places(url: str | None, environ: Mapping[str, str], root: Path, *, everywhe
         yield _Place(_context_url(context), f"the Docker context {context}", context, chosen=not everywhere)
         if not everywhere:
             return
-    own = Path(environ.get("XDG_RUNTIME_DIR") or root / "run" / "user" / str(os.getuid()))
+    if ENGINE_PIPE:
+        yield _Place(ENGINE_PIPE, "the pipe of Docker Desktop")
+        return
+    run = root / RUN_FOLDER
+    own = Path(environ.get("XDG_RUNTIME_DIR") or run / "user" / str(user_id()))
     for path, what in (
-        (root / "run" / "docker.sock", "Docker's socket"),
+        (run / "docker.sock", "Docker's socket"),
         (own / "docker.sock", "the socket of rootless Docker"),
-        (Path(environ.get("HOME", "/")) / ".docker" / "run" / "docker.sock", "the socket of Docker Desktop"),
+        (home(environ) / ".docker" / "run" / "docker.sock", "the socket of Docker Desktop"),
         (own / "podman" / "podman.sock", "the socket of rootless Podman"),
-        (root / "run" / "podman" / "podman.sock", "Podman's socket"),
+        (run / "podman" / "podman.sock", "Podman's socket"),
     ):
         if path.exists():
             yield _Place(f"unix://{path}", what)
@@ -149,9 +154,11 @@ def _context(environ: Mapping[str, str]) -> str | None:
     """The name of the Docker context in use; None if it is the default, which is just a socket."""
     name = environ.get("DOCKER_CONTEXT")
     if not name:
-        folder = environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/")) / ".docker"
+        folder = environ.get("DOCKER_CONFIG") or home(environ) / ".docker"
         try:
-            name = json.loads((Path(folder) / "config.json").read_text()).get("currentContext")
+            name = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8")).get(
+                "currentContext"
+            )
         except (OSError, ValueError, AttributeError):
             return None
     return None if name in (None, "", "default") else str(name)
@@ -218,6 +225,4 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(self._path)
+        self.sock = connect_unix(self._path, PING_SECONDS)

@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
+from cloudtrain._system.processes import after_fork_in_child
+from cloudtrain._system.signals import own_number
 from cloudtrain.contract import PREEMPTED, SPOT_VARIABLE, Notice, Settings
 from cloudtrain.environment.exit_policy import may_exit
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = tuple(filter(None, map(own_number, ("SIGTERM", "SIGUSR1"))))
 
 _notice: Notice | None = None
 _installed = False
@@ -94,4 +96,4 @@ def _reset() -> None:
             signal.signal(number, signal.SIG_DFL)
 
 
-os.register_at_fork(after_in_child=_reset)
+after_fork_in_child(_reset)

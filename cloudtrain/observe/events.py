@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
+from cloudtrain._system.files import APPEND
+
 
 @dataclass(frozen=True)
 class EventLog:
@@ -24,7 +26,7 @@ class EventLog:
         """Append one event and return it. ``time`` is in seconds since the epoch."""
         record = {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
         line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path, APPEND, 0o644)
         try:
             os.write(descriptor, line.encode("utf-8", "backslashreplace"))
         finally:

@@ -8,8 +8,9 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
+from cloudtrain._system.files import READ_REGULAR, is_executable, signature
 from cloudtrain.packaging._gzip import gzip
-from cloudtrain.packaging._tree import ArchiveMember, Changed, failed_read, signature
+from cloudtrain.packaging._tree import ArchiveMember, Changed, failed_read
 
 MODIFIED = 315_532_800
 """1980-01-01, the oldest time that a wheel can store: ``pip install .`` must work in the unpacked source."""
@@ -34,14 +35,16 @@ def write_archive(members: Iterable[ArchiveMember], file: BinaryIO) -> str:
 
 def _tar(members: Iterable[ArchiveMember]) -> Iterator[bytes]:
     for member in members:
-        yield _header(member).tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-        if member.is_file:
-            yield from read_unchanged(member)
-            yield bytes(-member.size % tarfile.BLOCKSIZE)
+        content = read_unchanged(member) if member.is_file else iter(())
+        beginning = next(content, b"")
+        yield _header(member, beginning).tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+        yield beginning
+        yield from content
+        yield bytes(-member.size % tarfile.BLOCKSIZE)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-def _header(member: ArchiveMember) -> tarfile.TarInfo:
+def _header(member: ArchiveMember, beginning: bytes) -> tarfile.TarInfo:
     header = tarfile.TarInfo(member.name)
     header.mtime = MODIFIED
     header.mode = 0o644
@@ -54,7 +57,7 @@ def _header(member: ArchiveMember) -> tarfile.TarInfo:
         header.mode = 0o755
     else:
         header.size = member.size
-        if member.stat.st_mode & 0o100:
+        if is_executable(member.stat, beginning):
             header.mode = 0o755
     return header
 
@@ -67,8 +70,7 @@ def read_unchanged(member: ArchiveMember) -> Iterator[bytes]:
         Changed: it does not match the member, or changes while it is read.
     """
     try:
-        # O_NONBLOCK: do not block if the path has become a FIFO.
-        descriptor = os.open(member.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(member.path, READ_REGULAR)
     except OSError as error:
         raise failed_read(member.path, error) from error
     with open(descriptor, "rb", buffering=0) as file:

@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from cloudtrain._system.files import signature
 from cloudtrain._version import __version__
 from cloudtrain.packaging._archive import read_unchanged
-from cloudtrain.packaging._tree import ArchiveMember, signature
+from cloudtrain.packaging._tree import ArchiveMember
 from cloudtrain.storage.atomic import write_file
 
 SLOWEST_TICK = 2_000_000_000

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from cloudtrain._system.files import replace
 from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging._archive import write_archive
 from cloudtrain.packaging._git import GitState, git_state
@@ -133,7 +134,7 @@ def _write(members: Sequence[ArchiveMember], cache_dir: Path) -> str:
             file.flush()
             os.fsync(file.fileno())
         (cache_dir / sha256).mkdir(exist_ok=True)
-        os.replace(scratch, cache_dir / sha256 / FILE_NAME)
+        replace(scratch, cache_dir / sha256 / FILE_NAME)
     return sha256
 
 

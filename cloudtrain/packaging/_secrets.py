@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
+from pathlib import PurePath
 
 from cloudtrain.packaging._tree import ArchiveMember, failed_read
 
@@ -109,7 +110,11 @@ def find_secrets(members: Iterable[ArchiveMember]) -> list[tuple[str, str]]:
     for member in members:
         if member.is_file:
             # Check the path on disk too: a link may have another name than its target.
-            rule = secret_name(member.name) or secret_name(member.path) or _rule_for_content(member)
+            rule = (
+                secret_name(member.name)
+                or secret_name(PurePath(member.path).as_posix())
+                or _rule_for_content(member)
+            )
             if rule:
                 found.append((member.name, rule))
     return found

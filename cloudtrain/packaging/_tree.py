@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
@@ -49,11 +49,6 @@ class ArchiveMember:
     def size(self) -> int:
         """The size of the content in bytes."""
         return self.stat.st_size if self.is_file else 0
-
-
-def signature(status: os.stat_result) -> tuple[int, ...]:
-    """Stat data that changes whenever the content or the mode of a file changes (`_index` names the exception)."""
-    return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
 
 
 def shown(name: str) -> str:
@@ -180,7 +175,7 @@ def _link(member: ArchiveMember, folder: _Folder) -> ArchiveMember:
             hint="Fix or remove the link, or list it in .cloudtrainignore.",
         ) from error
     if _is_within(target, folder.bases[-1]):
-        return replace(member, link=os.path.relpath(target, folder.path))
+        return replace(member, link=PurePath(os.path.relpath(target, folder.path)).as_posix())
     if status is None:
         raise InvalidSource(
             f"the link {shown(member.path)} points to {shown(target)}, which does not exist",
@@ -195,7 +190,7 @@ def _link(member: ArchiveMember, folder: _Folder) -> ArchiveMember:
 
 
 def _is_within(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")
+    return path == folder or path.startswith(folder.rstrip(os.sep) + os.sep)
 
 
 def _packable(member: ArchiveMember) -> ArchiveMember:

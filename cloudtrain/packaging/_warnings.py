@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterator, Sequence
 
 from cloudtrain.packaging._tree import ArchiveMember, shown
@@ -28,6 +29,6 @@ def warnings_about(members: Sequence[ArchiveMember]) -> Iterator[str]:
     names = {member.name for member in members} | {"."}
     for member in members:
         if member.link is not None and os.path.exists(member.path):
-            target = os.path.normpath(os.path.join(os.path.dirname(member.name), member.link))
+            target = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), member.link))
             if target not in names:
                 yield f"the link {shown(member.name)} points to {shown(target)}, which is left out"

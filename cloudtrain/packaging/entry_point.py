@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cloudtrain.errors import InvalidSource, nearest
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
@@ -56,7 +56,10 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
     path = os.path.normpath(os.path.join(root, entry_point))
     if not os.path.exists(path) and os.path.isfile(entry_point):
         path = os.path.abspath(entry_point)
-    name = os.path.relpath(path, root)
+    try:
+        name = os.path.relpath(path, root)
+    except ValueError:  # on another drive of Windows
+        name = os.pardir
     if name == os.pardir or name.startswith(os.pardir + os.sep):
         raise InvalidSource(
             f"entry_point {entry_point!r} is outside source_dir {source_dir}",
@@ -66,9 +69,9 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
     if _is_left_out(os.path.realpath(root), name):
         raise InvalidSource(
             f"entry_point {entry_point!r} is excluded from the archive by an ignore file",
-            hint=f"Add the line !/{name} to .cloudtrainignore in source_dir.",
+            hint=f"Add the line !/{PurePath(name).as_posix()} to .cloudtrainignore in source_dir.",
         )
-    return name
+    return PurePath(name).as_posix()
 
 
 def _is_module(source_dir: Path, entry_point: str) -> bool:

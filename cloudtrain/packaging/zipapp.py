@@ -7,7 +7,7 @@ import io
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cloudtrain.errors import StorageError
 from cloudtrain.storage.atomic import write_file
@@ -22,6 +22,7 @@ BUNDLED = (
     "_version.py",
     "errors.py",
     *(
+        "_system",
         "alias",
         "checkpoint",
         "contract",
@@ -34,6 +35,9 @@ BUNDLED = (
     ),
 )
 """The files and folders of the package that a job needs. They import only the standard library and what the job has."""
+
+UNIX = 3
+"""The system that unpacks the archive, in the terms of a zip file."""
 
 _MODIFIED = (1980, 1, 1, 0, 0, 0)
 """The oldest time that a zip file can store."""
@@ -81,14 +85,21 @@ def _zipapp() -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         main = PACKAGE / "runtime" / "zipapp_main.py"
-        archive.writestr(zipfile.ZipInfo("__main__.py", _MODIFIED), main.read_bytes())
+        archive.writestr(_info("__main__.py"), main.read_bytes())
         for path in _files():
             name = path.relative_to(PACKAGE.parent).as_posix()
-            archive.writestr(zipfile.ZipInfo(name, _MODIFIED), path.read_bytes())
+            archive.writestr(_info(name), path.read_bytes())
     return buffer.getvalue()
 
 
 def _files() -> Iterator[Path]:
     for name in BUNDLED:
         path = PACKAGE / name
-        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+        # as text: paths of Windows have another order
+        yield from sorted(path.rglob("*.py"), key=PurePath.as_posix) if path.is_dir() else [path]
+
+
+def _info(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _MODIFIED)
+    info.create_system = UNIX  # else, it depends on this machine
+    return info

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from cloudtrain._system.processes import RUNS_JOBS, USE_WSL
 from cloudtrain.errors import PlatformError, UnknownPlatform, nearest
 from cloudtrain.platforms.base import Platform
 
@@ -26,6 +27,9 @@ BUILT_IN = {
 }
 """The built-in platforms, which can be found without reading the metadata of installed packages."""
 
+ON_THIS_MACHINE = ("container", "local")
+"""The platforms whose jobs run on the machine that submits them."""
+
 PACKAGE_HINT = "This is an error in the package that provides the platform."
 
 PROTOCOL = ("render", "submit", "describe", "logs", "stop", "list")
@@ -42,8 +46,14 @@ def get_platform(name: str) -> Platform:
 
     Raises:
         UnknownPlatform: no platform has this name, or it cannot be imported; the message says why.
-        PlatformError: the platform of a third party lacks a part of the protocol `Platform`.
+        PlatformError: the platform does not run on this system, or that of a third party lacks a part of the protocol
+            `Platform`.
     """
+    if name in ON_THIS_MACHINE and not RUNS_JOBS:
+        raise PlatformError(
+            f"the platform {name} does not run on Windows",
+            hint=f"{USE_WSL}; or choose a platform that is not this machine, such as sagemaker.",
+        )
     target = BUILT_IN.get(name)
     try:
         if target:

@@ -24,6 +24,8 @@ if sys.version_info < (3, 9):  # noqa: UP036
         file.write(MESSAGE)
     sys.exit(127)
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 # Without a handler, the kernel discards signals to process 1. Blocked ones stay pending until the runtime has handlers.
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 folder = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))

@@ -1,18 +1,23 @@
 """Ends processes that ranks started and left behind: daemons, and processes in their own session.
 
-On Linux only. In a container, the kernel does the same when process 1 ends.
+Linux gives them to this process when their own parent ends. Without that, as on macOS, only processes whose parent is
+alive are found. In a container, the kernel does the same when process 1 ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
+import subprocess
 import sys
 from pathlib import Path
 
+from cloudtrain._system.signals import SIGKILL
+
 ROUNDS = 50
 """Each round ends one generation."""
+
+_CHILDREN = Path("/proc/self/task")
 
 
 def adopt_orphans() -> None:
@@ -25,17 +30,49 @@ def adopt_orphans() -> None:
 
 def end_descendants() -> None:
     """Kill all children of this process, and their children as this process adopts them."""
+    if not _CHILDREN.is_dir():
+        _kill(descendants(_processes(), os.getpid()))
+        return
     for _ in range(ROUNDS):
-        children = [
-            int(pid) for task in Path("/proc/self/task").glob("*/children") for pid in _read(task).split()
-        ]
+        children = [int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()]
         if not children:
             return
-        for pid in children:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, 0)
+        _kill(children)
+
+
+def descendants(parents: dict[int, int], ancestor: int) -> list[int]:
+    """The processes below ``ancestor``, each after its parent.
+
+    >>> descendants({2: 1, 3: 2, 4: 9}, 1)
+    [2, 3]
+    """
+    found = [process for process, parent in parents.items() if parent == ancestor]
+    for process in found:  # grows
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+def _processes() -> dict[int, int]:
+    """The parent of every process of this machine, by ps(1); nothing if there is no ps."""
+    try:
+        listed = subprocess.run(
+            ["ps", "-A", "-o", "pid=,ppid="],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
+
+
+def _kill(processes: list[int]) -> None:
+    for pid in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
 
 
 def _read(path: Path) -> str:

@@ -9,6 +9,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._system.signals import LINUX, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.runtime.hints.table import UNKNOWN, Failure, JobFacts
@@ -26,6 +27,8 @@ _ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
 
 _LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
 """Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
+
+_CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
 _MEMORY = re.compile(
     r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
@@ -68,7 +71,7 @@ def diagnose(
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
         facts: what hints may say about the job.
     """
-    killed_by = -rank_exit.exit_code if rank_exit.exit_code < 0 else None
+    killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
     exception_type, message, traceback = _exception(rank_exit)
     if killed_by is not None:
         kind, hint = _by_signal(killed_by, memory_kills)
@@ -112,7 +115,7 @@ def diagnose_agent(
         if scripts_started
         else "See its own messages below. Check custom_mpi_options: mpirun may reject one of them.",
         host=host,
-        exit_code=128 - exit_code if exit_code < 0 else exit_code or 1,
+        exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
         log_tail=log_tail,
         phase="train" if scripts_started else "launch",
         time=time.time(),
@@ -231,14 +234,14 @@ def _by_exception(exception_type: str | None, message: str) -> FailureClass:
 
 
 def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
-    if number == signal.SIGKILL and memory_kills:
+    if number == SIGKILL and memory_kills:
         return FailureClass.OUT_OF_MEMORY, _HINTS[FailureClass.OUT_OF_MEMORY]
-    if number == signal.SIGKILL:
+    if number == SIGKILL:
         return (
             FailureClass.KILLED,
             "A user or the kernel's out-of-memory killer sent the signal: see the host's kernel log (dmesg).",
         )
-    if number in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGABRT, signal.SIGFPE):
+    if LINUX.get(number) in _CRASHES:
         return (
             FailureClass.KILLED,
             "Native code crashed. The rank's log contains the Python stack at that moment.",

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
+from cloudtrain._system.signals import SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, JobStatus, Paths
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import adopt_orphans
@@ -32,7 +33,7 @@ from cloudtrain.runtime.leader_client import (
 from cloudtrain.runtime.parent_death import die_with_parent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-NOTICE_SIGNAL = signal.SIGUSR1
+NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
 
 DEFAULT_PORT = 7778
@@ -44,17 +45,18 @@ def main() -> int:
     inbox: Inbox = queue.SimpleQueue()
     for number in STOP_SIGNALS:
         signal.signal(number, lambda _number, _frame: inbox.put({"type": "signal"}))
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)  # see zipapp_main
-    signal.signal(
-        NOTICE_SIGNAL, lambda _number, _frame: inbox.put({"type": "noticed", "reason": "signal SIGUSR1"})
+    unblock(STOP_SIGNALS)  # see zipapp_main
+    handle(
+        NOTICE_SIGNAL,
+        lambda _number, _frame: inbox.put({"type": "noticed", "reason": f"signal {NOTICE_SIGNAL}"}),
     )
     tether = os.environ.get("CLOUDTRAIN_DIE_WITH_PARENT")
     if tether == "stdin":
         threading.Thread(target=_hold_stdin, args=(inbox,), daemon=True).start()
     elif tether:
         # not SIGKILL: this process still has to end everything that the ranks started
-        signal.signal(signal.SIGHUP, lambda _number, _frame: inbox.put({"type": "orphaned"}))
-        die_with_parent(signal.SIGHUP)
+        handle("SIGHUP", lambda _number, _frame: inbox.put({"type": "orphaned"}))
+        die_with_parent(SIGHUP)
     adopt_orphans()
     paths = Paths.from_environ()
     try:

@@ -13,6 +13,8 @@ import sys
 
 from cloudtrain.runtime.parent_death import die_with_parent
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 
 def main(hosts: str, descriptor: int) -> None:
     die_with_parent()

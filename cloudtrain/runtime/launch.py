@@ -20,6 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from cloudtrain._system.processes import signal_group
+from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
@@ -196,7 +198,7 @@ class Launch:
             return None
         # The agent waits for other ranks to end. It reported the first failure before it ended the others.
         others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
-        return record.exit_code or (-signal.SIGTERM if others_reported else -signal.SIGKILL)
+        return record.exit_code or (-signal.SIGTERM if others_reported else -SIGKILL)
 
     def _reported_code(self, slot: RankSlot) -> tuple[int, float] | None:
         return read_code(str(self.plan.run), slot.local_rank)
@@ -258,7 +260,7 @@ class Launch:
             self.signalled.add((record.pid, number))
             with contextlib.suppress(ProcessLookupError):
                 if self.plan.signals_group and number == signal.SIGTERM:
-                    os.killpg(record.pid, number)
+                    signal_group(record.pid, number)
                 else:
                     os.kill(record.pid, number)
 
@@ -292,7 +294,7 @@ class Launch:
 
     def stacks(self) -> str:
         """Have every rank dump its Python stacks, and collect them."""
-        self.signal_ranks(signal.SIGQUIT)
+        self.signal_ranks(SIGQUIT)
         time.sleep(0.5)  # faulthandler writes in the signal handler, but the rank has to be scheduled
         parts = []
         for slot in self.plan.slots:
@@ -325,7 +327,7 @@ def _exists(pid: int) -> bool:
 
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+        signal_group(pid, SIGKILL)
 
 
 def _failed_but_lingers(record: RankRecord | None) -> int | None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import selectors
-import struct
-import termios
 import threading
 import time
 from collections import deque
@@ -16,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Callable
+
+from cloudtrain._system.descriptors import is_empty, open_named_pipe, set_non_blocking
 
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 16
@@ -68,8 +67,7 @@ class Stream:
 
     def is_read(self) -> bool:
         """Whether the pipe is empty."""
-        answer = fcntl.ioctl(self.descriptor, termios.FIONREAD, bytes(4))
-        return struct.unpack("i", answer) == (0,)
+        return is_empty(self.descriptor)
 
 
 def _shown(line: bytes) -> bytes:
@@ -106,16 +104,14 @@ class OutputMerger:
 
     def add_rank(self, pipe: str, rank: int) -> None:
         """Create the named pipe that the rank will write to, and start reading it."""
-        os.mkfifo(pipe, 0o600)
-        # for reading and writing: it opens immediately, and the exit of a rank does not cause an end of file
-        descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        descriptor = open_named_pipe(pipe)
         file = open(self._folder / f"rank-{rank}.log", "ab", buffering=0)  # noqa: SIM115 - closed by close()
         self._add(Stream(rank, descriptor, file))
 
     def add_launcher(self) -> BinaryIO:
         """Start reading the launcher's own output; returns the file for it to write to."""
         read, write = os.pipe()
-        os.set_blocking(read, False)
+        set_non_blocking(read)
         self._add(Stream(None, read))
         return open(write, "wb", buffering=0)
 

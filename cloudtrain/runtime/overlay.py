@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from cloudtrain._system.files import lock
 
 COMPLETE = "complete"
 """The file that marks a finished environment. It contains the size in bytes; its time is that of the last use."""
@@ -57,16 +58,14 @@ class Overlay:
     @contextmanager
     def locked(self, *, wait: bool = True) -> Iterator[bool]:
         """Hold the lock. Yields False if another process has it; only without ``wait``."""
-        lock = self.path.with_suffix(".lock")
-        lock.parent.mkdir(parents=True, exist_ok=True)
+        path = self.path.with_suffix(".lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
         while True:
-            with open(lock, "w") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                except BlockingIOError:
+            with open(path, "w") as file:
+                if not lock(file.fileno(), wait=wait):
                     yield False
                     return
-                if lock.exists() and os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     yield True
                     return
             # `remove` has deleted the file meanwhile

@@ -1,4 +1,4 @@
-"""Ties the life of a process to that of its parent, by Linux's parent-death signal.
+"""Ties the life of a process to that of its parent: by Linux's parent-death signal; elsewhere, by polling.
 
     python .../cloudtrain/runtime/parent_death.py COMMAND...
 
@@ -12,29 +12,86 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import NoReturn
+    from typing import Any, NoReturn
+
+POLL_SECONDS = 0.5
+"""Without the kernel's help: how often a process looks for its parent."""
+
+_commands: list[Any] = []
+"""The commands that `execute` runs in other processes."""
+
+
+def _prctl() -> Any:
+    """prctl(2) of Linux; None on other systems."""
+    if sys.platform == "linux":
+        import ctypes
+
+        return ctypes.CDLL(None).prctl
+    else:  # noqa: RET505
+        return None
 
 
 def die_with_parent(number: int = 9) -> None:
-    """Have the kernel send this process a signal, SIGKILL by default, when its parent ends. Does nothing elsewhere."""
-    if not sys.platform.startswith("linux"):
-        return
-    import ctypes
-
+    """Have this process receive a signal, SIGKILL by default, when its parent ends."""
     parent = os.getppid()
-    ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG, prctl(2)
+    prctl = _prctl()
+    if prctl is None:
+        import threading
+
+        threading.Thread(target=_watch_parent, args=(parent, number), daemon=True).start()
+        return
+    prctl(1, number)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
 
 
+def _watch_parent(parent: int, number: int) -> None:
+    import time
+
+    while os.getppid() == parent:
+        time.sleep(POLL_SECONDS)
+    for process in _commands:
+        process.kill()
+    os.kill(os.getpid(), number)
+
+
 def execute(command: list[str]) -> NoReturn:
-    """Replace this process with ``command``. Raises OSError if it cannot be executed."""
+    """Replace this process with ``command``, which ends with this process's parent. Raises OSError if it cannot start.
+
+    A system without the parent-death signal forgets the parent in a new program: there, this process remains as the
+    command's parent.
+    """
     import signal
 
+    if _prctl() is None:
+        _run(command)
     # Python ignores these two, and an executed program inherits that
-    for number in (signal.SIGPIPE, signal.SIGXFSZ):
-        signal.signal(number, signal.SIG_DFL)
+    for name in ("SIGPIPE", "SIGXFSZ"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
     os.execvp(command[0], command)
+
+
+def _run(command: list[str]) -> NoReturn:
+    """Run ``command``, pass signals on to it, and end as it does."""
+    import signal
+    import subprocess
+
+    process = subprocess.Popen(command)
+    _commands.append(process)
+
+    def forward(number: int, _frame: object) -> None:
+        process.send_signal(number)
+
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), forward)
+    code = process.wait()
+    if code < 0:
+        if -code != 9:  # SIGKILL has no handler
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
 
 
 if __name__ == "__main__":

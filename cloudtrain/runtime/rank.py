@@ -34,6 +34,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 EXEC = "--"
 MODULE = "-m"
 

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from cloudtrain._system.users import group_id, user_id
 from cloudtrain.errors import InvalidSource, NotFound, StorageError
 
 _SUBMIT_AGAIN = "The archive was truncated or modified after it was packed. Submit the job again."
@@ -135,7 +136,7 @@ def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
         taken.update(paths)
         # No setuid; owned by this user; always readable and writable by its owner.
         member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
-        member.uid, member.gid = os.getuid(), os.getgid()
+        member.uid, member.gid = user_id(), group_id()
         member.uname = member.gname = ""
         # Python trusts a cached .pyc if its source has the same size and time.
         member.mtime = now

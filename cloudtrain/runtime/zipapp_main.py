@@ -17,6 +17,8 @@ import sys
 import tempfile
 import zipfile
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 
 def main() -> None:
     # Without a handler, the kernel discards signals to process 1. Blocked signals stay pending, also across execv.

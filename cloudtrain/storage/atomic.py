@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from cloudtrain._system.files import replace, sync
+
 TEMPORARY = ".cloudtrain-tmp-"
 """Prefix of temporary names, which are never listed: unfinished files, or leftovers of killed processes."""
 
@@ -43,7 +45,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666, fsync: bool = Fa
             if fsync:
                 file.flush()
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        replace(temporary, path)
 
 
 def make_folder(folder: Path) -> None:
@@ -53,15 +55,6 @@ def make_folder(folder: Path) -> None:
     make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
     sync(folder.parent)
-
-
-def sync(path: Path) -> None:
-    """Wait until the file or folder is on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager

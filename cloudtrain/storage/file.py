@@ -8,9 +8,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from cloudtrain._system.files import replace, sync
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
-from cloudtrain.storage.atomic import sync, temporary_sibling
+from cloudtrain.storage.atomic import temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress
 from cloudtrain.storage.uri import check_key, join_uri
 
@@ -64,7 +65,7 @@ class FileStore:
         source = self._path(key)
         with file_errors(self._uri(key)), open(source, "rb") as file, temporary_sibling(path) as temporary:
             _copy(file, temporary, progress)
-            os.replace(temporary, path)
+            replace(temporary, path)
 
     def upload(
         self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
@@ -107,6 +108,6 @@ def _publish(temporary: Path, target: Path, only_if_absent: bool) -> bool:
         except FileExistsError:
             return False
     else:
-        os.replace(temporary, target)
+        replace(temporary, target)
     sync(target.parent)
     return True

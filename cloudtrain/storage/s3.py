@@ -6,12 +6,12 @@ import base64
 import contextlib
 import io
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from cloudtrain._system.files import replace
 from cloudtrain.errors import Unreachable
 from cloudtrain.storage._client import PART, READ_ATTEMPTS, Connection, connection
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
@@ -134,7 +134,7 @@ class S3Store:
                 temporary.write_bytes(data)
                 if progress:
                     progress(len(data))
-            os.replace(temporary, path)
+            replace(temporary, path)
 
     def upload(
         self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
+from cloudtrain._system.paths import own_path
 from cloudtrain.errors import StorageError
 
 SCHEMES = ("file", "s3")
@@ -31,13 +32,24 @@ def uri_to_path(uri: str) -> Path:
 
     Raises StorageError for a relative path or a host other than this one (RFC 8089).
     """
+    return Path(own_path(_file_path(uri)))
+
+
+def _file_path(uri: str) -> str:
+    """The path in a ``file://`` URI, decoded, with slashes."""
     parts = urlsplit(uri)
     path = os.fsdecode(unquote_to_bytes(parts.path))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not path or "\0" in path:
         raise StorageError(f"{uri!r} names no absolute path", hint="Write three slashes: file:///folder.")
     if parts.query or parts.fragment:
         raise StorageError(f"{uri!r} has a query or a fragment", hint="Write %3F for ?, and %23 for #.")
-    return Path(path)
+    return path
+
+
+def _quoted_path(uri: str) -> str:
+    """The path in a ``file://`` URI, as it is written there, without slashes at its end."""
+    _file_path(uri)
+    return urlsplit(uri).path.rstrip("/")
 
 
 def split_s3_uri(uri: str) -> tuple[str, str]:
@@ -71,7 +83,10 @@ def join_uri(uri: str, *parts: str) -> str:
     for part in parts:
         check_key(part, uri)
     if uri_scheme(uri) == "file":
-        return uri_to_path(uri).joinpath(*parts).as_uri()
+        # as text: the path may be another machine's, which runs another system
+        return "/".join(
+            [f"file://{_quoted_path(uri)}", *(quote_from_bytes(os.fsencode(part)) for part in parts)]
+        )
     return "/".join([uri.rstrip("/"), *parts])
 
 
@@ -81,8 +96,8 @@ def split_uri(uri: str) -> tuple[str, str]:
     Raises StorageError if there is no key, as for a bucket or the root of the file system.
     """
     if uri_scheme(uri) == "file":
-        path = uri_to_path(uri)
-        folder, name = path.parent.as_uri(), path.name
+        parent, _, last = _quoted_path(uri).rpartition("/")
+        folder, name = f"file://{parent or '/'}", os.fsdecode(unquote_to_bytes(last))
     else:
         bucket, key = split_s3_uri(uri)
         parent, _, name = key.rpartition("/")

@@ -83,7 +83,8 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
         weed = Weed(process, account, ports)
         try:
             if alive is not None:
-                os.pwrite(alive, f"{process.pid} {socket.gethostname()}".encode(), 0)
+                os.lseek(alive, 0, os.SEEK_SET)
+                os.write(alive, f"{process.pid} {socket.gethostname()}".encode())
             if _responds(weed):
                 return weed
         except BaseException:

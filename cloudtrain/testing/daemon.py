@@ -10,7 +10,6 @@ Its state is in the folder ``s3`` of the user's state folder:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import signal
@@ -20,6 +19,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cloudtrain._system.files import lock
+from cloudtrain._system.processes import RUNS_JOBS, USE_WSL
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.errors import StorageError, Unreachable
 from cloudtrain.storage import state_home
 from cloudtrain.testing._account import S3Account
@@ -87,7 +89,7 @@ def stop_s3() -> bool:
             )
         os.kill(pid, signal.SIGTERM)
         if not _wait_for_end(folder, STOP_TIMEOUT):
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, SIGKILL)
             _wait_for_end(folder, STOP_TIMEOUT)
         last = _load(folder)
         if last is not None:
@@ -113,6 +115,8 @@ def running_s3() -> S3Daemon | None:
 
 
 def _folder() -> Path:
+    if not RUNS_JOBS:
+        raise StorageError("the embedded S3 server does not run on Windows", hint=USE_WSL)
     folder = state_home() / "s3"
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
@@ -123,7 +127,7 @@ def _locked(path: Path) -> Iterator[int]:
     """Lock the file, and yield its descriptor. A child process that inherits the descriptor keeps the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         yield descriptor
     finally:
         os.close(descriptor)
@@ -139,10 +143,9 @@ def _living(folder: Path) -> int | None:
     except FileNotFoundError:
         return None
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        pid, _, host = os.pread(descriptor, 1000, 0).decode().partition(" ")
+        if lock(descriptor, wait=False, shared=True):
+            return None
+        pid, _, host = os.read(descriptor, 1000).decode().partition(" ")
     finally:
         os.close(descriptor)
     if host not in ("", socket.gethostname()):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
+from cloudtrain._system.memory import private_memory
 from cloudtrain.checkpoint.tensors.framework import Framework, Leaf, TensorSpec
 from cloudtrain.contract import cpu_count
 
@@ -147,12 +147,7 @@ def _blocks(target: int, source: int, nbytes: int) -> Iterator[Move]:
 def _host_memory(nbytes: int) -> memoryview:
     if not nbytes:
         return memoryview(b"")
-    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    # Forked children, such as data loaders, must not cause copy-on-write of every page.
-    for advice in ("MADV_DONTFORK", "MADV_HUGEPAGE"):
-        if hasattr(mmap, advice):
-            memory.madvise(getattr(mmap, advice))
-    return memoryview(memory)
+    return memoryview(private_memory(nbytes))
 
 
 def _call_all(functions: Iterable[Callable[[], None]]) -> None:

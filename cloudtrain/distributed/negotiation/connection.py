@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import select
 import socket
 import threading
 import time
 import weakref
 from typing import Any, Callable, Protocol
 
+from cloudtrain._system.processes import after_fork_in_child
+from cloudtrain._system.sockets import input_waiter
 from cloudtrain.distributed.negotiation.messages import (
     ALL_POSITIONS,
     ASK_POSITIONS,
@@ -67,8 +67,7 @@ class CoordinatorConnection:
         self._closed = False
         self._unpacker = Unpacker()
         self._bye = False
-        self._poll = select.poll()
-        self._poll.register(self._connection, select.POLLIN)
+        self._wait_for_input = input_waiter(self._connection)
         self._send(pack(HELLO, [rank, token]))
         close_on_fork(self)
         self._reader = Reader(self._read, "cloudtrain-negotiation")
@@ -117,7 +116,7 @@ class CoordinatorConnection:
 
     def _read(self, timeout: float) -> bool:
         """Handle the coordinator's messages; False at the end of the stream."""
-        if not self._poll.poll(timeout * 1000):
+        if not self._wait_for_input(timeout):
             return True
         why = "has shut down" if self._bye else "has died: its connection was closed"
         data = b""
@@ -225,4 +224,4 @@ def _close_all() -> None:
         connection.close_in_child()
 
 
-os.register_at_fork(after_in_child=_close_all)
+after_fork_in_child(_close_all)

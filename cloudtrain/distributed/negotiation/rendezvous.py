@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Protocol
 
+from cloudtrain._system.users import owns, user_id
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
@@ -120,10 +121,10 @@ def _rendezvous_file(environ: Mapping[str, str]) -> Path:
     session = environ.get("PMIX_SERVER_TMPDIR")
     if session and os.path.isdir(session):
         return Path(session, "cloudtrain-master")
-    folder = Path(tempfile.gettempdir(), f"cloudtrain-{os.getuid()}")
+    folder = Path(tempfile.gettempdir(), f"cloudtrain-{user_id()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+    if not stat.S_ISDIR(status.st_mode) or not owns(status):
         raise CollectiveError(
             f"{folder} is not a folder of this user", hint="Set MASTER_ADDR and MASTER_PORT."
         )

@@ -11,13 +11,13 @@ import contextlib
 import mmap
 import os
 import socket
-import sys
 from contextlib import ExitStack
 from typing import Any, Callable
 
 import torch
 from torch import Tensor
 
+from cloudtrain._system import memory as system
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._ops import IN_PLACE
@@ -140,13 +140,11 @@ def _create(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     """Rank 0 creates the memory and passes it to the other ranks, if all of them can connect."""
     name = os.urandom(16).hex()
     try:
-        memory, descriptor = _make_memory(size)
+        memory, descriptor = system.make_shared(_length(size))
         opened.callback(os.close, descriptor)
-        listener = opened.enter_context(socket.socket(socket.AF_UNIX))
-        listener.bind(_address(name))
-        listener.listen(size)
+        listener = opened.enter_context(system.listen(name, size))
         listener.settimeout(timeout)
-    except (OSError, AttributeError):  # not enough memory, or not Linux
+    except OSError:  # not enough memory, or not Linux
         name = ""
     store.set("memory", name)
     able = bool(name) and all(store.get(f"memory/{other}") == b"yes" for other in range(1, size))
@@ -156,11 +154,11 @@ def _create(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     peers: list[socket.socket] = []
     while len(peers) < size - 1:
         peer, _ = listener.accept()
-        if _user_of(peer) != os.getuid():  # other users of this machine can see the address
+        if not system.is_own_process(peer):
             peer.close()
             continue
         peer.settimeout(timeout)
-        socket.send_fds(peer, [b"."], [descriptor])
+        system.send_descriptor(peer, descriptor)
         peers.append(peer)
     return memory, peers
 
@@ -171,16 +169,14 @@ def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     peer = None
     try:
         if name:
-            peer = socket.socket(socket.AF_UNIX)
-            peer.settimeout(timeout)
-            peer.connect(_address(name))
-    except (OSError, AttributeError):  # on another machine, or in another network namespace
+            peer = system.connect(name, timeout)
+    except OSError:  # on another machine, or in another network namespace
         peer = None
     store.set(f"memory/{rank}", "yes" if peer else "no")
     if store.get("memory/all") != b"yes" or peer is None:
         return None
     try:
-        _, [descriptor], *_ = socket.recv_fds(peer, 1, 1)
+        descriptor = system.receive_descriptor(peer)
         opened.callback(os.close, descriptor)
         return mmap.mmap(descriptor, _length(size)), [peer]
     except (OSError, ValueError) as error:
@@ -190,29 +186,8 @@ def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
         ) from error
 
 
-def _make_memory(size: int) -> tuple[mmap.mmap, int]:
-    descriptor = os.memfd_create("cloudtrain")
-    try:
-        os.posix_fallocate(descriptor, 0, _length(size))  # fail now, not with a SIGBUS later
-        return mmap.mmap(descriptor, _length(size)), descriptor
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
 def _length(size: int) -> int:
     return SLOTS_PER_RANK * size * slot_bytes(size)
-
-
-def _user_of(peer: socket.socket) -> int:
-    """unix(7), SO_PEERCRED: process, user, group."""
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int.from_bytes(credentials[4:8], sys.byteorder)
-
-
-def _address(name: str) -> str:
-    """An abstract address (unix(7)): it has no file and disappears with its sockets."""
-    return f"\0cloudtrain-{name}"
 
 
 def _receive(peer: socket.socket) -> None:

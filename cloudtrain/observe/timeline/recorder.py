@@ -7,7 +7,6 @@ None, and the only cost is to check that.
 from __future__ import annotations
 
 import itertools
-import os
 import sys
 import threading
 from collections import deque
@@ -15,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from cloudtrain._system.processes import after_fork_in_child
 from cloudtrain.observe.timeline._writer import Writer
 from cloudtrain.observe.timeline.clock import Ask, Clock, clock, measure
 from cloudtrain.observe.timeline.operation import Operation
@@ -188,4 +188,4 @@ def stop_recording() -> None:
     active = None
 
 
-os.register_at_fork(after_in_child=stop_recording)
+after_fork_in_child(stop_recording)

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 SECONDS = 60
 """The probe and its container end after this time, even if the client is gone."""
 

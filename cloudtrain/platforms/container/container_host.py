@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.engine.client import Ended, EngineClient, Spec
 from cloudtrain.errors import PlatformError
@@ -22,7 +23,7 @@ READ_SECONDS = 5.0
 """How long to wait for the rest of the output after the container has ended."""
 
 INTERRUPTED = 128 + signal.SIGTERM
-KILLED = 128 + signal.SIGKILL
+KILLED = 128 + SIGKILL
 
 _MEMORY_HINT = (
     "Raise platform_options.memory, or use less memory: a smaller batch, or fewer data loader workers."
@@ -86,7 +87,7 @@ class ContainerHost:
         if not self._waiting or self._started_at is None or self._client is None:
             return
         is_late = time.monotonic() - self._started_at > LISTEN_SECONDS
-        if signal.SIGKILL in self._waiting or is_late or self._listens():
+        if SIGKILL in self._waiting or is_late or self._listens():
             with self._lock:
                 now, self._waiting = self._waiting, []
                 self._sent += now
@@ -138,7 +139,7 @@ class ContainerHost:
             self._report = report
             self._ended = Ended(1 if report else -signal.SIGTERM)
         else:
-            self.send_signal(signal.SIGKILL)
+            self.send_signal(SIGKILL)
 
     def run(self, client: EngineClient, container: str, spec: Spec, log: int) -> None:
         """Start ``container``, which was created from ``spec``. Raises PlatformError.
@@ -161,7 +162,7 @@ class ContainerHost:
             ended = Ended(1, why=error.message)
         reader.join(READ_SECONDS)
         # a program that ended on request, without a report, did not fail
-        asked = self._sent if self._own_program else signal.SIGKILL in self._sent
+        asked = self._sent if self._own_program else SIGKILL in self._sent
         self._ended = replace(ended, exit_code=INTERRUPTED) if asked else ended
 
     def _read(self, output: Iterator[bytes], log: int) -> None:

@@ -141,14 +141,21 @@ class ContainerHosts(FolderHosts):
         return client
 
     def _begin(self, client: EngineClient, attempt: int, log: int) -> None:
-        user = client.user()
+        user, memory = client.user(), client.memory()
         labels = job_labels(self._folder.name, self._folder.path)
         client.create_network(self._network, labels, internal=self._request["network_isolation"])
 
         def begin(host: ContainerHost) -> None:
             binds = self._inputs.of(host.name)
             spec = container_spec(
-                self._folder, self._request, self.names.index(host.name), host.name, attempt, binds, user
+                self._folder,
+                self._request,
+                self.names.index(host.name),
+                host.name,
+                attempt,
+                binds,
+                user,
+                memory,
             )
             container = client.create(spec)
             self._containers.append(container)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import socket
 from pathlib import Path
+
+from cloudtrain._system.users import user_id
 
 JOB = "cloudtrain.job"
 OWNER = "cloudtrain.owner"
@@ -18,7 +19,7 @@ FOLDER = "cloudtrain.folder"
 
 def own_labels() -> dict[str, str]:
     """Labels of every container and network that this user creates from this machine."""
-    return {OWNER: str(os.getuid()), MACHINE: socket.gethostname()}
+    return {OWNER: str(user_id()), MACHINE: socket.gethostname()}
 
 
 def job_labels(job_name: str, folder: Path) -> dict[str, str]:

@@ -9,6 +9,7 @@ import stat
 import zipfile
 from pathlib import Path
 
+from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.engine.client import Bind
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
 from cloudtrain.storage import state_home
@@ -57,7 +58,7 @@ def open_up(path: Path, mode: int) -> None:
 
     An image may then run as any user. Other users of this machine have no access to the state folder around it.
     """
-    if os.getuid() != 0:
+    if user_id() != ROOT:
         return
     for folder, _, names in os.walk(path):
         os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | mode | 0o111)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cloudtrain._system.users import user_name
 from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind, Spec
@@ -31,8 +30,14 @@ def container_spec(
     attempt: int,
     binds: Sequence[Bind],
     user: str | None,
+    memory: int,
 ) -> Spec:
-    """The container of ``host``, which has index ``rank`` in the job. Takes secrets from this process's environment."""
+    """The container of ``host``, which has index ``rank`` in the job. Takes secrets from this process's environment.
+
+    Args:
+        memory: the bytes of memory of the engine's machine. As on Linux, ``/dev/shm`` may use half of it by default: a
+            limit, which reserves nothing.
+    """
     resources = request["resources"]
     network = network_name(folder.name, folder.path)
     return Spec(
@@ -48,7 +53,7 @@ def container_spec(
         user=user,
         gpus=_gpus(resources["gpus"], rank),
         memory=size_in_bytes(resources["memory"]) if resources["memory"] else None,
-        shm_size=size_in_bytes(resources["shm_size"]) if resources["shm_size"] else _half_of_memory(),
+        shm_size=size_in_bytes(resources["shm_size"]) if resources["shm_size"] else memory // 2,
     )
 
 
@@ -73,7 +78,7 @@ def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> 
 
 def _checkpoint_uri(path: str) -> str:
     """The URI of checkpoints for the runtime; empty for ``checkpoints/``, which is its default."""
-    return "" if path == f"{DEFAULT_BASE}/checkpoints" else Path(path).as_uri()
+    return "" if path == f"{DEFAULT_BASE}/checkpoints" else PurePosixPath(path).as_uri()
 
 
 def _shared_processors(request: Mapping[str, Any]) -> dict[str, str]:
@@ -92,7 +97,7 @@ def _home(user: str) -> dict[str, str]:
     """Variables for a user that the image may not know."""
     environment = {"HOME": "/tmp"}
     with suppress(KeyError):
-        environment["USER"] = environment["LOGNAME"] = pwd.getpwuid(int(user.partition(":")[0])).pw_name
+        environment["USER"] = environment["LOGNAME"] = user_name(int(user.partition(":")[0]))
     return environment
 
 
@@ -101,8 +106,3 @@ def _gpus(wanted: int | str | Sequence[str] | None, rank: int) -> str | list[str
     if isinstance(wanted, int):
         return [str(rank * wanted + number) for number in range(wanted)]
     return wanted if wanted is None or isinstance(wanted, str) else list(wanted)
-
-
-def _half_of_memory() -> int:
-    """The default size of ``/dev/shm`` on Linux: a limit, which reserves no memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2

@@ -1,6 +1,7 @@
 """The process of one host: a fork of the supervisor, which has already loaded the runtime.
 
-A container runs ``python -m cloudtrain.runtime``. Here the runtime starts without another interpreter.
+A container runs ``python -m cloudtrain.runtime``, and so does a host on a system whose forks are not safe. Otherwise
+the runtime starts without another interpreter.
 """
 
 from __future__ import annotations
@@ -8,14 +9,23 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
 from cloudtrain.contract import FailureReport
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
+from cloudtrain.runtime.run_folder import LIBRARY
+
+_RUN_RUNTIME = (
+    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]); import runpy;"
+    " runpy.run_module('cloudtrain.runtime', run_name='__main__')"
+)
+"""As ``python -m``, but without the working folder on the path, and with this cloudtrain, whatever PYTHONPATH is."""
 
 
 class HostProcess:
@@ -27,14 +37,21 @@ class HostProcess:
 
     @classmethod
     def start(cls, environment: Mapping[str, str], cwd: Path, log: int, closed: int) -> HostProcess:
-        """Fork; the child runs the runtime and nothing else.
+        """Start a process that runs the runtime and nothing else.
 
         Args:
             environment: all of the runtime's environment.
             log: the descriptor of its output.
-            closed: a descriptor that the child closes.
+            closed: a descriptor that the process does not inherit.
         """
-        pid = os.fork()
+        if not FORKS_SAFELY:
+            command = [sys.executable, "-c", _RUN_RUNTIME, LIBRARY]
+            return _SpawnedProcess(
+                subprocess.Popen(
+                    command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+            )
+        pid = fork()
         if pid:
             return cls(pid)
         code = 1
@@ -58,9 +75,7 @@ class HostProcess:
 
     def poll(self) -> int | None:
         if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+            self.returncode = exit_code(self.pid)
         return self.returncode
 
     def lost(self, name: str) -> FailureReport:
@@ -72,3 +87,15 @@ class HostProcess:
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
+
+
+class _SpawnedProcess(HostProcess):
+    """A runtime that another interpreter runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(process.pid)
+        self._process = process
+
+    def poll(self) -> int | None:
+        self.returncode = self._process.poll()
+        return self.returncode

@@ -14,6 +14,8 @@ from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.platforms.supervised.main import run_supervisor
 from cloudtrain.storage import state_home
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 
 class HostProcesses(FolderHosts):
     """The hosts of a job as processes on this machine."""

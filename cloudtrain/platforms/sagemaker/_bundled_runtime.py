@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cloudtrain.contract import Settings, encode_arguments
@@ -145,7 +145,9 @@ def _settings(job: TrainingJob) -> Settings:
     return Settings(
         job_name=job.job_name or "",
         # a folder other than checkpoints/: the runtime keeps both in sync
-        checkpoint_uri=Path(local_path).as_uri() if local_path and local_path != DEFAULT_CHECKPOINTS else "",
+        checkpoint_uri=PurePosixPath(local_path).as_uri()
+        if local_path and local_path != DEFAULT_CHECKPOINTS
+        else "",
         source_sha256=job.source.sha256,
         git_commit=job.source.git_commit,
         source_channel=SOURCE_CHANNEL,

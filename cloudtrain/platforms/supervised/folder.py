@@ -13,13 +13,13 @@ hosts/<name>/    the host's /opt/ml
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.files import lock
 from cloudtrain.contract import Paths
 from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
 from cloudtrain.storage import state_home
@@ -94,12 +94,12 @@ class JobFolder:
     def is_locked(self) -> bool:
         """Whether another process holds the lock."""
         try:
-            lock = self.lock()
+            descriptor = self.lock()
         except FileNotFoundError:
             return False
-        if lock is None:
+        if descriptor is None:
             return True
-        os.close(lock)
+        os.close(descriptor)
         return False
 
     def lock(self) -> int | None:
@@ -107,13 +107,11 @@ class JobFolder:
 
         A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return None
-        return descriptor
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        if lock(descriptor, wait=False):
+            return descriptor
+        os.close(descriptor)
+        return None
 
 
 def jobs_home(platform: str) -> Path:

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
+
 _SIZE = 8
 """The size, in bytes, of the length that precedes a message."""
 
@@ -63,7 +65,7 @@ class IdleSupervisor:
         message = json.dumps({"folder": str(folder), "environ": dict(environ)}).encode()
         with self.channel, contextlib.suppress(OSError):
             self.channel.settimeout(ACKNOWLEDGE_SECONDS)
-            socket.send_fds(self.channel, [len(message).to_bytes(_SIZE, "big")], [lock, log])
+            send_descriptors(self.channel, len(message).to_bytes(_SIZE, "big"), [lock, log])
             self.channel.sendall(message)
             if self.channel.recv(1) == ACKNOWLEDGED:
                 return True
@@ -81,7 +83,7 @@ def wait_for_job() -> tuple[Path, int] | None:
     with socket.socket(fileno=os.dup(0)) as channel:
         channel.settimeout(PATIENCE)
         try:
-            size, descriptors, _, _ = socket.recv_fds(channel, _SIZE, 2)
+            size, descriptors = receive_descriptors(channel, _SIZE, 2)
         except TimeoutError:
             return None
         if not size:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.supervised.root import JobFiles
+if TYPE_CHECKING:  # a supervisor imports this module without the client's packages
+    from cloudtrain.platforms.base import Request
+    from cloudtrain.platforms.supervised.root import JobFiles
+
+
+STOP = "SIGTERM"
+PREEMPT = "SIGUSR1"
 
 
 class HostLauncher(Protocol):
@@ -24,8 +29,11 @@ class HostLauncher(Protocol):
         """
         ...
 
-    def signal(self, job: JobFiles, number: int) -> None:
-        """Send a signal to the job: SIGTERM to stop it, SIGUSR1 to preempt it. Does nothing if it has ended."""
+    def signal(self, job: JobFiles, name: str) -> None:
+        """Send a signal to the job: `STOP` or `PREEMPT`. Does nothing if it has ended.
+
+        Signals have names here, because systems number them differently: a client on macOS, a job on Linux.
+        """
         ...
 
     def is_alive(self, job: JobFiles) -> bool:

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import astuple
 
+from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
@@ -78,10 +79,10 @@ class SupervisorProcess:
         finally:
             os.close(lock)
 
-    def signal(self, job: JobFiles, number: int) -> None:
+    def signal(self, job: JobFiles, name: str) -> None:
         # a supervisor without a pid in the record checks for the stop file before it starts anything
-        pid = job.record().pid
-        if pid is not None:
+        pid, number = job.record().pid, own_number(name)
+        if pid is not None and number is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

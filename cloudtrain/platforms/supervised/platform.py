@@ -19,7 +19,7 @@ from cloudtrain.platforms.base import JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MARK, SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.follow import follow_lines
-from cloudtrain.platforms.supervised.launcher import HostLauncher
+from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
 from cloudtrain.spec import TrainingJob
@@ -105,14 +105,14 @@ class SupervisedPlatform(ABC):
         if self._settled(job).status.is_final:
             return
         job.write(STOP_MARK, b"")
-        self._launcher.signal(job, signal.SIGTERM)
+        self._launcher.signal(job, STOP)
 
     def preempt(self, job_name: str) -> None:
         job = self._existing(job_name)
         record = self._settled(job)
         if record.status.is_final or record.started_at is None:
             raise PlatformError(f"job {job_name} is {record.status}: there is nothing to take away from it")
-        self._launcher.signal(job, signal.SIGUSR1)
+        self._launcher.signal(job, PREEMPT)
 
     def request(self, job_name: str) -> Request:
         return Request(self.name, job_name, self._existing(job_name).request())

@@ -14,11 +14,13 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from cloudtrain._system.signals import SIGKILL, handle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
+from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
 
 POLL_SECONDS = 0.02
@@ -63,7 +65,7 @@ class Supervisor:
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGUSR1, self._on_preemption)
+        handle(PREEMPT, self._on_preemption)
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
         budgets = {
             "retry": self._request["max_retry_attempts"],
@@ -113,7 +115,7 @@ class Supervisor:
             self._look_for_crash()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
                 for process in self._runtimes.values():
-                    process.send_signal(signal.SIGKILL)
+                    process.send_signal(SIGKILL)
         failure = self._failure()
         return self._hosts.finish(failed=failure is not None) or failure
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
@@ -68,11 +68,11 @@ class Scheduler:
             job.state = "COMPLETED"
         return job.state
 
-    def signal(self, number: int, what: int) -> None:
+    def signal(self, number: int, name: str) -> None:
         job = self.queue[number]
         if job.process:
-            job.process.send_signal(what)
-        elif what == signal.SIGTERM:
+            job.process.send_signal(signal.Signals[name])
+        elif name == "SIGTERM":
             job.state = "CANCELLED"
 
     def take_nodes_away(self, number: int) -> None:
@@ -125,7 +125,7 @@ class ClusterRoot:
 
     @property
     def uri(self) -> str:
-        return Path(self.path).as_uri()
+        return PurePosixPath(self.path).as_uri()
 
     def place(self, job_name: str) -> str:
         return f"cluster:{self.path}/{job_name}"
@@ -163,8 +163,8 @@ class BatchLauncher:
         number = self._scheduler.submit(command, environment, request.body["host_count"])
         job.write(NUMBER, str(number).encode())
 
-    def signal(self, job: JobFiles, number: int) -> None:
-        self._scheduler.signal(int(job.read(NUMBER)), number)
+    def signal(self, job: JobFiles, name: str) -> None:
+        self._scheduler.signal(int(job.read(NUMBER)), name)
 
     def is_alive(self, job: JobFiles) -> bool:
         return self.state(job) in ("PENDING", "RUNNING")

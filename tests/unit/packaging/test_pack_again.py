@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from packaging_trees import content, make_tree
 
+from cloudtrain._system.files import signature
 from cloudtrain.packaging import SourceArchive, _index, pack
-from cloudtrain.packaging._tree import signature
 
 FILES = {
     "src/train.py": "print(1)",

@@ -1,0 +1,50 @@
+"""File descriptors: pipes with names, and passing descriptors to another process."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+if sys.platform == "win32":
+
+    def _unavailable(*_arguments: Any) -> Any:
+        raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
+
+    def is_empty(pipe: int) -> bool:
+        """Raises OSError."""
+        raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
+
+    open_named_pipe = set_non_blocking = send_descriptors = receive_descriptors = _unavailable
+
+else:
+
+    def open_named_pipe(path: str) -> int:
+        """Create a named pipe, and open it to read without waiting.
+
+        It is open for writing too: it opens immediately, and the exit of a writer does not cause an end of file.
+        """
+        os.mkfifo(path, 0o600)
+        return os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def is_empty(pipe: int) -> bool:
+        """Whether everything that was written to the pipe has been read."""
+        import fcntl
+        import termios
+
+        return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) == (0,)
+
+    def set_non_blocking(descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+
+    def send_descriptors(connection: socket.socket, data: bytes, descriptors: list[int]) -> None:
+        """Send ``data`` and open files over a Unix socket."""
+        socket.send_fds(connection, [data], descriptors)
+
+    def receive_descriptors(connection: socket.socket, size: int, count: int) -> tuple[bytes, list[int]]:
+        """The data and the files that `send_descriptors` sent."""
+        data, descriptors, _, _ = socket.recv_fds(connection, size, count)
+        return data, descriptors

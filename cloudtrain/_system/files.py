@@ -1,0 +1,102 @@
+"""Files: flags, locks, atomic replacement, durability."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+READ_REGULAR = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
+"""Opens a regular file for `os.open`. If the path has become a link, it fails; a FIFO does not block it."""
+
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+"""Opens a file for `os.open`, to add whole lines at its end."""
+
+REPLACE_SECONDS = 2.0
+"""How long `replace` waits on Windows for another process to close the target."""
+
+_EXECUTABLE = (b"#!", b"\x7fELF")
+"""How a program begins that Linux executes: a script that names its interpreter, and a binary."""
+
+if sys.platform == "win32":
+    import errno
+
+    def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
+        """Windows has no locks that child processes inherit. Raises OSError."""
+        raise OSError(errno.ENOSYS, "this system cannot lock files")
+
+    def sync(path: Path) -> None:
+        """Wait until the file is on disk. Windows cannot do the same for a folder."""
+        if path.is_dir():
+            return
+        descriptor = os.open(path, os.O_RDWR)  # only a writable file can be synced
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(source: Path, target: Path) -> None:
+        """Atomically rename ``source`` to ``target``, and replace an existing file.
+
+        Windows refuses while another process has the target open, such as a virus scanner. Wait a little for it.
+        """
+        deadline = time.monotonic() + REPLACE_SECONDS
+        while True:
+            try:
+                os.replace(source, target)
+            except PermissionError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            else:
+                return
+
+    def signature(status: os.stat_result) -> tuple[int, ...]:
+        """Stat data that changes whenever the content of a file changes.
+
+        Windows derives the mode from the file's name, which an open file does not have, and has no time of change.
+        """
+        return (status.st_size, status.st_mtime_ns, status.st_ino)
+
+    def is_executable(status: os.stat_result, beginning: bytes) -> bool:
+        """Whether Linux could execute the file with this ``beginning``. Windows has no permission for it."""
+        return beginning.startswith(_EXECUTABLE)
+
+else:
+
+    def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
+        """Lock an open file; returns False if another process has locked it and this one does not ``wait``.
+
+        A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
+        """
+        import fcntl  # only here: a client that locks nothing does not need it
+
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        try:
+            fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def sync(path: Path) -> None:
+        """Wait until the file or folder is on disk."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def replace(source: Path, target: Path) -> None:
+        """Atomically rename ``source`` to ``target``, and replace an existing file."""
+        os.replace(source, target)
+
+    def signature(status: os.stat_result) -> tuple[int, ...]:
+        """Stat data that changes whenever the content or the mode of a file changes."""
+        return (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode)
+
+    def is_executable(status: os.stat_result, beginning: bytes) -> bool:
+        """Whether Linux could execute the file: by its permissions, or by its ``beginning``, as on Windows."""
+        return bool(status.st_mode & 0o100) or beginning.startswith(_EXECUTABLE)

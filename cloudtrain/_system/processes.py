@@ -1,0 +1,57 @@
+"""Processes: forks, groups, and which system runs jobs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUNS_JOBS = sys.platform != "win32"
+"""Whether jobs and servers can run on this machine, and not only be submitted from it."""
+
+USE_WSL = "Run cloudtrain in WSL, Windows's own Linux: https://learn.microsoft.com/windows/wsl/install"
+"""The advice where `RUNS_JOBS` is false."""
+
+FORKS_SAFELY = sys.platform == "linux" and hasattr(os, "fork")
+"""Whether a process that has used the network may continue in a fork. On macOS, system libraries end such a fork."""
+
+if sys.platform == "win32":
+
+    def after_fork_in_child(function: Callable[[], object]) -> None:
+        """Call ``function`` in every child that this process forks: on Windows there is none."""
+
+    def fork() -> int:
+        """Windows has no forks. Raises OSError."""
+        raise OSError(errno.ENOSYS, "this system cannot fork")
+
+    def exit_code(child: int) -> int | None:
+        """Windows has no forks. Raises ChildProcessError."""
+        raise ChildProcessError(child)
+
+    def signal_group(group: int, number: int) -> None:
+        """Windows has no process groups. Raises ProcessLookupError."""
+        raise ProcessLookupError(group)
+
+else:
+
+    def after_fork_in_child(function: Callable[[], object]) -> None:
+        """Call ``function`` in every child that this process forks."""
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=function)
+
+    def fork() -> int:
+        """See `os.fork`."""
+        return os.fork()
+
+    def exit_code(child: int) -> int | None:
+        """The exit code of a forked child, negative for a signal; None while it runs. Ask once after its end."""
+        pid, status = os.waitpid(child, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if pid else None
+
+    def signal_group(group: int, number: int) -> None:
+        """Send a signal to every process of a group. Raises ProcessLookupError, or PermissionError."""
+        os.killpg(group, number)

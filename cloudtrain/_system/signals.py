@@ -1,0 +1,55 @@
+"""Signals. Reports name them by Linux's numbers, because jobs run on Linux, whatever system reads the report."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterable
+from typing import Any, Callable
+
+_NAMES = (
+    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG"
+    " XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+)
+LINUX = {number: f"SIG{name}" for number, name in enumerate(_NAMES.split(), start=1)}
+"""The names of Linux's signals, by number (signal(7)). macOS numbers some of them differently; Windows lacks most."""
+LINUX_NUMBERS = {name: number for number, name in LINUX.items()}
+
+SIGHUP, SIGQUIT, SIGKILL = (LINUX_NUMBERS[name] for name in ("SIGHUP", "SIGQUIT", "SIGKILL"))
+"""The same numbers on every system that has them."""
+
+
+def linux_number(number: int) -> int:
+    """The number that Linux gives to the signal that this system calls ``number``.
+
+    >>> linux_number(9)
+    9
+    """
+    try:
+        return LINUX_NUMBERS.get(signal.Signals(number).name, number)
+    except ValueError:
+        return number
+
+
+def own_number(name: str) -> int | None:
+    """The number by which this system knows a signal; None if it lacks it."""
+    return signal.Signals[name].value if name in signal.Signals.__members__ else None
+
+
+def handle(name: str, handler: Callable[[int, Any], object]) -> None:
+    """Call ``handler`` for this signal from now on. Does nothing on a system that lacks it."""
+    number = own_number(name)
+    if number is not None:
+        signal.signal(number, handler)
+
+
+if sys.platform == "win32":
+
+    def unblock(numbers: Iterable[int]) -> None:
+        """Have blocked signals delivered: Windows blocks none."""
+
+else:
+
+    def unblock(numbers: Iterable[int]) -> None:
+        """Have blocked signals delivered."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)

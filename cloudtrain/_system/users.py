@@ -1,0 +1,54 @@
+"""The user of this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = 0
+
+if sys.platform == "win32":
+
+    def user_id() -> int:
+        """The number of this process's user; -1 on Windows, where users have none."""
+        return -1
+
+    def group_id() -> int:
+        return -1
+
+    def user_name(number: int) -> str:
+        """The name of the user with this number. Raises KeyError if there is none."""
+        raise KeyError(number)
+
+    def owns(status: os.stat_result) -> bool:
+        """Whether a file belongs to this process's user: unknown on Windows, so not denied."""
+        return True
+
+    def home(environ: Mapping[str, str] = os.environ) -> Path:
+        """The user's home folder, as its variable names it."""
+        return Path(environ.get("USERPROFILE", "/"))
+
+else:
+
+    def user_id() -> int:
+        """The number of this process's user."""
+        return os.getuid()
+
+    def group_id() -> int:
+        return os.getgid()
+
+    def user_name(number: int) -> str:
+        """The name of the user with this number. Raises KeyError if there is none."""
+        import pwd  # only here: a minimal Python lacks it
+
+        return pwd.getpwuid(number).pw_name
+
+    def owns(status: os.stat_result) -> bool:
+        """Whether a file belongs to this process's user."""
+        return status.st_uid == os.getuid()
+
+    def home(environ: Mapping[str, str] = os.environ) -> Path:
+        """The user's home folder, as its variable names it."""
+        return Path(environ.get("HOME", "/"))
