@@ -74,7 +74,7 @@ def hide_linux() -> None:
 
 
 def hide_posix() -> None:
-    """Hide the parts of Linux that Windows lacks. Call it after imports of packages that adapt to the system themselves, such as click."""
+    """Hide the parts of Linux that Windows lacks. Packages that adapt to the system must be imported before."""
     _hide(LINUX_ONLY)
     _hide(POSIX_ONLY)
     _hide_proc()

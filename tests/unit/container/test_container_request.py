@@ -101,7 +101,7 @@ def test_secrets_are_not_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None
     assert request.secrets == {"WANDB_API_KEY": "k-1"}
     monkeypatch.setenv("WANDB_API_KEY", "k-1")  # the supervisor's environment has the secrets
     environment = container_spec(
-        JobFolder.of("container", "j"), request.body, 0, "algo-1", 0, [], None
+        JobFolder.of("container", "j"), request.body, 0, "algo-1", 0, [], None, 1 << 30
     ).environment
     assert (environment["WANDB_API_KEY"], environment["A"]) == ("k-1", "b")
 
@@ -116,7 +116,7 @@ def test_a_container_gets_only_the_settings_that_it_needs() -> None:
         inputs={"train": "s3://bucket/train"},
         platform_options={"memory": "1.5g", "gpus": 2},
     )
-    spec = container_spec(folder, request, 1, "algo-2", 3, [], "1234:100")
+    spec = container_spec(folder, request, 1, "algo-2", 3, [], "1234:100", 1 << 30)
     settings = {name: value for name, value in spec.environment.items() if name.startswith("CLOUDTRAIN_")}
     assert settings["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///saved"
     assert settings["CLOUDTRAIN_ATTEMPT"] == "3"
