@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import boto3
-
-SYSTEMS = Path(__file__).parents[2] / "systems"
-
-
-def on_windows(*commands: list[str], cwd: Path) -> list[Any]:
-    """How each command of cloudtrain ends: exit code, stdout, stderr."""
-    program = [sys.executable, str(SYSTEMS / "as_windows.py"), str(SYSTEMS / "commands.py")]
-    done = subprocess.run(
-        [*program, json.dumps(commands)], cwd=cwd, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+from systems.played import commands_on
 
 
 def test_a_job_from_its_dry_run_to_its_download(moto: str, tmp_path: Path) -> None:
@@ -39,38 +25,35 @@ def test_a_job_from_its_dry_run_to_its_download(moto: str, tmp_path: Path) -> No
     s3.put_object(Bucket="bucket", Key="out/a-job/output/model.tar.gz", Body=b"model")
     submit = ["submit", "job.yaml", "--name", "a-job"]
     about = ["a-job", "--platform", "sagemaker"]
-    dry, submitted, described, listed, logs, metrics, waited, stopped, downloaded, checkpoints, cleaned = (
-        on_windows(
-            [*submit, "--dry-run"],
-            [*submit, "--no-wait"],
-            ["describe", *about, "--json"],
-            ["list", "--json"],
-            ["logs", *about],
-            ["metrics", *about, "--json"],
-            ["wait", *about],
-            ["stop", *about],
-            ["download", *about, "--to", "got"],
-            ["checkpoints", "list", "s3://bucket/checkpoints"],
-            ["clean", "--caches"],
-            cwd=tmp_path,
-        )
+    dry, submitted, described, listed, logs, metrics, waited, downloaded, checkpoints, cleaned = commands_on(
+        "win32",
+        [*submit, "--dry-run"],
+        [*submit, "--no-wait"],
+        ["describe", *about, "--json"],
+        ["list", "--json"],
+        ["logs", *about],
+        ["metrics", *about, "--json"],
+        ["wait", *about],
+        ["download", "a-job", "--to", "got"],
+        ["checkpoints", "list", "s3://bucket/checkpoints"],
+        ["clean", "--caches"],
+        cwd=tmp_path,
     )
-    request = json.loads(dry[1])
+    request = json.loads(dry.out)
     sent = boto3.client("sagemaker").describe_training_job(TrainingJobName="a-job")
-    assert request["Environment"] == sent["Environment"]
+    assert request["HyperParameters"] == sent["HyperParameters"]
     assert request["Environment"]["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///opt/ml/elsewhere"
-    assert (submitted[0], submitted[1]) == (0, "a-job\n"), submitted
-    assert json.loads(described[1])["platform"] == "sagemaker"
-    assert [job["name"] for job in json.loads(listed[1])] == ["a-job"]
-    assert [ended[0] for ended in (logs, metrics, waited, stopped, downloaded, checkpoints, cleaned)] == [
-        0
-    ] * 7
+    assert (submitted.code, submitted.out) == (0, "a-job\n"), submitted
+    assert json.loads(described.out)["platform"] == "sagemaker"
+    assert [job["name"] for job in json.loads(listed.out)] == ["a-job"]
+    assert [ended.code for ended in (logs, metrics, waited, downloaded, checkpoints, cleaned)] == [0] * 6
     assert (tmp_path / "got" / "model.tar.gz").read_bytes() == b"model"
 
 
 def test_what_runs_on_this_machine_is_refused(moto: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('training')")
-    local, container, server = on_windows(
+    local, container, server = commands_on(
+        "win32",
         ["submit", "train.py"],
         ["submit", "train.py", "--set", "image_uri=python:3.12", "--dry-run"],
         ["s3", "start"],
@@ -81,6 +64,6 @@ def test_what_runs_on_this_machine_is_refused(moto: str, tmp_path: Path) -> None
         (container, "platform container"),
         (server, "embedded S3 server"),
     ):
-        assert ended[0] == 1
-        assert ended[2].startswith(f"the {what} does not run on Windows")
-        assert "WSL" in ended[2]
+        assert ended.code == 1
+        assert ended.err.startswith(f"the {what} does not run on Windows")
+        assert "WSL" in ended.err
