@@ -45,7 +45,8 @@ def test_jobs_end_as_on_linux(tmp_path: Path) -> None:
     assert "raised ValueError: as asked" in failed.err
     assert shell.code == 7, shell.err
     for name in ("trained", "failed", "shell"):
-        assert live_processes(Job.attach(name)) == []
+        job = Job.attach(name)
+        wait_until(lambda job=job: not live_processes(job), "the end of all its processes")
 
 
 def test_everything_ends_with_the_supervisor(tmp_path: Path) -> None:
