@@ -6,6 +6,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def test_files_are_small() -> None:
     }
     assert [path for path, length in lengths.items() if length > LONGEST] == []
     assert statistics.median(lengths.values()) < MEDIAN
+
+
+def test_names_of_test_files_are_unique() -> None:
+    """pytest imports them as modules without a package."""
+    names = [path.name for path in (REPOSITORY / "tests").rglob("test_*.py")]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
