@@ -51,6 +51,11 @@ SHOWN_COMPANIONS = 8
     is_flag=True,
     help="Mount the source folder into the containers instead of copying it, for quick edits.",
 )
+@click.option(
+    "--convert-notebook",
+    is_flag=True,
+    help="Convert FILE, a Jupyter notebook, to a script next to it, and run that.",
+)
 @set_option
 @click.option("--wait", is_flag=True, help="Print the output until the job ends (the default).")
 @click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
@@ -223,7 +228,26 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
     arguments = fields.get("arguments") or []
     if script_args and isinstance(arguments, list):
         fields["arguments"] = [*arguments, *script_args]
+    if options["convert_notebook"]:
+        fields["entry_point"] = _converted(fields)
     return fields
+
+
+def _converted(fields: dict[str, Any]) -> str:
+    """The entry point that the job's notebook is converted to, next to it. Raises InvalidJob, InvalidSource."""
+    from pathlib import Path
+
+    from cloudtrain.errors import InvalidJob
+    from cloudtrain.packaging.notebook import NOTEBOOK, convert_notebook
+
+    entry_point = str(fields.get("entry_point") or "")
+    if not entry_point.lower().endswith(NOTEBOOK):
+        raise InvalidJob(
+            f"--convert-notebook: {entry_point or 'the job'} is not a notebook", hint="Leave the option out."
+        )
+    inside = Path(fields.get("source_dir") or "", entry_point)
+    script = convert_notebook(inside if inside.exists() else Path(entry_point))
+    return str(Path(entry_point).with_name(script.name))
 
 
 def _with_long_channels(fields: dict[str, Any], settings: tuple[str, ...]) -> dict[str, Any]:

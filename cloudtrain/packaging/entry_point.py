@@ -21,7 +21,11 @@ _NAME_A_SCRIPT = (
 )
 _JOB_FILE = "If it is a job file, submit it by itself: cloudtrain submit FILE. Its field entry_point names the script."
 _ADVICE = {
-    ".ipynb": ("a notebook", "Convert it to a script: jupyter nbconvert --to script NOTEBOOK."),
+    ".ipynb": (
+        "a notebook",
+        "Let cloudtrain convert it: cloudtrain submit NOTEBOOK --convert-notebook. Or convert it yourself: "
+        "jupyter nbconvert --to script NOTEBOOK.",
+    ),
     ".yaml": ("a YAML file", _JOB_FILE),
     ".yml": ("a YAML file", _JOB_FILE),
     ".json": ("a JSON file", _JOB_FILE),

@@ -1,0 +1,158 @@
+"""Converts a Jupyter notebook to a Python script, with nbconvert.
+
+The script has the code cells in their order, and texts as comments. Outputs are not part of it. Magics that only
+concern the display are left out, ``%time`` and ``%%capture`` leave their code, and everything else that needs IPython
+is refused: a script that silently skips ``!pip install`` would fail later, or compute something else.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.errors import InvalidJob, InvalidSource
+from cloudtrain.storage.atomic import replace_file
+
+NOTEBOOK = ".ipynb"
+LEFT_OUT = ("remove_cell", "remove-cell")
+"""The tags of cells that are left out, as in nbconvert's documentation and Jupyter Book."""
+
+_DISPLAY = {"autoreload", "config", "load_ext", "matplotlib", "pinfo", "pinfo2", "precision", "reload_ext"}
+"""Line magics without an effect on what a script computes."""
+_TIMED = {"time", "capture"}
+"""Magics around code that a script runs without them."""
+_PACKAGES = {"pip", "conda", "mamba", "uv"}
+_MARK = "# Converted from {name} by cloudtrain: edit the notebook instead."
+
+
+def convert_notebook(path: Path) -> Path:
+    """Write the script that the cells of the notebook at ``path`` form next to it, and return its path.
+
+    A script of an earlier conversion is replaced.
+
+    Raises:
+        InvalidJob: nbconvert is not installed.
+        InvalidSource: the file is not a notebook in Python, uses features that only a notebook has, or has the name
+            of another script; or the script cannot be written.
+    """
+    script = path.with_suffix(".py")
+    mark = _MARK.format(name=path.name)
+    try:
+        if script.exists() and not script.read_text(encoding="utf-8", errors="replace").startswith(mark):
+            raise InvalidSource(
+                f"{path} cannot be converted to {script.name}: there is such a file already",
+                hint="Submit that script, or rename one of the two.",
+            )
+        text = f"{mark}\n{_to_script(path)}"
+        replace_file(script, text.encode("utf-8", "surrogateescape"))
+    except OSError as error:
+        raise InvalidSource(f"cannot write {script}: {error.strerror}") from error
+    return script
+
+
+def _to_script(path: Path) -> str:
+    try:
+        import IPython  # noqa: F401 - nbconvert does not require it, but a conversion does
+        import nbformat
+        from nbconvert import PythonExporter
+        from traitlets.config import Config
+    except ImportError as error:
+        raise InvalidJob(
+            f"--convert-notebook needs the package {error.name}", hint="pip install nbconvert ipython"
+        ) from None
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except OSError:
+        raise
+    except Exception as error:  # every version of nbformat has its own classes
+        raise InvalidSource(
+            f"{path} is not a notebook that nbformat can read: {error}", hint="Open and save it in Jupyter."
+        ) from None
+    language = notebook.metadata.get("kernelspec", {}).get("language") or "python"
+    if language.lower() != "python":
+        raise InvalidSource(f"{path} is a notebook in {language}, not in Python")
+    for number, cell in enumerate(notebook.cells, 1):
+        if cell.cell_type == "code" and not set(LEFT_OUT) & set(cell.metadata.get("tags", ())):
+            cell.source = _plain(cell.source, f"{path}, cell {number}")
+    tags = {"enabled": True, "remove_cell_tags": list(LEFT_OUT)}
+    text, _ = PythonExporter(config=Config(TagRemovePreprocessor=tags)).from_notebook_node(notebook)
+    return str(text)
+
+
+def _plain(source: str, where: str) -> str:
+    """The code of a cell without magics. Raises InvalidSource."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    text = TransformerManager().transform_cell(source)
+    try:
+        tree = ast.parse(text)
+    except SyntaxError as error:
+        raise InvalidSource(f"{where}, line {error.lineno}: {error.msg}") from None
+    statements = {
+        id(node.value): node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and _is_magic(node.value)
+    }
+    for call in _magics(tree):
+        if id(call) not in statements:
+            raise _refused(call, where)
+    lines = text.splitlines()
+    for node in sorted(statements.values(), key=lambda node: -node.lineno):
+        indent = " " * node.col_offset
+        code = _without_magic(node.value, where).splitlines() or ["pass"]
+        lines[node.lineno - 1 : node.end_lineno] = [indent + line for line in code]
+    return "\n".join(lines)
+
+
+def _is_magic(node: ast.AST) -> bool:
+    """Whether a node is ``get_ipython().SOMETHING(...)``, which IPython makes of a magic or a shell command."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Call)
+        and isinstance(node.func.value.func, ast.Name)
+        and node.func.value.func.id == "get_ipython"
+    )
+
+
+def _magics(tree: ast.AST) -> Iterator[Any]:
+    return (node for node in ast.walk(tree) if _is_magic(node))
+
+
+def _without_magic(call: Any, where: str) -> str:
+    """The code that a magic leaves in a script. Raises InvalidSource."""
+    kind, arguments = _parts(call)
+    name = arguments[0] if arguments else ""
+    if kind == "run_line_magic" and name in _DISPLAY:
+        return ""
+    if kind == "run_line_magic" and name in _TIMED:
+        return _plain(arguments[1], where)
+    if kind == "run_cell_magic" and name in _TIMED:
+        return _plain(arguments[2], where)
+    raise _refused(call, where)
+
+
+def _parts(call: Any) -> tuple[str, list[str]]:
+    """The method of IPython that a magic calls, and its arguments."""
+    return call.func.attr, [str(one.value) for one in call.args if isinstance(one, ast.Constant)]
+
+
+def _refused(call: Any, where: str) -> InvalidSource:
+    kind, arguments = _parts(call)
+    name = arguments[0] if arguments else ""
+    prefix = {"run_line_magic": "%", "run_cell_magic": "%%", "system": "!", "getoutput": "!"}.get(kind)
+    shown = f"{prefix}{name}" if prefix else f"get_ipython().{kind}"
+    words = " ".join(arguments[:2]).split()
+    hint = (
+        "Name the packages in requirements.txt, next to the notebook; and remove the line."
+        if _PACKAGES & set(words[:3])
+        else "Use subprocess.run in Python instead."
+        if prefix == "!"
+        else "Write it in plain Python."
+    )
+    return InvalidSource(
+        f"{where}: {shown} works only in a notebook",
+        hint=f"{hint} To leave the cell out, give it the tag {LEFT_OUT[0]}.",
+    )
