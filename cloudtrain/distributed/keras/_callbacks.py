@@ -17,6 +17,9 @@ from cloudtrain.distributed.tensorflow.variables import broadcast_variables
 
 Logs = dict[str, Any]
 
+OF_THE_OPTIMIZER: Any = object()
+"""The default of ``initial_lr``: the optimizer's learning rate when training begins, as before Horovod 0.20."""
+
 
 class BroadcastGlobalVariablesCallback:
     """Overwrites the weights and the optimizer's variables with the root's, after the first batch.
@@ -87,6 +90,7 @@ class LearningRateScheduleCallback:
     """Sets the learning rate to ``initial_lr * multiplier(epoch)`` in epochs [``start_epoch``, ``end_epoch``).
 
     Args:
+        initial_lr: Defaults to the optimizer's learning rate when training begins.
         multiplier: A function of the epoch. A number ``m`` means ``m ** (epoch - start_epoch)``.
         end_epoch: None for no end.
         staircase: Change once per epoch; else at each batch, with the epoch as ``epoch + batch / steps_per_epoch``.
@@ -95,7 +99,8 @@ class LearningRateScheduleCallback:
         steps_per_epoch: Defaults to the value that ``fit`` is given or determines.
 
     Raises:
-        InvalidArgument: ``initial_lr`` is None; or, in ``fit``, the number of steps is needed and unknown.
+        InvalidArgument: ``initial_lr`` is None, or ``multiplier`` is missing; or, in ``fit``,
+            the number of steps is needed and unknown.
     """
 
     model: Any
@@ -103,8 +108,8 @@ class LearningRateScheduleCallback:
 
     def __init__(
         self,
-        initial_lr: float,
-        multiplier: float | Callable[[float], float],
+        initial_lr: float = OF_THE_OPTIMIZER,
+        multiplier: float | Callable[[float], float] | None = None,
         start_epoch: int = 0,
         end_epoch: int | None = None,
         staircase: bool = True,
@@ -114,7 +119,10 @@ class LearningRateScheduleCallback:
         super().__init__()
         if initial_lr is None:
             raise InvalidArgument("Parameter `initial_lr` is required")
+        if multiplier is None:
+            raise InvalidArgument(f"{type(self).__name__}: the multiplier is missing")
         self.initial_lr = initial_lr
+        self._takes_over = initial_lr is OF_THE_OPTIMIZER
         self.start_epoch, self.end_epoch = start_epoch, end_epoch
         self.staircase = staircase
         self.momentum_correction = momentum_correction
@@ -128,6 +136,8 @@ class LearningRateScheduleCallback:
             self.multiplier = lambda epoch: factor ** (epoch - start_epoch)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
+        if self._takes_over:
+            self.initial_lr = _learning_rate(self.model.optimizer)
         if not self.staircase and not self.steps_per_epoch:
             self.steps_per_epoch = self.params.get("steps")
             if not self.steps_per_epoch:
@@ -174,13 +184,14 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
     2017, https://arxiv.org/abs/1706.02677, section 2.2). See `LearningRateScheduleCallback` for other arguments.
 
     Args:
-        initial_lr: The final learning rate: that of one rank times the number of ranks.
+        initial_lr: The final learning rate: that of one rank times the number of ranks. Defaults to the optimizer's
+            learning rate when training begins.
         verbose: 1 prints a line on rank 0 at the end.
     """
 
     def __init__(
         self,
-        initial_lr: float,
+        initial_lr: float = OF_THE_OPTIMIZER,
         warmup_epochs: float = 5,
         momentum_correction: bool = True,
         steps_per_epoch: int | None = None,

@@ -5,20 +5,20 @@ from __future__ import annotations
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.hints.table import Hint
 
-_VARIABLE = r"^KeyError: '(?P<variable>SM_CHANNEL_[A-Z0-9_]+)'(?m:$)"
+_VARIABLE = r"^KeyError: '(?P<channel_variable>SM_CHANNEL_[A-Z0-9_]+)'(?m:$)"
 
 HINTS = (
     Hint(
         "KeyError: 'SM_CHANNEL_TRAIN'",
         _VARIABLE,
-        "The script reads {variable}, but the job has no such channel. Its channels: {channels}. Name the channel "
-        "after the variable: SM_CHANNEL_TRAIN is the channel train (--input train=URI, or inputs).",
+        "The script reads {absent_channel}, but the job has no such channel. Its channels: {channels}. Name the "
+        "channel after the variable: SM_CHANNEL_TRAIN is the channel train (--input train=URI, or inputs).",
         failure_class=FailureClass.MISSING_DATA,
     ),
     Hint(
         "KeyError: 'SM_CHANNEL_TRAIN'",
         _VARIABLE,
-        "The script reads {variable}, but the job has no such channel. Name the channel after the variable: "
+        "The script reads {absent_channel}, but the job has no such channel. Name the channel after the variable: "
         "SM_CHANNEL_TRAIN is the channel train (--input train=URI, or inputs).",
         failure_class=FailureClass.MISSING_DATA,
     ),

@@ -21,7 +21,8 @@ HINTS = (
     Hint(
         "FileNotFoundError: [Errno 2] No such file or directory: 'nvcc'",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<program>[^'/]+)'",
-        "The script starts the program {program}, which the job does not find on its PATH. Use an image that has it.",
+        "The script starts a program, and the job has no {program}: no program on its PATH, and no folder if it is "
+        "passed as cwd. Use an image that has the program.",
         traceback=r"in _execute_child",
         failure_class=FailureClass.USER_ERROR,
     ),
@@ -34,8 +35,8 @@ HINTS = (
     Hint(
         "FileNotFoundError: [Errno 2] No such file or directory: '/opt/ml/code/config.yaml'",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>/[^']*)'",
-        "{below_source} is not in the job's source. Pack it with the script: --source-dir FOLDER (source_dir in "
-        "Python), and see that no ignore file excludes it.",
+        "{below_source} is not in the job's source. Pack a file that the script reads: --source-dir FOLDER (source_dir "
+        "in Python), and see that no ignore file excludes it. Create the folder of a file that it writes.",
     ),
     Hint(
         "python: can't open file '/opt/ml/code/train.py': [Errno 2] No such file or directory",
@@ -48,8 +49,8 @@ HINTS = (
     Hint(
         "FileNotFoundError: [Errno 2] No such file or directory: 'config.yaml'",
         r"^FileNotFoundError: \[Errno 2\] No such file or directory: '(?P<path>[^'/][^']*)'",
-        "{path} is relative to the working folder: at the start, the job's copy of the source. Pack the file with the "
-        "script: --source-dir FOLDER (source_dir in Python), and see that no ignore file excludes it. Data belongs "
-        "into a channel.",
+        "{path} is relative to the working folder: at the start, the job's copy of the source. Pack a file that the "
+        "script reads: --source-dir FOLDER (source_dir in Python), and see that no ignore file excludes it. Create the "
+        "folder of a file that it writes. Large data belongs in a channel.",
     ),
 )

@@ -6,6 +6,8 @@ publish a package of the same name.
 
 from __future__ import annotations
 
+import re
+
 from cloudtrain.runtime.hints.table import Hint
 
 _MISSING = r"^ModuleNotFoundError: No module named '(?P<module>[\w.]+)'(?m:$)"
@@ -95,7 +97,7 @@ HINTS = (
     *(
         Hint(
             f"ModuleNotFoundError: No module named '{module}'",
-            rf"^ModuleNotFoundError: No module named '{module}[.']",
+            rf"^ModuleNotFoundError: No module named '{re.escape(module)}[.']",
             f"Add {distribution} to the requirements.txt next to the script.",
         )
         for module, distribution in PUBLISHED.items()
@@ -103,8 +105,8 @@ HINTS = (
     Hint(
         "ModuleNotFoundError: No module named 'transformers.utils.old' (the source has no module transformers)",
         _SUBMODULE,
-        "The installed release of {foreign} has no {module}. Check the name, or put the release of {foreign} that the "
-        "script is written for into requirements.txt.",
+        "The {foreign} of this job has no {module}: another release of it may have, or a package that adds to it. See "
+        "the documentation of {module} for what to put into requirements.txt.",
     ),
     Hint(
         "ImportError: cannot import name 'x' from 'scipy' (/usr/lib/python3/site-packages/scipy/__init__.py)",
@@ -116,7 +118,8 @@ HINTS = (
     Hint(
         "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",
         r"^(?:ImportError|OSError): libGL\.so\.1: cannot open shared object file",
-        "OpenCV's package opencv-python needs a desktop. Use opencv-python-headless in requirements.txt instead.",
+        "If OpenCV needs it, use opencv-python-headless instead of opencv-python: it works without a desktop. "
+        "Otherwise, use an image that has the system library.",
     ),
     Hint(
         "ImportError: libsndfile.so.1: cannot open shared object file: No such file or directory",

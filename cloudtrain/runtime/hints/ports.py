@@ -5,8 +5,8 @@ from __future__ import annotations
 from cloudtrain.runtime.hints.table import Hint
 
 _FREE_PORT = (
-    "Do not fix the number in the script: several ranks and jobs share a host. PyTorch finds a free one in "
-    "MASTER_PORT, which cloudtrain sets (init_method='env://'); for a server of your own, use port 0."
+    "Do not fix the number in the script: several ranks and jobs share a host. In a job with a distribution, PyTorch "
+    "finds a free one in MASTER_PORT (init_method='env://'). For a server of your own, use port 0."
 )
 
 HINTS = (

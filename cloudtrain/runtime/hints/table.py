@@ -63,6 +63,10 @@ class JobFacts:
         facts = dict(groups)
         if self.channels is not None:
             facts["channels"] = ", ".join(sorted(self.channels)) or "none"
+        if "channel_variable" in groups:
+            variable = groups["channel_variable"]
+            if variable not in {f"SM_CHANNEL_{name.upper()}" for name in self.channels or ()}:
+                facts["absent_channel"] = variable
         if "module" in groups:
             facts["top"] = groups["module"].partition(".")[0]
             if self.code:

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from cloudtrain.runtime.hints.table import Hint
 
-_TOP = (
+OF_TENSORFLOW = (
     "Session|InteractiveSession|placeholder|ConfigProto|GPUOptions|app|flags|logging|layers|set_random_seed"
     "|global_variables_initializer|gfile|get_variable|variable_scope|reset_default_graph|enable_eager_execution"
     "|random_normal|log|to_float|FixedLenFeature|python_io|parse_single_example|trainable_variables|get_default_graph"
 )
-_TRAIN = (
+"""Names that only ``tensorflow.compat.v1`` has."""
+
+OF_TRAIN = (
     "AdamOptimizer|GradientDescentOptimizer|MomentumOptimizer|RMSPropOptimizer|AdagradOptimizer|Saver|SessionRunHook"
     "|MonitoredTrainingSession|get_or_create_global_step|StopAtStepHook|LoggingTensorHook"
 )
+"""Names that only ``tensorflow.compat.v1.train`` has."""
 
 HINTS = (
     Hint(
         "AttributeError: module 'tensorflow' has no attribute 'placeholder'",
-        rf"^AttributeError: module 'tensorflow' has no attribute '(?:{_TOP})'"
-        rf"|^AttributeError: module 'tensorflow\._api\.v2\.train' has no attribute '(?:{_TRAIN})'"
+        rf"^AttributeError: module 'tensorflow' has no attribute '(?:{OF_TENSORFLOW})'"
+        rf"|^AttributeError: module 'tensorflow\._api\.v2\.train' has no attribute '(?:{OF_TRAIN})'"
         r"|^AttributeError: module 'tensorflow\._api\.v2\.summary' has no attribute '(?:FileWriter|merge_all)'",
         "The script is written for TensorFlow 1. Replace import tensorflow as tf with import tensorflow.compat.v1 as "
         "tf, followed by tf.disable_v2_behavior(), or port it to TensorFlow 2.",

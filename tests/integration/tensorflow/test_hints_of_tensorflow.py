@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.runtime.diagnose import RankExit, diagnose
+from cloudtrain.runtime.hints.tensorflow_2 import OF_TENSORFLOW, OF_TRAIN
 
 PROGRAM = Path(__file__).parent / "programs/old_calls.py"
 MARK = "=== "
@@ -54,7 +55,18 @@ SIMILAR = {
     "wrong-extension": MODEL + "m.load_weights('nosuch.txt')",
 }
 
+V1 = f"""
+for module, v1, names in (
+    (tf, tf.compat.v1, "{OF_TENSORFLOW}"),
+    (tf.train, tf.compat.v1.train, "{OF_TRAIN}"),
+    (tf.summary, tf.compat.v1.summary, "FileWriter|merge_all"),
+):
+    for name in names.split("|"):
+        assert hasattr(v1, name) and not hasattr(module, name), name
+"""
+
 ADVISED = {
+    "names-of-v1": V1,
     "to_categorical": "from keras.utils import to_categorical",
     "layers": "from keras.layers import Conv2D, Dense, Layer; from keras.models import Model",
     "images": "from tensorflow.keras.preprocessing.image import ImageDataGenerator",

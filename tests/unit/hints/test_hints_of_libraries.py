@@ -57,7 +57,7 @@ HINTED = {
         "Another process listens on port ",
     ),
     "descriptors": (LIMITED, "ulimit -n"),
-    "program": ("import subprocess; subprocess.run(['no-such-program'])", "program no-such-program"),
+    "program": ("import subprocess; subprocess.run(['no-such-program'])", "the job has no no-such-program"),
     "relative-path": ("open('config.yaml')", "config.yaml is relative to the working folder"),
     "channel-path": ("open('/opt/ml/input/data/training/x.csv')", "Is training a channel"),
     "weights": (SAVED.format(saved="argparse.Namespace(x=1)"), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"),
@@ -137,6 +137,11 @@ def test_without_the_channels_the_hint_does_not_name_any() -> None:
         "The script reads SM_CHANNEL_TRAIN, but the job has no such channel. Name the"
     )
     assert report.failure_class == FailureClass.MISSING_DATA
+
+
+def test_a_channel_that_the_job_has_is_not_called_missing() -> None:
+    """The script may start a process without the job's environment."""
+    assert report_on("{}['SM_CHANNEL_TRAIN']", facts=FACTS).hint == ""
 
 
 def test_a_job_without_channels_says_so() -> None:

@@ -11,7 +11,16 @@ from cloudtrain.runtime.hints.known import SUBJECTS
 from cloudtrain.runtime.hints.table import Hint
 
 HINTS = [hint for hints in SUBJECTS.values() for hint in hints]
-FACTS = {"channels", "below_source", "found_in", "own_file", "own_package", "foreign", "top"}
+FACTS = {
+    "channels",
+    "below_source",
+    "absent_channel",
+    "found_in",
+    "own_file",
+    "own_package",
+    "foreign",
+    "top",
+}
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -104,6 +104,7 @@ def failed(
         ([failed(0, 1, kind="HorovodInternalError"), failed(1, 2, signal=9)], 1),
         ([failed(0, 1, "connection refused"), failed(1, 2, "Broken pipe")], 0),
         ([failed(None, 1), failed(1, 2)], 1),
+        ([failed(0, 2, "socket: address already in use"), failed(1, 1, "connection refused")], 0),
     ],
 )
 def test_the_cause_among_several(reports: list[FailureReport], cause: int) -> None:

@@ -312,6 +312,20 @@ def case_schedules() -> None:
     assert all(len(set(of_epoch)) == 1 for of_epoch in found[:3])
 
 
+def case_rates_of_scripts_that_leave_out_initial_lr() -> None:
+    """As for Horovod before 0.20: both callbacks start from the learning rate of the optimizer."""
+    lr = 0.1 * SIZE
+    callbacks = [
+        hvd.callbacks.LearningRateWarmupCallback(warmup_epochs=2, verbose=0),
+        hvd.callbacks.LearningRateScheduleCallback(start_epoch=2, end_epoch=3, multiplier=1.0),
+        hvd.callbacks.LearningRateScheduleCallback(start_epoch=3, multiplier=lambda epoch: 1e-1),
+    ]
+    found = rates(callbacks, 4, sgd(learning_rate=lr, momentum=0.0))
+    steps = np.arange(1, 9) / 4
+    np.testing.assert_allclose(np.ravel(found[:2]), lr / SIZE * (steps * (SIZE - 1) / 2 + 1), rtol=1e-5)
+    np.testing.assert_allclose(found[2:], [[lr] * 4, [lr / 10] * 4], rtol=1e-5)
+
+
 def case_momentum_is_corrected() -> None:
     """The velocity contains the learning rates of earlier steps. With gradient 1 and momentum m, the paper gives
     v' = m * new / old * v - new."""
@@ -374,6 +388,7 @@ def case_what_cannot_be_wrapped() -> None:
         (lambda: hvd.DistributedOptimizer(sgd(), op=hvd.Sum, gradient_predivide_factor=2.0), "predivide"),
         (lambda: hvd.DistributedOptimizer(sgd(), backward_passes_per_step=0), "must be > 0"),
         (lambda: hvd.callbacks.LearningRateWarmupCallback(None), "initial_lr"),
+        (lambda: hvd.callbacks.LearningRateScheduleCallback(0.1), "multiplier"),
     ):
         try:
             make()
