@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Collection
 from pathlib import Path, PurePath
 
@@ -98,12 +99,12 @@ def _whole_package(root: str, name: str, files: _Beside) -> set[str]:
 
 def _requirements(root: str, name: str, files: _Beside, found: set[str]) -> set[str]:
     """A requirements file below the folder, and those that it includes."""
-    name = os.path.normpath(name)
-    if name in found or name.startswith((os.pardir, "/")) or name not in files:
+    name = posixpath.normpath(name)
+    if name in found or name.startswith(("..", "/")) or name not in files:
         return found
     found.add(name)
     text = Path(root, name).read_text(encoding="utf-8", errors="replace")
     for line in text.splitlines():
         if include := INCLUDE.match(line):
-            _requirements(root, os.path.join(os.path.dirname(name), include[1]), files, found)
+            _requirements(root, posixpath.join(posixpath.dirname(name), include[1]), files, found)
     return found

@@ -112,8 +112,7 @@ HINTS = (
         "ImportError: cannot import name 'x' from 'scipy' (/usr/lib/python3/site-packages/scipy/__init__.py)",
         r"^ImportError: cannot import name '(?P<name>\w+)' from '(?P<module>\w+)[\w.]*' "
         r"\(.*/(?:site|dist)-packages/",
-        "The installed release of {module} has no {name}. Check the name, or put the release of {module} that the "
-        "script is written for into requirements.txt.",
+        "The installed {module} has no {name}. Check the name, and which release of {module} has it.",
     ),
     Hint(
         "ImportError: libGL.so.1: cannot open shared object file: No such file or directory",

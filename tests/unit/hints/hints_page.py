@@ -26,12 +26,15 @@ def rendered() -> str:
         rows = {
             hint.example: hint.text for hint in reversed(hints)
         }  # of several, the first has the most facts
-        lines = [
-            f"| `{example}` | {_shown(rows[example])} |"
-            for example in dict.fromkeys(h.example for h in hints)
-        ]
+        examples = dict.fromkeys(hint.example for hint in hints)
+        lines = [f"| {_code(example)} | {_shown(rows[example])} |" for example in examples]
         sections.append("\n".join([f"## {subject}\n", "| failure | hint |", "| --- | --- |", *lines]) + "\n")
     return "\n".join(sections)
+
+
+def _code(text: str) -> str:
+    fence = "``" if "`" in text else "`"
+    return f"{fence}{text}{fence}"
 
 
 def _shown(text: str) -> str:

@@ -122,7 +122,7 @@ def test_a_file_that_is_not_in_the_source(tmp_path: Path) -> None:
     facts = JobFacts(code=tmp_path)
     hint = report_on(f"open({str(tmp_path / 'conf' / 'a.yaml')!r})", facts=facts).hint
     assert hint.startswith(
-        "conf/a.yaml is not in the job's source. Pack it with the script: --source-dir FOLDER"
+        "conf/a.yaml is not in the job's source. Pack a file that the script reads: --source-dir FOLDER"
     )
     code = f"import subprocess, sys; done = subprocess.run([sys.executable, {str(tmp_path / 'b.py')!r}], "
     code += "stderr=subprocess.PIPE, text=True); sys.stderr.write(done.stderr); sys.exit(done.returncode)"
