@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 
 import click
@@ -15,7 +16,7 @@ class ScriptCommand(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            script = next((argument for argument in given if not argument.startswith("-")), "FILE")
+            script = next(filter(os.path.isfile, given), "FILE")
             example = shlex.join([script, "--", *_with_value(error.option_name, given)])
             advice = (
                 f"If it belongs to the script, put it behind -- with the script's other arguments: "
@@ -28,7 +29,9 @@ class ScriptCommand(click.Command):
 def _with_value(option: str, arguments: list[str]) -> list[str]:
     """``option`` as it is in ``arguments``, and the argument after it unless that is an option too."""
     for number, argument in enumerate(arguments):
-        if argument == option or argument.startswith(f"{option}="):
+        if argument.startswith(f"{option}="):
+            return [argument]
+        if argument == option:
             follows = arguments[number + 1 : number + 2]
-            return [argument, *(text for text in follows if not text.startswith("-"))]
+            return [option, *(text for text in follows if not (text.startswith("-") or os.path.isfile(text)))]
     return [option]

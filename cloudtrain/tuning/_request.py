@@ -217,6 +217,11 @@ def _with_toolkit(estimator: Estimator) -> Estimator:
             'runtime: tuning jobs of SageMaker cannot use "cloudtrain", because they have no ContainerEntrypoint',
             hint="Use runtime=\"toolkit\", and an image with SageMaker's training toolkit, such as AWS's images.",
         )
+    if estimator.arguments.get("arguments"):
+        raise InvalidJob(
+            "arguments: tuning jobs of SageMaker use the image's toolkit, which passes only hyperparameters",
+            hint="Set hyperparameters instead.",
+        )
     twin = copy.copy(estimator)
     twin.arguments = {**estimator.arguments, "runtime": "toolkit"}
     return twin

@@ -7,7 +7,8 @@ runtime, and start faster without `cloudtrain.spec`.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +16,9 @@ from cloudtrain.contract import Settings
 
 HIDDEN = "***"
 """The value that replaces a secret in the body: `spec.REDACTED`."""
+
+LONGEST_SHOWN = 500
+"""In characters: how much of a command line `cloudtrain describe` shows."""
 
 
 def request_settings(body: Mapping[str, Any]) -> Settings:
@@ -40,3 +44,16 @@ def channel_documents(body: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         name: {field: value for field, value in entry.items() if field != "uri"}
         for name, entry in body["channels"].items()
     }
+
+
+def argument_details(arguments: Sequence[str]) -> dict[str, str]:
+    """The script's arguments in shell syntax, for the details of a job; nothing if there are none.
+
+    Characters that a terminal cannot show are escaped, and the end of a long line is left out.
+    """
+    if not arguments:
+        return {}
+    text = "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in shlex.join(arguments)
+    )
+    return {"arguments": text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, decode_arguments
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
+from cloudtrain.platforms.common.request_body import argument_details
 from cloudtrain.platforms.sagemaker._statuses import (
     REASONS,
     first_time,
@@ -131,6 +133,8 @@ def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
 
 def _details(answer: Mapping[str, Any]) -> dict[str, str]:
     found: dict[str, str] = {}
+    with contextlib.suppress(ValueError):  # a job of another client, which has a hyperparameter of this name
+        found.update(argument_details(decode_arguments(answer.get("HyperParameters", {}))))
     resources = answer.get("ResourceConfig", {})
     groups = resources.get("InstanceGroups") or [resources]
     if "InstanceType" in groups[0]:

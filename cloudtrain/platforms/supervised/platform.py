@@ -16,7 +16,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import parse_events, summarize
 from cloudtrain.platforms.base import JobDescription, Request, Series
-from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.common.request_body import argument_details, request_settings
 from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MARK, SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
@@ -154,7 +154,8 @@ class SupervisedPlatform(ABC):
     def _describe(self, job: JobFiles) -> JobDescription:
         record = self._settled(job)
         summary = summarize(parse_events(job.lines(EVENTS)))
-        settings = request_settings(job.request())
+        request = job.request()
+        settings = request_settings(request)
         return JobDescription(
             name=job.name,
             platform=self.name,
@@ -175,6 +176,7 @@ class SupervisedPlatform(ABC):
             checkpoint_uri=settings.checkpoint_uri or None,
             git_commit=settings.git_commit or None,
             place=self._root.place(job.name),
+            details=argument_details(request.get("arguments", ())),
         )
 
     def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:

@@ -182,3 +182,4 @@ def test_a_retry_gets_the_same_arguments(run: Run) -> None:
     job = run(script, arguments=line, max_retry_attempts=1)
     assert job.logs().splitlines().count(f"[rank 0] {line!a}") == 2, job.logs()
     assert LocalPlatform().request(job.name).body["arguments"] == line
+    assert job.describe().details["arguments"].startswith("--x 1 --x 2 '' 'a")

@@ -58,14 +58,14 @@ def test_an_invalid_list_in_the_job_file_is_still_an_error(here: Path) -> None:
     ("given", "example"),
     [
         (["--epochs", "5"], "train.py -- --epochs 5"),
-        (["--epochs=5", "--name", "x"], "train.py -- --epochs=5"),
+        (["--epochs=5", "x"], "train.py -- --epochs=5"),
         (["--amp", "--dry-run"], "train.py -- --amp"),
         (["-vv"], "train.py -- -v"),
         (["--text", "a b"], "train.py -- --text 'a b'"),
     ],
 )
 def test_an_unknown_option_may_be_the_script_s(here: Path, given: list[str], example: str) -> None:
-    result = CliRunner().invoke(command, ["train.py", *given], prog_name="cloudtrain submit")
+    result = CliRunner().invoke(command, ["--name", "x", "train.py", *given], prog_name="cloudtrain submit")
     assert result.exit_code == 2
     option = given[0].partition("=")[0].replace("-vv", "-v")
     assert f"No such option '{option}'." in result.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cloudtrain.contract import Settings
-from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.common.request_body import argument_details, request_settings
 
 
 def test_settings_include_the_channels() -> None:
@@ -28,3 +28,12 @@ def test_settings_of_an_earlier_request_are_variables() -> None:
         channels=(("train", "s3://bucket/data"),),
         stop_grace=5.0,
     )
+
+
+def test_arguments_are_shown_on_one_line() -> None:
+    assert argument_details([]) == {}
+    line = ["fit", "--note", "it's\nnew", "", "\x1b[31m", "caf\udce9", "é"]
+    shown = """fit --note 'it'"'"'s\\nnew' '' '\\x1b[31m' 'caf\\udce9' 'é'"""
+    assert argument_details(line) == {"arguments": shown}
+    long = argument_details(["x" * 1000])["arguments"]
+    assert (len(long), long[-1]) == (500, "…")

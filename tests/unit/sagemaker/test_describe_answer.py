@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from described_answers import START, answer, at
 
-from cloudtrain.contract import JobStatus
+from cloudtrain.contract import JobStatus, encode_arguments
 from cloudtrain.platforms.sagemaker.describe import console_url, describe_answer
 
 RUN = (("Starting", 0), ("Downloading", 60), ("Training", 90))
@@ -157,3 +157,11 @@ def test_a_job_that_did_not_come_to_its_end_has_no_model(status: str) -> None:
 def test_the_page_of_the_console(region: str, partition: str, domain: str) -> None:
     url = f"https://{domain}/sagemaker/home?region={region}#/jobs/a-job"
     assert console_url("a-job", region, partition) == url
+
+
+def test_arguments_are_a_detail_of_the_job() -> None:
+    line = ["fit", "--text", "x" * 3000]
+    described = describe_answer(answer("InProgress", *RUN, HyperParameters=encode_arguments(line)))
+    assert described.details["arguments"].startswith("fit --text xxx")
+    foreign = describe_answer(answer("InProgress", *RUN, HyperParameters={"sagemaker_arguments": "{"}))
+    assert "arguments" not in foreign.details

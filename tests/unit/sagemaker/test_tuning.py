@@ -82,6 +82,7 @@ def test_invalid_searches_are_refused_immediately(make: Callable[[], object], sa
 @pytest.mark.parametrize(
     ("estimator", "says"),
     [
+        (plain(arguments=["fit"]), "arguments: tuning jobs of SageMaker use the image's toolkit"),
         (plain(runtime="cloudtrain"), 'runtime: tuning jobs of SageMaker cannot use "cloudtrain"'),
         (
             plain(container_entry_point=["x"]),
