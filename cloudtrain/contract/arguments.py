@@ -51,9 +51,12 @@ def decode_arguments(encoded: Mapping[str, str]) -> tuple[str, ...]:
     if not pieces:
         return ()
     try:
-        return tuple(str(argument) for argument in json.loads("".join(pieces)))
+        arguments = json.loads("".join(pieces))
     except ValueError:
-        raise ValueError(f"the hyperparameter {ARGUMENTS} is damaged") from None
+        arguments = None
+    if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
+        raise ValueError(f"the hyperparameter {ARGUMENTS} is damaged")
+    return tuple(arguments)
 
 
 def is_argument_piece(name: str) -> bool:

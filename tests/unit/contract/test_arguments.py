@@ -56,8 +56,9 @@ def test_a_short_line_is_readable_in_the_request() -> None:
 def test_a_missing_piece_is_noticed() -> None:
     encoded = encode_arguments(["x" * 6000])
     del encoded["sagemaker_arguments_2"]
-    with pytest.raises(ValueError, match="sagemaker_arguments is damaged"):
-        decode_arguments(encoded)
+    for damaged in (encoded, {"sagemaker_arguments": "5"}, {"sagemaker_arguments": "[5]"}):
+        with pytest.raises(ValueError, match="sagemaker_arguments is damaged"):
+            decode_arguments(damaged)
 
 
 @pytest.mark.parametrize(
