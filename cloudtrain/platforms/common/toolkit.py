@@ -74,12 +74,9 @@ def _encode(job: TrainingJob) -> dict[str, str]:
     The SDK follows the same rule, except that it passes lists and dicts to an image in Python's syntax.
     """
     if job.hyperparameter_format == "json" and job.entry_point:
-        # the toolkit passes a string unchanged
-        texts = {
-            key: value if isinstance(value, str) else json.dumps(value)
-            for key, value in job.hyperparameters.items()
-        }
-        return _as_json(texts) if job.framework or job.source_dir else texts
+        # the toolkit spells only values that are not strings
+        texts = job.hyperparameters.items()
+        return _as_json({key: one if isinstance(one, str) else json.dumps(one) for key, one in texts})
     if job.framework or job.source_dir:
         return _as_json(job.hyperparameters)
     return {

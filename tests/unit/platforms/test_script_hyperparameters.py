@@ -70,7 +70,7 @@ def test_the_spelling_by_choice(platform: str) -> None:
     found = hyperparameters(platform, hyperparameters=given)
     assert {name: found[name] for name in given} == given
     assert "sagemaker_hyperparameter_format" not in found
-    found = hyperparameters(platform, hyperparameters=given, hyperparameter_format="json")
+    found = hyperparameters(platform, hyperparameters=given, hyperparameter_format="json", source_dir=None)
     if "toolkit" in platform:  # it spells only values that are not strings
         assert to_arguments({name: found[name] for name in given}) == to_arguments(given, as_json=True)
     else:
