@@ -22,8 +22,8 @@ class ScriptCommand(click.Command):
                 f"If it belongs to the script, put it behind -- with the script's other arguments: "
                 f"{ctx.command_path} {example}"
             )
-            message = f"{error.message} {advice}"
-            raise click.NoSuchOption(error.option_name, message, error.possibilities, error.ctx) from None
+            message = f"{error.format_message()} {advice}"
+            raise click.NoSuchOption(error.option_name, message, ctx=error.ctx) from None
 
 
 def _with_value(option: str, arguments: list[str]) -> list[str]:
