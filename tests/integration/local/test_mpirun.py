@@ -44,7 +44,7 @@ def run_mpi(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> RunMpi:
 def _start(run: Run, tmp_path: Path, path: str, script: str, options: str = "", **arguments: Any) -> Job:
     name = arguments.pop("name", "train.py")
     source = write(tmp_path / "source", name, script)
-    write(source, "requirements.txt", "# nothing\n")
+    write(source, "requirements.txt", "click\n")  # installed already
     arguments["environment"] = {
         "PATH": f"{path}{os.pathsep}{os.environ['PATH']}",
         **arguments.get("environment", {}),
@@ -178,7 +178,7 @@ def test_a_stop_gives_every_rank_its_grace_period(run_mpi: RunMpi) -> None:
         wait=False,
         instance_count=2,
     )
-    wait_until(lambda: job.logs().count("on") == 4, "four ranks")
+    wait_until(lambda: job.logs().count("] on\n") == 4, "four ranks")
     job.stop()
     wait_for_end(job)
     assert (job.status, job.failure) == (JobStatus.STOPPED, None)
@@ -188,7 +188,7 @@ def test_a_stop_gives_every_rank_its_grace_period(run_mpi: RunMpi) -> None:
 
 def test_a_killed_mpirun_is_a_failure(run_mpi: RunMpi) -> None:
     job = run_mpi(RANK_3.format(ending="", **NO_MPI), wait=False, instance_count=2)
-    wait_until(lambda: job.logs().count("started") == 4, "four ranks")
+    wait_until(lambda: job.logs().count("] started\n") == 4, "four ranks")
     [pid] = [
         int(process.name)
         for process in Path("/proc").glob("[0-9]*")
