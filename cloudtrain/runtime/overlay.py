@@ -45,8 +45,8 @@ class Overlay:
     @property
     def last_used(self) -> float:
         """Seconds since the epoch."""
-        mark = self.path / COMPLETE
-        return (mark if mark.exists() else self.path).stat().st_mtime
+        found = (self.path / COMPLETE, self.path, self.path.with_suffix(".lock"))
+        return next(path for path in found if path.exists()).stat().st_mtime
 
     def complete(self) -> None:
         (self.path / COMPLETE).write_text(str(size_of(self.path)))
@@ -74,12 +74,14 @@ class Overlay:
         """Remove the environment, unless another process is changing it."""
         with self.locked(wait=False) as is_free:
             if is_free:
-                shutil.rmtree(self.path)
+                if self.path.exists():
+                    shutil.rmtree(self.path)
                 self.path.with_suffix(".lock").unlink()
 
 
 def overlays_in(cache: Path) -> list[Overlay]:
-    return [Overlay(path) for path in sorted(cache.glob("*")) if path.is_dir()]
+    """All environments, and what is left of failed installations: a lock."""
+    return [Overlay(path) for path in sorted({path.with_suffix("") for path in cache.glob("*")})]
 
 
 def size_of(folder: Path) -> int:

@@ -19,6 +19,11 @@ from cloudtrain.runtime.installer import REQUIREMENTS, Interpreter, Part, Say, i
 from cloudtrain.runtime.overlay import Overlay
 from cloudtrain.runtime.requirements_file import content_of, digest_of
 
+WAIT_SECONDS = 0.2
+"""A host that waits longer for the lock of an environment has waited for an installation by another host."""
+FAIL_SECONDS = 2.0
+"""The time for a failure of one host to end the others."""
+
 _DISTRIBUTIONS = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
@@ -54,12 +59,17 @@ def install(
         return python
     overlay = Overlay(Path(cache) / _fingerprint(base, code, parts))
     was_complete = overlay.is_complete
+    asked = time.monotonic()
     with overlay.locked():
+        waited = time.monotonic() - asked
         if overlay.is_complete:
             overlay.use()
             if leads and was_complete:
                 say(f"{_names(parts)}: installed before, {_shown(overlay)}")
             return overlay.python
+        if waited > WAIT_SECONDS:
+            # another host has just failed; if it belongs to this job, this host ends now
+            time.sleep(FAIL_SECONDS)
         shutil.rmtree(overlay.path, ignore_errors=True)
         try:
             _make_overlay(overlay, base)

@@ -13,6 +13,7 @@ from local_jobs import TWO_RANKS, Run, events, folder, write
 from cloudtrain import FailureClass, JobStatus
 from cloudtrain.errors import InvalidSource
 from cloudtrain.runtime.requirements import install
+from cloudtrain.storage import state_home
 
 PACKAGE = """
     [build-system]
@@ -171,6 +172,8 @@ def test_requirements_that_cannot_be_installed(run: Run, tmp_path: Path) -> None
     logs = job.logs()
     assert "never" not in logs
     assert logs.count("[cloudtrain] requirements on algo-") == 1, logs
+    assert logs.count("[cloudtrain] Installing requirements.txt") == 1, logs
+    assert list((state_home() / "environments").glob("*/")) == []
     assert {outcome["status"] for outcome in events(job, "outcome")} == {"Failed"}
 
 

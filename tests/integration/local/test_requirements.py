@@ -11,7 +11,7 @@ import pytest
 
 from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, environments
 from cloudtrain.runtime.installer import RequirementsFailed
-from cloudtrain.runtime.overlay import Overlay
+from cloudtrain.runtime.overlay import Overlay, overlays_in
 from cloudtrain.runtime.requirements import install
 from cloudtrain.storage import state_home
 
@@ -94,6 +94,9 @@ def test_a_failing_setup_is_not_blamed_on_the_requirements(tmp_path: Path) -> No
     assert report.hint == "Fix setup.py. Try it first: pip install . in the source folder"
     assert any("no such flag" in line for line in report.log_tail)
     assert list((tmp_path / "cache").glob("*/")) == []
+    for overlay in overlays_in(tmp_path / "cache"):
+        overlay.remove()
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_requirement_whose_setup_fails_is_named_as_such(tmp_path: Path) -> None:
