@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from cloudtrain.contract import FailureReport
 from cloudtrain.runtime.diagnose import RankExit, diagnose
+from cloudtrain.runtime.hints.table import UNKNOWN, JobFacts
 from cloudtrain.runtime.run_folder import RankRecord
 
 LastLines = Callable[["str | None"], Mapping[str, Sequence[str]]]
@@ -31,12 +32,14 @@ def report_from_reason(
     said: str,
     code: int | None,
     advise: Callable[[FailureReport, str], FailureReport] = lambda report, _: report,
+    facts: JobFacts = UNKNOWN,
 ) -> FailureReport:
     """Parse the text in ``output/failure``, written by cloudtrain's runtime, AWS's toolkit or a script.
 
     Args:
         code: the exit code of the container, if it is known.
         advise: completes the report of a text that neither cloudtrain nor AWS's toolkit wrote.
+        facts: the facts that hints may name.
     """
     ours = FailureReport.from_reason(said)
     if ours:
@@ -44,22 +47,24 @@ def report_from_reason(
     match = _TOOLKIT.fullmatch(said)
     if match:
         lines = tuple(match["message"].replace("\\n", "\n").strip().split("\n"))
-        return _diagnosed(int(match["code"]), lines)
+        return _diagnosed(int(match["code"]), lines, facts)
     text = said.strip()
-    report = _diagnosed(code or 1, tuple(text.split("\n")) if text else ())
+    report = _diagnosed(code or 1, tuple(text.split("\n")) if text else (), facts)
     message = (
         report.message if report.exception_type else text or f"the container exited with code {code or 1}"
     )
     return advise(replace(report, message=message, log_tail=()), text)
 
 
-def complete_report(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> FailureReport:
+def complete_report(
+    report: FailureReport, tails: Mapping[str, Sequence[str]], facts: JobFacts = UNKNOWN
+) -> FailureReport:
     """``report`` with the whole traceback and the last lines that ranks printed.
 
     Args:
         tails: the last lines of the host that the report names, or of all hosts, by host.
     """
-    return _from_all(report, tails) if report.rank is None else _from_rank(report, tails)
+    return _from_all(report, tails, facts) if report.rank is None else _from_rank(report, tails)
 
 
 def _from_rank(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> FailureReport:
@@ -73,14 +78,14 @@ def _from_rank(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> Fai
     return replace(report, log_tail=tail, traceback=found.traceback if is_whole else report.traceback)
 
 
-def _from_all(report: FailureReport, tails: Mapping[str, Sequence[str]]) -> FailureReport:
+def _from_all(report: FailureReport, tails: Mapping[str, Sequence[str]], facts: JobFacts) -> FailureReport:
     """A report without a rank, completed from the first host with a traceback, or else the first host."""
     hosts = sorted((host for host in tails if tails[host]), key=lambda host: not _has_traceback(tails[host]))
     if not hosts:
         return report
     host = hosts[0]
     rank, lines = _failing_rank(tails[host])
-    found = _diagnosed(report.exit_code, tuple(lines[-TAIL_LINES:]))
+    found = _diagnosed(report.exit_code, tuple(lines[-TAIL_LINES:]), facts)
     if found.exception_type is None:
         return replace(report, host=host if len(tails) == 1 else None, log_tail=found.log_tail)
     return replace(
@@ -109,7 +114,7 @@ def _failing_rank(lines: Sequence[str]) -> tuple[int | None, list[str]]:
     return int(blamed), [line[match.end() :] for match, line in found if match and match["rank"] == blamed]
 
 
-def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
+def _diagnosed(code: int, lines: tuple[str, ...], facts: JobFacts = UNKNOWN) -> FailureReport:
     """The report that the runtime would create for a rank that ended this way, without the rank.
 
     Args:
@@ -119,7 +124,7 @@ def _diagnosed(code: int, lines: tuple[str, ...]) -> FailureReport:
     killed_by = -code if code < 0 else code - 128 if 128 < code < 193 else None
     record = None if killed_by or _has_traceback(lines) else _named_exception(lines)
     ending = RankExit(0, -killed_by if killed_by else code, 0.0, record, lines)
-    return replace(diagnose(ending, ""), rank=None, host=None, phase=None, time=None)
+    return replace(diagnose(ending, "", facts=facts), rank=None, host=None, phase=None, time=None)
 
 
 def _named_exception(lines: Sequence[str]) -> RankRecord | None:

@@ -22,7 +22,7 @@ from cloudtrain.platforms.sagemaker._statuses import (
     restarts,
 )
 from cloudtrain.platforms.sagemaker._training_job import describe_training_job
-from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason
+from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
 from cloudtrain.storage import S3Store, join_uri
 
 CONSOLES = {"aws-cn": "console.amazonaws.cn", "aws-us-gov": "console.amazonaws-us-gov.com"}
@@ -42,7 +42,7 @@ def describe(job_name: str, aws: Aws) -> JobDescription:
             from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime
 
             forget_runtime(answer)
-        failure = complete(failure, lambda host: last_lines(job_name, aws, host))
+        failure = complete(failure, lambda host: last_lines(job_name, aws, host), job_facts(answer))
     if status == JobStatus.INTERRUPTED:
         failure = _preemption_report(answer)
     output = _output_data(answer, aws) if status.is_final else None

@@ -11,6 +11,7 @@ from cloudtrain.aws.advice import find_advice
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.common.failure import LastLines, complete_report, report_from_reason
+from cloudtrain.runtime.hints.table import UNKNOWN, JobFacts
 
 _REASON = re.compile(
     r"(?:(?P<kind>AlgorithmError|ClientError|CapacityError|InternalServerError): ?)?"
@@ -34,12 +35,17 @@ def from_failure_reason(answer: Mapping[str, Any]) -> FailureReport:
     when = ended.timestamp() if ended else None
     is_ours = FailureReport.from_reason(said) is not None
     if is_ours or kind == "AlgorithmError" or (kind is None and code is not None):
-        return replace(report_from_reason(said, code, _advised), time=when)
+        return replace(report_from_reason(said, code, _advised, job_facts(answer)), time=when)
     message = f"{kind}: {said}" if kind else said or "SageMaker gives no reason"
     return _advised(FailureReport(FailureClass.PLATFORM, message, time=when), message)
 
 
-def complete(report: FailureReport, last_lines: LastLines) -> FailureReport:
+def job_facts(answer: Mapping[str, Any]) -> JobFacts:
+    """The facts that hints may name. ``answer`` is SageMaker's response to DescribeTrainingJob."""
+    return JobFacts(channels=[channel["ChannelName"] for channel in answer.get("InputDataConfig", ())])
+
+
+def complete(report: FailureReport, last_lines: LastLines, facts: JobFacts = UNKNOWN) -> FailureReport:
     """The report, completed from the job's last lines with the full traceback and the output before the end.
 
     The report is unchanged if the lines cannot be read, or the script did not cause the failure.
@@ -50,7 +56,7 @@ def complete(report: FailureReport, last_lines: LastLines) -> FailureReport:
         tails = last_lines(report.host)
     except PlatformError:
         return report
-    return complete_report(report, tails)
+    return complete_report(report, tails, facts)
 
 
 def _advised(report: FailureReport, text: str) -> FailureReport:

@@ -9,7 +9,7 @@ from described_answers import answer, at
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason
+from cloudtrain.platforms.sagemaker.failure import complete, from_failure_reason, job_facts
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -223,3 +223,25 @@ def test_logs_that_may_not_be_read_change_nothing() -> None:
 
     found = report("AlgorithmError: , exit code: 3")
     assert complete(found, denied) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "expected"),
+    [
+        (1, "KeyError: 'SM_CHANNEL_TRAINING'", "Its channels: test, train."),
+        (2, "train.py: error: unrecognized arguments: --epohcs 5", "does not declare --epohcs 5."),
+        (1, "AssertionError: Torch not compiled with CUDA enabled", "built for CPUs"),
+    ],
+)
+def test_hints_for_failures_under_the_toolkit(code: int, said: str, expected: str) -> None:
+    told = answer(
+        "Failed",
+        ("Failed", 9),
+        FailureReason=f'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{said}"\n'
+        f"Command python train.py, exit code: {code}",
+        TrainingEndTime=at(9),
+        InputDataConfig=[{"ChannelName": "train"}, {"ChannelName": "test"}],
+    )
+    found = from_failure_reason(told)
+    assert expected in found.hint
+    assert expected in complete(found, lambda host: {"algo-1": [said]}, job_facts(told)).hint
