@@ -11,6 +11,7 @@ from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError
 from cloudtrain.index import find_job
 from cloudtrain.platforms import AccountStorage, JobDescription, Platform, Preemption, get_platform
 from cloudtrain.storage import Progress, Store, open_store, split_uri
+from cloudtrain.storage.uri import own_file
 
 POLL_SECONDS = 0.1
 LONGEST_POLL_SECONDS = 2.0
@@ -143,7 +144,7 @@ class Job:
 
 def _download(stores: Callable[[str], Store], uri: str, folder: Path, progress: Progress | None) -> Path:
     parent, name = split_uri(uri)
-    target = folder / name
+    target = own_file(folder, name)
     if stores(parent).stat(name) is not None:
         stores(parent).download(name, target, progress)
     else:  # not compressed: a folder

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 
 import click
 
@@ -57,6 +59,9 @@ def cli() -> None:
 
 def main() -> None:
     """The entry point of the ``cloudtrain`` program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a console of Windows has few characters
+            stream.reconfigure(errors="backslashreplace")
     with cleaning_up(), reported():
         # on Windows, click would expand ~, * and %NAME% in the arguments of the script
         cli(prog_name="cloudtrain", windows_expand_args=False)

@@ -64,7 +64,7 @@ class Location:
         """Whether a file copied to it keeps its name: ``data/``, a bucket, an existing folder."""
         if self.path is None:
             return self.text.endswith("/") or self.is_bucket
-        return self.text.endswith("/") or self.path.is_dir()
+        return self.text.endswith(("/", os.sep)) or self.path.is_dir()
 
     @property
     def tree(self) -> Tree:

@@ -7,6 +7,7 @@ import platform
 import warnings
 from pathlib import Path, PurePath
 
+from cloudtrain._system.paths import relative
 from cloudtrain.errors import InvalidSource, nearest
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
 
@@ -60,10 +61,7 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
     path = os.path.normpath(os.path.join(root, entry_point))
     if not os.path.exists(path) and os.path.isfile(entry_point):
         path = os.path.abspath(entry_point)
-    try:
-        name = os.path.relpath(path, root)
-    except ValueError:  # on another drive of Windows
-        name = os.pardir
+    name = relative(path, root)
     if name == os.pardir or name.startswith(os.pardir + os.sep):
         raise InvalidSource(
             f"entry_point {entry_point!r} is outside source_dir {source_dir}",

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.paths import relative
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._uris import to_uri
 
@@ -86,7 +87,7 @@ def _with_entry_point_in_source(fields: dict[str, Any], folder: Path) -> dict[st
     if not isinstance(entry_point, str) or not isinstance(source_dir, str) or "://" in source_dir:
         return fields
     path = os.path.normpath(folder.absolute() / entry_point)
-    name = os.path.relpath(path, source_dir)
+    name = relative(path, source_dir)
     if (
         name.startswith(os.pardir)
         or not os.path.isfile(path)

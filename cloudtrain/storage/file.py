@@ -13,7 +13,7 @@ from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress
-from cloudtrain.storage.uri import check_key, join_uri
+from cloudtrain.storage.uri import check_key, join_uri, own_file
 
 CHUNK = 1 << 20
 
@@ -86,7 +86,7 @@ class FileStore:
 
     def _path(self, key: str) -> Path:
         check_key(key, self.uri)
-        return self.folder / key
+        return own_file(self.folder, key)
 
     def _uri(self, key: str) -> str:
         return join_uri(self.uri, key)

@@ -12,7 +12,7 @@ from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.base import ObjectInfo, Progress, Store
-from cloudtrain.storage.uri import check_key
+from cloudtrain.storage.uri import check_key, own_file
 
 MAX_WORKERS = 16
 """Files in transfer at the same time."""
@@ -94,10 +94,13 @@ def download_entries(
 
     Each file atomically replaces an existing one when it is complete. Empty objects ``name/``, with which S3
     consoles mark folders, become folders. Raises StorageError before copying anything if a key leads outside
-    ``folder``; otherwise the first error of `Store.download` stops the transfer and is raised.
+    ``folder``, or cannot be a file of this system; otherwise the first error of `Store.download` stops the transfer
+    and is raised.
     """
     for entry in entries:
-        check_key(entry.key[:-1] if entry.key.endswith("/") else entry.key, store.uri)
+        key = entry.key[:-1] if entry.key.endswith("/") else entry.key
+        check_key(key, store.uri)
+        own_file(folder, key)
     base = _base(prefix)
 
     def download(entry: ObjectInfo, report: Progress) -> None:

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from urllib.parse import quote_from_bytes, unquote_to_bytes, urlsplit
 
-from cloudtrain._system.paths import own_path
+from cloudtrain._system.paths import own_path, unusable_name
 from cloudtrain.errors import StorageError
 
 SCHEMES = ("file", "s3")
@@ -73,6 +73,18 @@ def check_key(key: str, uri: str) -> None:
         key.encode()
     except UnicodeEncodeError:
         raise StorageError(f"{key!r} below {uri} is not UTF-8", hint="Rename the file.") from None
+
+
+def own_file(folder: Path, key: str) -> Path:
+    """The file below ``folder`` to which ``key``, which `check_key` accepts, is downloaded.
+
+    Raises StorageError if this system cannot have a file of that name.
+    """
+    if why := unusable_name(key):
+        raise StorageError(
+            f"{key!r} cannot be a file in {folder}: {why}", hint="Use WSL, or rename the object."
+        )
+    return folder / key
 
 
 def join_uri(uri: str, *parts: str) -> str:

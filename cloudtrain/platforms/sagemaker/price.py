@@ -53,7 +53,7 @@ def hourly_price(instance_type: str, aws: Aws, now: float | None = None) -> floa
     now = time.time() if now is None else now
     try:
         path = state_home() / "prices.json"
-        known: dict[str, list[Any]] = json.loads(path.read_text()) if path.exists() else {}
+        known: dict[str, list[Any]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     except (StorageError, OSError, ValueError):
         return _ask(instance_type, aws)
     key = f"{aws.region}/{instance_type}"

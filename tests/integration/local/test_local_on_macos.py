@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 from local_jobs import live_processes, wait_until
@@ -29,7 +31,7 @@ raise ValueError("as asked")
 def test_jobs_end_as_on_linux(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "leaves.py").write_text(LEAVES_A_PROCESS)
-    (tmp_path / "train.sh").write_text('echo "$(basename "$0")"; exit 7\n')
+    (tmp_path / "train.sh").write_text('echo "✓ $(basename "$0")"; exit 7\n', encoding="utf-8")
     trained, failed, shell, downloaded = commands_on(
         "darwin",
         ["submit", "train.py", "--name", "trained", "--instance-count", "2", "--processes-per-host", "2"],
@@ -47,6 +49,11 @@ def test_jobs_end_as_on_linux(tmp_path: Path) -> None:
     for name in ("trained", "failed", "shell"):
         job = Job.attach(name)
         wait_until(lambda job=job: not live_processes(job), "the end of all its processes")
+
+    console = {**os.environ, "PYTHONIOENCODING": "cp1252:strict"}  # of Windows, without a check mark
+    program = [sys.executable, "-m", "cloudtrain", "logs", "shell"]
+    printed = subprocess.run(program, env=console, capture_output=True, check=True).stdout
+    assert printed == b"[rank 0] \\u2713 train.sh\n"
 
 
 def test_everything_ends_with_the_supervisor(tmp_path: Path) -> None:

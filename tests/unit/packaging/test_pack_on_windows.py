@@ -31,3 +31,10 @@ def test_the_same_tree_gives_the_same_bytes(tmp_path: Path) -> None:
     assert entry == "train.sh"
     assert source == pack(linux, cache_dir=tmp_path / "cache of linux").sha256
     assert runtime == pack_runtime(tmp_path / "cache of linux").sha256
+
+
+def test_a_shell_script_with_line_ends_of_windows_is_packed_with_a_warning(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "src", {"a.sh": "set -e\r\nrun\r\n", "b.sh": "set -e\n", "c.bat": "run\r\n"})
+    archive = pack(root, cache_dir=tmp_path / "cache")
+    assert archive.warnings == ("a.sh has the line ends of Windows (CRLF), which a Linux shell cannot run",)
+    assert archive.content_size == sum(path.stat().st_size for path in root.iterdir())
