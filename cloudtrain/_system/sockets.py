@@ -11,6 +11,9 @@ from typing import Callable
 RUN_FOLDER = "var/run" if sys.platform == "darwin" else "run"
 """The folder of the sockets of services, below the root. On Linux, the other name is a link to it."""
 
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+"""The network interface over which processes of this machine reach each other."""
+
 ENGINE_PIPE = "npipe:////./pipe/docker_engine" if sys.platform == "win32" else ""
 """The address of a container engine that does not listen on a Unix socket."""
 

@@ -1,5 +1,6 @@
 """Runs a program as on Windows: ``python as_windows.py PROGRAM ARGUMENTS``."""
 
+import os
 import runpy
 import sys
 from importlib import import_module
@@ -13,7 +14,7 @@ ADAPTING = (
 )
 """Modules that look at the system when they are imported: they would look for parts of Windows."""
 
-for name in ADAPTING:
+for name in (*ADAPTING, *os.environ.get("IMPORT_BEFORE", "").split()):
     import_module(name)
 import_module("boto3").client("s3", region_name="us-east-1")  # imports what it needs
 

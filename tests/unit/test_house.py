@@ -45,6 +45,19 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     TopologicalSorter(imports).prepare()  # raises CycleError, which names the circle
 
 
+def test_one_place_knows_the_differences_between_operating_systems() -> None:
+    look = re.compile(r"sys\.platform|os\.name\b|platform\.system\(")
+    own = ("_system/", "runtime/parent_death.py", "runtime/descendants.py", "platforms/container/_probe.py")
+    found = [
+        f"{path.relative_to(REPOSITORY)}:{number}"
+        for path in (REPOSITORY / "cloudtrain").rglob("*.py")
+        if not path.relative_to(REPOSITORY / "cloudtrain").as_posix().startswith(own)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if look.search(line) and not line.startswith('assert sys.platform != "win32"')
+    ]
+    assert found == [], "put the difference behind a name in cloudtrain._system"
+
+
 def test_bundled_packages_run_on_python_3_9() -> None:
     paths = [str(REPOSITORY / "cloudtrain" / name) for name in BUNDLED]
     done = _run(BIN / "vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)

@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.local.host_process import HostProcess
 from cloudtrain.platforms.supervised.folder import JobFolder
@@ -20,7 +21,7 @@ assert sys.platform != "win32", "jobs run on Linux and macOS"
 class HostProcesses(FolderHosts):
     """The hosts of a job as processes on this machine."""
 
-    interface = "lo0" if sys.platform == "darwin" else "lo"
+    interface = LOOPBACK
     end_seconds = 60.0
     """The time for the last uploads."""
 
