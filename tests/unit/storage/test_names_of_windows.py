@@ -45,7 +45,7 @@ def test_uris_are_joined_and_split_as_text() -> None:
         ("line\nbreak", r"'\\n'"),
     ],
 )
-def test_a_key_that_is_no_file_of_windows_is_refused(key: str, why: str) -> None:
+def test_a_key_that_windows_cannot_store_is_refused(key: str, why: str) -> None:
     assert re.search(why, unusable_on_windows(key))
 
 
