@@ -21,7 +21,7 @@ EACH_HOST_SAVES = """
     rank = environment.rank()
     model = environment.model_dir()
     # the leader has more to pack, so another host is ready first
-    (model / "weights").write_bytes(os.urandom(30_000_000) if rank == 0 else b"other")
+    (model / "weights").write_bytes(os.urandom(10_000_000) if rank == 0 else b"other")
     (model / "same").write_text("same")
     (model / f"shard-{rank}").write_text(str(rank))
     (environment.output_data_dir() / f"log-{rank}").write_text(str(rank))
@@ -42,7 +42,7 @@ def test_the_model_of_all_hosts_is_one_archive(
     model, output = job.download(tmp_path / "got")
     with tarfile.open(model) as archive:
         sizes = {member.name: member.size for member in archive}
-    assert sizes == {"weights": 30_000_000, "same": 4, "shard-0": 1, "shard-1": 1, "shard-2": 1}
+    assert sizes == {"weights": 10_000_000, "same": 4, "shard-0": 1, "shard-1": 1, "shard-2": 1}
     with tarfile.open(output) as archive:
         assert archive.getnames() == ["log-0", "log-1", "log-2"]
     [warning] = described.warnings
@@ -58,7 +58,7 @@ def test_uncompressed_outputs_of_all_hosts_are_one_folder(run: Run, tmp_path: Pa
     assert (job.model_data or "").endswith("/output/model")
     model, output = job.download(tmp_path / "got")
     assert sorted(path.name for path in model.iterdir()) == ["same", "shard-0", "shard-1", "weights"]
-    assert (model / "weights").stat().st_size == 30_000_000
+    assert (model / "weights").stat().st_size == 10_000_000
     assert sorted(path.name for path in output.iterdir()) == ["log-0", "log-1"]
 
 
