@@ -13,6 +13,9 @@ FILE, FOLDER, LINK = "file", "folder", "link"
 MODEL, OUTPUT = "model", "output"
 KINDS = (MODEL, OUTPUT)
 
+Path = tuple[str, str]
+"""A kind and the path of an output."""
+
 NAMED = 5
 """The most files that a warning names."""
 
@@ -53,7 +56,7 @@ class Merge:
         self._files: dict[str, list[OutputFile]] = {host: [] for host in hosts}
         self._digests: dict[str, list[str]] = {host: [] for host in self._files}
         self._shares: dict[str, Share] = {}
-        self._conflicts: dict[tuple[str, str], str] = {}
+        self._conflicts: dict[Path, str] = {}
         """The names of the files that differ, by kind and path."""
         self._pairs: list[tuple[tuple[str, int], tuple[str, int]]] = []
         """Two hosts with the same path, as host and index: the one that gives it, and another one."""
@@ -64,23 +67,26 @@ class Merge:
 
     def plan(self) -> Mapping[str, Share]:
         """The share of every host."""
-        givers: dict[tuple[str, str], tuple[str, int, OutputFile]] = {}
+        givers: dict[Path, tuple[str, int, OutputFile]] = {}
         compared: dict[str, set[int]] = {host: set() for host in self._files}
         for host, files in self._files.items():
             give = []
+            blockers: dict[Path, Path | None] = {}
+            """For each folder of this host: what an earlier host has in its place."""
             for index, file in enumerate(files):
-                above = [(file.kind, path) for path in _parents(file.path)]
-                blocked = next(
-                    (key for key in above if key in givers and givers[key][2].type != FOLDER), None
-                )
-                if blocked:
-                    self._conflicts[blocked] = givers[blocked][2].name
+                folder = (file.kind, file.path.rpartition("/")[0])
+                if folder not in blockers:
+                    blockers[folder] = _find_blocker(givers, folder)
+                    if not blockers[folder]:
+                        for key in _with_parents(folder):
+                            givers.setdefault(key, (host, -1, OutputFile(*key, FOLDER, None)))
+                blocker = blockers[folder]
+                if blocker:
+                    self._conflicts[blocker] = givers[blocker][2].name
                     continue
                 giver, number, other = givers.get((file.kind, file.path), (host, index, file))
                 if giver == host:
                     give.append(index)
-                    for key in above:
-                        givers.setdefault(key, (host, -1, OutputFile(*key, FOLDER, None)))
                     givers[file.kind, file.path] = (host, index, file)
                 elif (other.type, other.detail) != (file.type, file.detail):
                     self._conflicts[file.kind, file.path] = file.name
@@ -152,9 +158,19 @@ def from_ranges(ranges: Iterable[Sequence[int]]) -> list[int]:
     return [number for start, end in ranges for number in range(start, end)]
 
 
-def _parents(path: str) -> Iterator[str]:
-    """The folders above ``path``, outermost first."""
+def _find_blocker(givers: Mapping[Path, tuple[str, int, OutputFile]], folder: Path) -> Path | None:
+    """The first of ``folder`` and the folders above it that is a file or a link on an earlier host."""
+    return next(
+        (key for key in _with_parents(folder) if key in givers and givers[key][2].type != FOLDER), None
+    )
+
+
+def _with_parents(folder: Path) -> Iterator[Path]:
+    """``folder`` and the folders above it, outermost first. The top has the empty path, and is left out."""
+    kind, path = folder
     end = path.find("/")
     while end >= 0:
-        yield path[:end]
+        yield kind, path[:end]
         end = path.find("/", end + 1)
+    if path:
+        yield folder

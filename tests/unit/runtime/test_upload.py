@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from cloudtrain.contract import Paths, Settings
+from cloudtrain.errors import NotFound
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.merge import Merge, differing_message, to_ranges
 from cloudtrain.runtime.upload import HostOutputs, Results, remove_parts, upload_outputs
@@ -188,6 +189,19 @@ def test_a_host_that_dies_while_it_shares_leaves_no_archive_and_the_next_attempt
     assert not (tmp_path / "out" / "model.tar.gz").exists()
     upload_apart(configure({"algo-1": {"model/second": "1"}}, attempt=1))
     assert stored(tmp_path) == {"model.tar.gz": {"second": "1"}}
+
+
+def test_a_store_that_fails_while_outputs_are_merged_has_no_archive(configure: Any, tmp_path: Path) -> None:
+    merge, (leader, _) = list_and_share(configure({"algo-1": {"model/a": "1"}, "algo-2": {"model/b": "2"}}))
+    [part] = (tmp_path / "out").iterdir()
+    part.write_bytes(part.read_bytes()[:600])  # the connection breaks
+    with pytest.raises((OSError, tarfile.TarError)):
+        leader.assemble({"givers": merge.givers(), "warnings": []}, silent)
+    part.unlink()
+    with pytest.raises(NotFound):
+        leader.assemble({"givers": merge.givers(), "warnings": []}, silent)
+    assert not list((tmp_path / "out").iterdir())
+    assert not list((tmp_path / "algo-1").glob(".upload-*"))
 
 
 @pytest.mark.parametrize("compressed", [True, False])
