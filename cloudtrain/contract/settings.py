@@ -48,6 +48,8 @@ class Settings:
     """The folder that holds the unpacked bundled runtime, for a ``python`` that does not have cloudtrain installed."""
     requirements_cache: str = ""
     """The folder that caches environments with requirements; empty: install into the script's interpreter."""
+    no_opt_ml: str = ""
+    """Why ``/opt/ml`` is not this host's folder, on a platform where it could be; empty if it is."""
     metric_definitions: tuple[tuple[str, str], ...] = ()
     """Pairs of name and regular expression, matched against the output of the ranks."""
     timeline: bool = False

@@ -209,6 +209,8 @@ class HostRun:
         if config.source_uri:
             with self._phases("unpack"):
                 fetch_source(config)
+            if config.settings.no_opt_ml and config.host.leads and config.settings.attempt == 0:
+                self._warn_about_opt_ml()
         if config.settings.channels:
             with self._phases("fetch") as phase:
                 for name, uri in config.settings.channels:
@@ -237,6 +239,16 @@ class HostRun:
         """Print a line of the runtime itself, before the output of the ranks."""
         with contextlib.suppress(OSError):  # a full disk: the output of the ranks will meet it too
             write_all(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
+
+    def _warn_about_opt_ml(self) -> None:
+        from cloudtrain.contract.opt_ml import advice, find_uses, show_uses, source_texts
+
+        uses = find_uses(source_texts(self._config.paths.code))
+        if uses:
+            reason = self._config.settings.no_opt_ml
+            message = f"{show_uses(uses)}, but this job has no /opt/ml: {reason}. {advice(uses[0].path)}"
+            self._events.emit("warning", message=message)
+            self._say(message)
 
     def _get_ready(self) -> None:
         if self._horovod.controller == "gloo":
@@ -356,7 +368,8 @@ class HostRun:
                     if launch.plan.agent == "torchrun"
                     else None
                 )
-                self._fail(report or diagnose(rank_exit, host, memory_kills=kills, facts=self._facts()))
+                report = report or diagnose(rank_exit, host, memory_kills=kills, facts=self._facts())
+                self._fail(self._with_opt_ml_hint(report))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
         if not running and not self._done:
@@ -370,6 +383,14 @@ class HostRun:
             self._kill_at = None
             launch.kill()
         self._check_for_hang(launch)
+
+    def _with_opt_ml_hint(self, report: FailureReport) -> FailureReport:
+        reason = self._config.settings.no_opt_ml
+        if not reason:
+            return report
+        from cloudtrain.contract.opt_ml import with_hint
+
+        return with_hint(report, reason)
 
     def _facts(self) -> JobFacts:
         """The facts that hints may name."""

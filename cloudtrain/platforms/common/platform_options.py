@@ -11,7 +11,7 @@ OPTIONS = {
         *("engine", "gpus", "memory", "shm_size", "volumes", "pull", "mount_source"),
         *("master_port", "max_preemptions"),
     ),
-    "local": ("python", "master_port", "max_preemptions"),
+    "local": ("python", "mount_opt_ml", "master_port", "max_preemptions"),
     "sagemaker": (),
 }
 """The options of each built-in platform."""

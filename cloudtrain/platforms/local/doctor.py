@@ -19,6 +19,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
 from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.local.opt_ml_check import check_opt_ml
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import uri_scheme
 
@@ -60,6 +61,7 @@ def checks(job: TrainingJob, request: Request | None, imports: Sequence[str]) ->
     found: dict[str, Check] = {
         "python": partial(check_python, python),
         "disk": check_disk,
+        "/opt/ml": partial(check_opt_ml, job, request),
     }
     if request is None or "torch" in imports:
         found["torch"] = partial(check_torch, python, is_certain=_needs_torch(job))

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
 from cloudtrain.contract import FailureReport
+from cloudtrain.platforms.local import namespace
 from cloudtrain.runtime.entrypoint import main  # loaded once, for all forked hosts
 from cloudtrain.runtime.run_folder import LIBRARY
 
@@ -28,6 +29,10 @@ _RUN_RUNTIME = (
 """As ``python -m``, but without the working folder on the path, and with this cloudtrain, whatever PYTHONPATH is."""
 
 
+class NoOptMl(Exception):
+    """The reason why a host cannot have its own ``/opt/ml``."""
+
+
 class HostProcess:
     """One runtime. ``returncode`` is as in `subprocess.Popen`: negative for a signal, None while it runs."""
 
@@ -36,13 +41,20 @@ class HostProcess:
         self.returncode: int | None = None
 
     @classmethod
-    def start(cls, environment: Mapping[str, str], cwd: Path, log: int, closed: int) -> HostProcess:
+    def start(
+        cls, environment: Mapping[str, str], cwd: Path, log: int, closed: int, *, has_opt_ml: bool
+    ) -> HostProcess:
         """Start a process that runs the runtime and nothing else.
 
         Args:
             environment: all of the runtime's environment.
+            cwd: the host's folder.
             log: the descriptor of its output.
             closed: a descriptor that the process does not inherit.
+            has_opt_ml: whether ``/opt/ml`` is ``cwd`` for the process and its descendants.
+
+        Raises:
+            NoOptMl: the machine does not permit that. No process is left.
         """
         if not FORKS_SAFELY:
             command = [sys.executable, "-c", _RUN_RUNTIME, LIBRARY]
@@ -51,14 +63,29 @@ class HostProcess:
                     command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
             )
+        obstacle, tell = os.pipe()
         pid = fork()
         if pid:
+            os.close(tell)
+            with open(obstacle) as file:
+                reason = file.read()
+            if reason:
+                os.waitpid(pid, 0)
+                raise NoOptMl(reason)
             return cls(pid)
         code = 1
         try:
             os.close(closed)
+            os.close(obstacle)
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, signal.SIG_DFL)
+            if has_opt_ml:
+                try:
+                    namespace.enter(cwd)
+                except OSError as error:
+                    os.write(tell, namespace.reason(error).encode())
+                    os._exit(1)
+            os.close(tell)
             os.chdir(cwd)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)

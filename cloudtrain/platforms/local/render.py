@@ -27,11 +27,14 @@ class LocalOptions(Struct, frozen=True, forbid_unknown_fields=True):
             the interpreter that submits the job.
         master_port: the port on which rank 0 listens; 0 for a free one.
         max_preemptions: how often a preempted job is started again, which does not count as a retry.
+        mount_opt_ml: whether ``/opt/ml`` is the job's folder, where the kernel permits that. With False, an ordinary
+            user's script may use sudo and other setuid programs, and sees the machine's own ``/opt/ml``.
     """
 
     python: str | None = None
     master_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     max_preemptions: Annotated[int, Meta(ge=0)] = 10
+    mount_opt_ml: bool = True
 
 
 def resolve(job: TrainingJob) -> TrainingJob:
@@ -53,6 +56,7 @@ def render(job: TrainingJob) -> Request:
     body = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
         "python": options.python,
+        **({} if options.mount_opt_ml else {"mount_opt_ml": False}),
         "hyperparameters": encoded_hyperparameters(job),
     }
     return new_request("local", job, body)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
-from cloudtrain.platforms.local.host_process import HostProcess
+from cloudtrain.platforms.local.host_process import HostProcess, NoOptMl
+from cloudtrain.platforms.local.opt_ml import no_opt_ml
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.platforms.supervised.main import run_supervisor
@@ -29,6 +31,8 @@ class HostProcesses(FolderHosts):
         super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
         self._lock = lock
         self._interpreter = _interpreter(self._request["python"])
+        self._no_opt_ml = no_opt_ml(self._request, folder.path)
+        """Why hosts do not have their own ``/opt/ml``; empty if they do, or if it has not been tried."""
 
     def start(self, attempt: int, log: int) -> dict[str, HostProcess]:
         return {name: self._start(name, attempt, log) for name in self.names}
@@ -37,6 +41,15 @@ class HostProcesses(FolderHosts):
         """Does nothing, because the runtimes upload their outputs themselves."""
 
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:
+        start = partial(HostProcess.start, cwd=self._folder.host(name).base, log=log, closed=self._lock)
+        if not self._no_opt_ml:
+            try:
+                return start(self._environment(name, attempt), has_opt_ml=True)
+            except NoOptMl as error:
+                self._no_opt_ml = str(error)
+        return start(self._environment(name, attempt), has_opt_ml=False)
+
+    def _environment(self, name: str, attempt: int) -> dict[str, str]:
         base = self._folder.host(name).base
         settings = replace(
             request_settings(self._request),
@@ -46,21 +59,17 @@ class HostProcesses(FolderHosts):
             hosts_on_machine=len(self.names),
             requirements_cache=str(state_home() / "environments"),
             attempt=attempt,
+            no_opt_ml=self._no_opt_ml,
             **self._interpreter,
         )
-        return HostProcess.start(
-            {
-                **os.environ,
-                **request_environment(self._request),
-                **settings.to_environ(),
-                "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
-                "SAGEMAKER_BASE_DIR": str(base),
-                "CLOUDTRAIN_DIE_WITH_PARENT": "1",
-            },
-            cwd=base,
-            log=log,
-            closed=self._lock,
-        )
+        return {
+            **os.environ,
+            **request_environment(self._request),
+            **settings.to_environ(),
+            "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
+            "SAGEMAKER_BASE_DIR": str(base),
+            "CLOUDTRAIN_DIE_WITH_PARENT": "1",
+        }
 
 
 def _interpreter(python: str) -> dict[str, Any]:

@@ -146,3 +146,23 @@ def test_a_platform_without_the_ability_has_the_checks_of_the_source(tmp_path: P
 
     checks = job_checks(FakePlatform(), TrainingJob(), Request("fake", "job", {}), None)
     assert list(checks) == ["request"]
+
+
+def test_a_use_of_opt_ml_is_found_where_jobs_do_not_have_it(script: Path) -> None:
+    assert find(script)["/opt/ml"].status == CheckStatus.OK
+    without = {"platform_options": {"mount_opt_ml": False}}
+    assert find(script, **without)["/opt/ml"].status == CheckStatus.OK
+    script.write_text("import json\njson.dump({}, open('/opt/ml/model/model.json', 'w'))\n")
+    found = find(script, **without)["/opt/ml"]
+    assert found.status == CheckStatus.WARNING
+    assert found.what.startswith(
+        "train.py:2 uses /opt/ml/model/model.json, but jobs do not have /opt/ml here"
+    )
+    assert "SM_MODEL_DIR" in found.hint and "--platform container" in found.hint
+
+
+@pytest.mark.parametrize("field", ["inputs", "output_path", "checkpoint_s3_uri"])
+def test_a_job_that_needs_files_of_the_machines_opt_ml_sees_them(script: Path, field: str) -> None:
+    uri = "file:///opt/ml/shared"
+    found = find(script, **{field: {"train": uri} if field == "inputs" else uri})["/opt/ml"]
+    assert "the job needs /opt/ml/shared" in found.what
