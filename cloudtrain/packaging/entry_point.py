@@ -8,15 +8,10 @@ import warnings
 from pathlib import Path, PurePath
 
 from cloudtrain._system.paths import relative
+from cloudtrain.contract.programs import START_BYTES, is_program
 from cloudtrain.errors import InvalidSource, nearest
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
 
-SHELL_SUFFIXES = ("", ".sh", ".bash")
-"""Files with these names are shell scripts, also without ``#!`` at their beginning."""
-
-_START = 1024
-"""Bytes by which programs and texts are recognized."""
-_EXECUTABLE = (b"#!", b"\x7fELF")
 _NAME_A_SCRIPT = (
     "Name a Python file (.py), a shell script (.sh), or a file that begins with #! and its interpreter."
 )
@@ -101,15 +96,14 @@ def _check_file(path: Path, entry_point: str) -> None:
 
 def _check_program(path: Path, entry_point: str) -> None:
     """Refuse a file that a shell would be given, although it is not a shell script."""
-    suffix = path.suffix.lower()
     try:
         with path.open("rb") as file:
-            start = file.read(_START)
+            start = file.read(START_BYTES)
     except OSError as error:
         raise InvalidSource(f"cannot read {path}: {error.strerror}") from error
-    if start.startswith(_EXECUTABLE) or (suffix in SHELL_SUFFIXES and b"\0" not in start):
+    if is_program(path.name, start):
         return
-    what, hint = _ADVICE.get(suffix, ("neither a Python file nor a program", _NAME_A_SCRIPT))
+    what, hint = _ADVICE.get(path.suffix.lower(), ("neither a Python file nor a program", _NAME_A_SCRIPT))
     raise InvalidSource(f"entry_point {entry_point!r} cannot be run: it is {what}", hint=hint)
 
 

@@ -15,6 +15,7 @@ from cloudtrain.contract import (
     script_environment,
 )
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.horovod import horovod_environment
@@ -149,8 +150,13 @@ def _entry(config: HostConfig) -> list[str]:
         if path.suffix == ".py":
             return [config.entry_point]
         with path.open("rb") as file:
-            start = file.read(4)
-        if start[:2] != b"#!" and start != b"\x7fELF":
+            start = file.read(START_BYTES)
+        if not is_program(path.name, start):
+            raise InvalidJob(
+                f"entry point {config.entry_point} cannot be run: it is neither a Python file nor a program",
+                hint="Name a Python file (.py), a shell script (.sh), or a file that begins with #!.",
+            )
+        if not is_executable(start):
             return ["--", "/bin/sh", config.entry_point]
         path.chmod(path.stat().st_mode | 0o100)
         return ["--", f"./{config.entry_point}"]

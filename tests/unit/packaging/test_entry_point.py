@@ -82,7 +82,7 @@ def test_accepted(tmp_path: Path, entry_point: str, expected: str) -> None:
         ("notes.txt", r"'notes\.txt' cannot be run: it is a text\n  Name a Python file"),
         ("README.md", "cannot be run: it is a text"),
         ("notes.rst", "cannot be run: it is a text"),
-        ("Notes.IPYNB", r"cannot be run: it is a notebook\n  Convert it"),
+        ("Notes.IPYNB", r"cannot be run: it is a notebook\n  Let cloudtrain convert it"),
         ("job.yaml", r"cannot be run: it is a YAML file\n  .* cloudtrain submit FILE"),
         ("job.json", "cannot be run: it is a JSON file"),
         ("model.R", r"it is neither a Python file nor a program\n  .* begins with #!"),
