@@ -32,7 +32,8 @@ class Estimator:
     count, instance type, and so on.
 
     Args:
-        entry_point: the script to run: a path in ``source_dir``, or a single file.
+        entry_point: the script to run: a path in ``source_dir``, or a single file, packed with the modules next to it
+            that it imports.
         source_dir: the folder to pack and send with the job, or an archive of it in S3.
         dependencies: further files and folders to put next to the script.
         arguments: the script's command line: ``["fit", "--data", "{channel.train}", "-vv"]`` reaches it unchanged,

@@ -22,7 +22,7 @@ from cloudtrain.packaging._secrets import find_secrets
 from cloudtrain.packaging._tree import ArchiveMember, Changed, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
 from cloudtrain.packaging.cache import FILE_NAME
-from cloudtrain.packaging.companions import companions
+from cloudtrain.packaging.companions import Companions, companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file
 
 
@@ -68,12 +68,12 @@ def pack(
         StorageError: the cache cannot be written.
     """
     folder = source if source.is_dir() else source.absolute().parent
-    added = [] if source.is_dir() else companions(source, dependencies)
+    added = Companions(()) if source.is_dir() else companions(source, dependencies)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as pool:
             git = pool.submit(git_state, folder)
-            members, sha256 = _pack_still_tree(source, dependencies, added, cache_dir, allow_secrets)
+            members, sha256 = _pack_still_tree(source, dependencies, added.names, cache_dir, allow_secrets)
         path = cache_dir / sha256 / FILE_NAME
         _record_git(path.parent, git.result())
         size = path.stat().st_size
@@ -90,9 +90,9 @@ def pack(
         file_count=len(sizes),
         content_size=sum(sizes),
         largest=tuple(largest(members)),
-        warnings=tuple(warnings_about(members)),
+        warnings=(*added.warnings, *warnings_about(members)),
         git=git.result(),
-        companions=tuple(added),
+        companions=added.names,
     )
 
 

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 from collections.abc import Collection
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
-from cloudtrain.packaging.imports import INCLUDE
 from cloudtrain.packaging.modules import files_of, imports_of
 
 REQUIREMENTS = "requirements.txt"
+_INCLUDE = re.compile(r"\s*(?:-r|-c|--requirement|--constraint)[ =]?\s*(\S+)")
+_LOCAL = re.compile(
+    r"\s*(?:(?:-e\s*|--editable[ =]\s*)?(?:\.|file:(?!/))\S*|\S+\s*@\s*file:(?!/)\S+"
+    r"|[^\s:/][^\s:]*\.(?:whl|tar\.gz|zip))\s*(?:#.*)?$"
+)
+"""A requirement that pip builds or installs from files below the working folder."""
+
+
+class Companions(NamedTuple):
+    """The files to pack with a script: paths relative to its folder, sorted; and warnings, one sentence each."""
+
+    names: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 class _Beside:
@@ -41,18 +55,25 @@ class _Beside:
         return self._rules[os.path.dirname(path)].within(path)
 
 
-def companions(script: Path, dependencies: Collection[Path] = ()) -> list[str]:
-    """The files that a job packs with a single script: their paths relative to its folder, sorted.
+def companions(script: Path, dependencies: Collection[Path] = ()) -> Companions:
+    """The files that a job packs with a single script.
 
     These are the modules next to it that it imports, directly or through others; all modules of a package of which it
     imports a part; and ``requirements.txt`` with the requirements files that it includes. Modules are found by
     parsing, so one that is imported by a computed name is missing, unless it is in such a package. Ignored files, and
-    modules that ``dependencies`` replace, are left out.
+    modules that ``dependencies`` replace, are left out, and so are requirements that refer to other files of
+    the folder.
     """
     root = os.path.realpath(script.absolute().parent)
     files, folders = _Beside(root, folders=False), _Beside(root, folders=True)
     replaced = {path.absolute().name.removesuffix(".py") for path in dependencies}
     found = _requirements(root, REQUIREMENTS, files, set())
+    warnings = [
+        _not_packed(name, line)
+        for name in sorted(found)
+        for line in _lines(root, name)
+        if _needs_more(name, line, found)
+    ]
     waiting, seen = [script.name], {script.name}
     while waiting:
         name = waiting.pop()
@@ -66,7 +87,8 @@ def companions(script: Path, dependencies: Collection[Path] = ()) -> list[str]:
         waiting += own - seen
         seen |= own
     names = {path.absolute().name for path in dependencies}
-    return sorted((found | seen) - {script.name} - names)
+    found = set() if warnings else found
+    return Companions(tuple(sorted((found | seen) - {script.name} - names)), tuple(warnings[:1]))
 
 
 def _imports(root: str, name: str) -> list[str]:
@@ -99,12 +121,35 @@ def _whole_package(root: str, name: str, files: _Beside) -> set[str]:
 
 def _requirements(root: str, name: str, files: _Beside, found: set[str]) -> set[str]:
     """A requirements file below the folder, and those that it includes."""
-    name = posixpath.normpath(name)
-    if name in found or name.startswith(("..", "/")) or name not in files:
-        return found
-    found.add(name)
-    text = Path(root, name).read_text(encoding="utf-8", errors="replace")
-    for line in text.splitlines():
-        if include := INCLUDE.match(line):
-            _requirements(root, posixpath.join(posixpath.dirname(name), include[1]), files, found)
+    if name not in found and not name.startswith(("..", "/")) and name in files:
+        found.add(name)
+        for line in _lines(root, name):
+            if include := _INCLUDE.match(line):
+                _requirements(root, _included(name, include[1]), files, found)
     return found
+
+
+def _included(by: str, name: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(by), name))
+
+
+def _needs_more(name: str, line: str, found: set[str]) -> bool:
+    """Whether a line of a requirements file refers to a file in its folder, or near it, that is not packed."""
+    if include := _INCLUDE.match(line):
+        return (
+            "://" not in include[1]
+            and not include[1].startswith("/")
+            and _included(name, include[1]) not in found
+        )
+    return bool(_LOCAL.match(line))
+
+
+def _lines(root: str, name: str) -> list[str]:
+    return Path(root, name).read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _not_packed(name: str, line: str) -> str:
+    return (
+        f"{REQUIREMENTS} is not packed, as {name} refers to other files of its folder ({line.strip()}): "
+        "to install it, pack the folder with --source-dir"
+    )

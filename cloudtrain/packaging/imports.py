@@ -60,7 +60,7 @@ _NEEDS = {
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _EGG = re.compile(r"#egg=([A-Za-z0-9._-]+)")
-INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
+_INCLUDE = re.compile(r"\s*(?:-r|--requirement)[ =]?\s*(\S+)")
 
 
 def read_sources(archive: Path) -> dict[str, bytes]:
@@ -139,7 +139,7 @@ def _required(files: Mapping[str, bytes], name: str) -> set[str]:
     """The modules that a requirements file installs, judging by the names of the requirements."""
     modules: set[str] = set()
     for line in files.get(name, b"").decode("utf-8", "replace").splitlines():
-        if include := INCLUDE.match(line):
+        if include := _INCLUDE.match(line):
             path = str(PurePosixPath(name).parent / include[1])
             modules |= _required({key: value for key, value in files.items() if key != name}, path)
         elif found := _EGG.search(line) or _REQUIREMENT.match(line):

@@ -38,7 +38,7 @@ def test_the_table_shows_every_check_and_its_hint(source: Path) -> None:
     lines = result.out.splitlines()
     assert any(line.startswith("✓  source") for line in lines)
     assert any(line.startswith("!  imports") and "no_such_module" in line for line in lines)
-    assert any("requirements.txt, unless" in line for line in lines)
+    assert any("Your own modules: pack their folder" in line for line in lines)
 
 
 @pytest.mark.parametrize(

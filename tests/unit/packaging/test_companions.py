@@ -45,11 +45,12 @@ from cloudtrain.packaging.companions import companions
         (
             {
                 "train.py": "",
-                "requirements.txt": "-r more/base.txt\n-r ../secret.txt\n-r requirements.txt\n--requirement=gone.txt",
+                "requirements.txt": "-r more/base.txt\n-r requirements.txt\n-c base.txt\n-r https://x.org/r.txt",
+                "base.txt": "git+https://example.com/a.git\n-e git+https://example.com/b.git\nhttps://x.org/c.whl\n/opt/d",
                 "more/base.txt": "-r deep.txt",
                 "more/deep.txt": "",
             },
-            "more/base.txt more/deep.txt requirements.txt",
+            "base.txt more/base.txt more/deep.txt requirements.txt",
         ),
         ({"train.py": "", "requirements.txt/x": ""}, ""),
         ({"train.sh": "python train.py", "train.py": "", "requirements.txt": ""}, "requirements.txt"),
@@ -58,7 +59,36 @@ from cloudtrain.packaging.companions import companions
 def test_what_a_script_needs(tmp_path: Path, files: dict[str, str], expected: str) -> None:
     root = make_tree(tmp_path / "project", files)
     (tmp_path / "secret.txt").touch()
-    assert companions(root / next(iter(files))) == expected.split()
+    assert companions(root / next(iter(files))) == (tuple(expected.split()), ())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e .",
+        "--editable=./lib",
+        ".",
+        "./lib[all]  # mine",
+        "lib @ file:lib",
+        "wheels/a.whl",
+        "-r ../secret.txt",
+        "-c gone.txt",
+    ],
+)
+def test_requirements_that_need_the_folder_are_not_packed(tmp_path: Path, line: str) -> None:
+    files = {
+        "train.py": "import a",
+        "a.py": "",
+        "requirements.txt": "-r more.txt\n",
+        "more.txt": f"numpy\n{line}\n",
+    }
+    root = make_tree(tmp_path / "project", files)
+    archive = pack(root / "train.py", cache_dir=tmp_path / "cache")
+    assert names(archive.path) == ["a.py", "train.py"]
+    assert archive.warnings == (
+        f"requirements.txt is not packed, as more.txt refers to other files of its folder ({line}): "
+        "to install it, pack the folder with --source-dir",
+    )
 
 
 def test_dependencies_replace_the_modules_of_their_name(tmp_path: Path) -> None:
@@ -104,7 +134,7 @@ def test_a_secret_in_an_imported_module_is_refused(tmp_path: Path) -> None:
 def test_what_is_not_a_regular_file_is_not_read(tmp_path: Path, name: str) -> None:
     root = make_tree(tmp_path, {"train.py": "import helpers"})
     os.mkfifo(root / name)
-    assert companions(root / "train.py") == []
+    assert companions(root / "train.py") == ((), ())
 
 
 def test_nested_code_ends_the_search(tmp_path: Path) -> None:
@@ -112,4 +142,4 @@ def test_nested_code_ends_the_search(tmp_path: Path) -> None:
         tmp_path,
         {"train.py": "import deep", "deep.py": "x = " + "-" * 5000 + "1\nimport other", "other.py": ""},
     )
-    assert companions(root / "train.py") in (["deep.py"], ["deep.py", "other.py"])
+    assert companions(root / "train.py").names in (("deep.py",), ("deep.py", "other.py"))
