@@ -49,8 +49,8 @@ def _age(_context: click.Context, _parameter: click.Parameter, text: str | None)
 def command(age: float | None, caches: bool, engine: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove what jobs left behind on this machine.
 
-    Without options, removes the containers and networks of jobs whose supervisor was killed, temporary files of
-    submissions that were killed more than a day ago, and environments with requirements that are incomplete or that
+    Without options, removes the containers, networks and mounts of jobs whose supervisor was killed, temporary files
+    of submissions that were killed more than a day ago, and environments with requirements that are incomplete or that
     no job has used for 30 days. Never touches running jobs, or containers that cloudtrain did not start.
 
     \b
@@ -96,6 +96,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
     from cloudtrain.platforms.container.leftovers import leftovers_in
     from cloudtrain.platforms.supervised.leftovers import (
         UNUSED_SECONDS,
+        abandoned_mounts,
         environments,
         old_jobs,
         stale_temporaries,
@@ -110,6 +111,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
             yield from leftovers_in(EngineClient.connect(engine))
         if not engines:
             click.echo("no container engine responds; containers and networks were not checked", err=True)
+    yield from abandoned_mounts()
     yield from stale_temporaries()
     if age is not None:
         yield from old_jobs(time.time() - age)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, Paths
+from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.descendants import end_descendants
@@ -27,7 +28,7 @@ from cloudtrain.runtime.hints.table import JobFacts
 from cloudtrain.runtime.horovod import start_rendezvous
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.inputs import fetch_channel, fetch_source
+from cloudtrain.runtime.inputs import fetch_channel, fetch_source, mount_channel, open_pipes
 from cloudtrain.runtime.installer import RequirementsFailed
 from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
@@ -38,10 +39,12 @@ from cloudtrain.runtime.output import MetricFinder, OutputMerger, write_all
 from cloudtrain.runtime.phases import Phase, Phases
 from cloudtrain.runtime.requirements import install
 from cloudtrain.runtime.run_folder import spawn_address_path
-from cloudtrain.storage import Progress
+from cloudtrain.storage import Progress, uri_scheme
 
 if TYPE_CHECKING:
+    from cloudtrain.runtime.pipes import PipeChannel
     from cloudtrain.runtime.upload import HostOutputs, Results
+    from cloudtrain.storage.mount import S3Mount
 
 POLL_SECONDS = 0.03
 
@@ -100,6 +103,8 @@ class HostRun:
             MetricFinder(metrics, events.emit) if metrics else None,
             self._on_output_error,
         )
+        self._inputs: list[PipeChannel | S3Mount] = []
+        """The channels that end with the job."""
         self._sync: CheckpointSync | None = None
         self._python = ""
         self._horovod = HorovodChoice()
@@ -214,7 +219,7 @@ class HostRun:
         if config.settings.channels:
             with self._phases("fetch") as phase:
                 for name, uri in config.settings.channels:
-                    fetch_channel(config, name, uri, phase.add_total, phase.add)
+                    self._bring_channel(name, uri, phase)
         if config.settings.checkpoint_uri:
             with self._phases("restore"):
                 self._sync = CheckpointSync(
@@ -314,6 +319,32 @@ class HostRun:
         from cloudtrain.runtime.stray_models import find_stray_models
 
         return find_stray_models(self._config.paths.code, self._launched_at)
+
+    def _bring_channel(self, name: str, uri: str, phase: Phase) -> None:
+        """Provide a channel in its input mode. FastFile copies the data if it cannot be mounted, and says so."""
+        mode = self._config.channels.get(name, {}).get("TrainingInputMode")
+        if mode == "Pipe":
+            self._inputs.append(open_pipes(self._config, name, uri, self._on_pipe_error))
+            return
+        if mode == "FastFile" and uri_scheme(uri) == "s3":
+            try:
+                self._inputs.append(mount_channel(self._config, name, uri))
+            except NotFound:
+                raise
+            except StorageError as error:
+                if self._config.host.leads:
+                    sys.stderr.write(
+                        f"[cloudtrain] channel {name}: FastFile copies the data: {error.message}\n"
+                    )
+                    sys.stderr.flush()
+            else:
+                return
+        fetch_channel(self._config, name, uri, phase.add_total, phase.add)
+
+    def _on_pipe_error(self, error: Exception) -> None:
+        """The data of a pipe cannot be read. Called by the thread that feeds it."""
+        report = replace(self._report(error), phase="fetch")
+        self._inbox.put({"type": "failed", "report": report.to_dict()})
 
     def _on_output_error(self, error: OSError) -> None:
         """The log cannot be written, for example to a full disk. Called by the thread that writes it."""
@@ -465,6 +496,9 @@ class HostRun:
             self._rendezvous.wait()
         if self._launch:
             self._launch.kill()
+        for channel in self._inputs:  # before the processes that hold the mounts are ended
+            channel.stop()
+        if self._launch:
             end_descendants()
             self._launch.clean_up()
             self._output.close()

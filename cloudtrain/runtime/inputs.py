@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from cloudtrain.errors import NotFound
+from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.unpack import unpack
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
 
 if TYPE_CHECKING:
+    from cloudtrain.runtime.pipes import OnError, PipeChannel
     from cloudtrain.storage import Progress
+    from cloudtrain.storage.mount import S3Mount
 
 
 def fetch_source(config: HostConfig) -> None:
@@ -92,6 +94,46 @@ def fetch_channel(config: HostConfig, name: str, uri: str, on_total: Progress, p
     entries = list(entries)
     on_total(sum(entry.size for entry in entries))
     download_entries(open_store(base), entries, folder, progress=progress)
+
+
+def mount_channel(config: HostConfig, name: str, uri: str) -> S3Mount:
+    """Make a channel in S3 available as files that are read on demand: FastFile mode.
+
+    Raises:
+        NotFound: there is nothing at ``uri``.
+        StorageError: the machine cannot mount it. Fetch it instead.
+    """
+    from cloudtrain.storage.mount import S3Mount, why_no_mounts
+
+    if why := why_no_mounts():
+        raise StorageError(why)
+    base, found = locate(uri, name)
+    sharded = config.channels[name].get("S3DistributionType") == "ShardedByS3Key"
+    entries = shard(found, config.host.rank, config.host.count) if sharded else found
+    # the channel is a link: the folder that holds all channels may be mounted elsewhere, too
+    source = config.paths.base / "mounts" / name
+    mount = S3Mount(base, source)
+    mount.start()
+    try:
+        _link(config.paths.channel(name), source, entries, whole=base == uri and not sharded)
+    except BaseException:
+        mount.stop()
+        raise
+    return mount
+
+
+def open_pipes(config: HostConfig, name: str, uri: str, on_error: OnError) -> PipeChannel:
+    """Start to feed the pipes of a channel in Pipe mode. Raises NotFound if there is nothing at ``uri``."""
+    from cloudtrain.runtime.pipes import PipeChannel  # not every client of this module has pipes
+
+    base, found = locate(uri, name)
+    document = config.channels[name]
+    entries = sorted(found, key=lambda entry: entry.key)
+    if document.get("S3DistributionType") == "ShardedByS3Key":
+        entries = shard(entries, config.host.rank, config.host.count)
+    pipes = PipeChannel(config.paths.channel(name), base, entries, document, on_error)
+    pipes.start()
+    return pipes
 
 
 def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: bool) -> None:

@@ -7,13 +7,9 @@ from typing import Any
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import Channel, FileSystemInput, TrainingInput, TrainingJob
 
-_FIELDS = (
-    "attribute_names",
-    "compression",
-    "record_wrapping",
-    "shuffle_config",
-    "target_attribute_name",
-)
+_STREAM_FIELDS = ("compression", "record_wrapping", "shuffle_config")
+"""Fields of a channel that describe a stream: they have an effect in Pipe mode only."""
+_SAGEMAKER_FIELDS = ("attribute_names", "target_attribute_name")
 """Fields of a channel that only SageMaker's own data loading supports."""
 
 
@@ -25,19 +21,17 @@ def check_channels(job: TrainingJob, platform: str) -> None:
                 f"inputs.{name}: the {platform} platform mounts no file systems",
                 hint="Set it to the location of the data itself: a file:// or s3:// URI.",
             )
-        if "Pipe" in (channel.input_mode, job.input_mode):
-            raise InvalidJob(
-                f"inputs.{name}: the {platform} platform has no Pipe mode", hint="Use File or FastFile."
-            )
         if channel.s3_data_type != "S3Prefix":
             raise InvalidJob(
                 f"inputs.{name}: the {platform} platform supports S3Prefix, not {channel.s3_data_type}"
             )
-        for field in _FIELDS:
+        is_pipe = (channel.input_mode or job.input_mode) == "Pipe"
+        for field in _SAGEMAKER_FIELDS if is_pipe else (*_SAGEMAKER_FIELDS, *_STREAM_FIELDS):
             if getattr(channel, field) not in (None, "None"):
+                pipe = ", or use input_mode: Pipe" if field in _STREAM_FIELDS else ""
                 raise InvalidJob(
                     f"inputs.{name}.{field}: the {platform} platform gives files as they are",
-                    hint="Leave it out, and do this in the script.",
+                    hint=f"Leave it out, and do this in the script{pipe}.",
                 )
         if channel.instance_groups:
             raise InvalidJob(
@@ -49,19 +43,26 @@ def check_channels(job: TrainingJob, platform: str) -> None:
 def channel_entries(job: TrainingJob) -> dict[str, dict[str, Any]]:
     """The channels of a job that `check_channels` has passed, by name.
 
-    Each has its ``uri``; the other fields are those of ``inputdataconfig.json``.
+    Each has its ``uri``; the other fields are those of ``inputdataconfig.json``. A model to start from is in files.
     """
-    return {name: _entry(job, _files(channel)) for name, channel in job.channels.items()}
+    modes = {name: job.input_mode if name in job.inputs else "File" for name in job.channels}
+    return {name: _entry(modes[name], _files(channel)) for name, channel in job.channels.items()}
 
 
-def _entry(job: TrainingJob, channel: TrainingInput) -> dict[str, Any]:
-    entry = {
+def _entry(default_mode: str, channel: TrainingInput) -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "uri": channel.s3_data,
-        "TrainingInputMode": channel.input_mode or job.input_mode,
+        "TrainingInputMode": channel.input_mode or default_mode,
         "S3DistributionType": channel.distribution or "FullyReplicated",
         "RecordWrapperType": channel.record_wrapping or "None",
     }
-    return {**entry, "ContentType": channel.content_type} if channel.content_type else entry
+    if channel.content_type:
+        entry["ContentType"] = channel.content_type
+    if channel.compression not in (None, "None"):
+        entry["CompressionType"] = channel.compression
+    if channel.shuffle_config:
+        entry["ShuffleConfig"] = {"Seed": channel.shuffle_config.seed}
+    return entry
 
 
 def _files(channel: Channel) -> TrainingInput:

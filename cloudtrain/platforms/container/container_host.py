@@ -135,8 +135,8 @@ class ContainerHost:
 
     def give_up(self, report: FailureReport | None) -> None:
         """Mark the host as failed with ``report``, or as cancelled. A container that has started is killed."""
+        self._report = report
         if self._started_at is None:
-            self._report = report
             self._ended = Ended(1 if report else -signal.SIGTERM)
         else:
             self.send_signal(SIGKILL)
@@ -163,7 +163,7 @@ class ContainerHost:
         reader.join(READ_SECONDS)
         # a program that ended on request, without a report, did not fail
         asked = self._sent if self._own_program else SIGKILL in self._sent
-        self._ended = replace(ended, exit_code=INTERRUPTED) if asked else ended
+        self._ended = replace(ended, exit_code=INTERRUPTED) if asked and not self._report else ended
 
     def _read(self, output: Iterator[bytes], log: int) -> None:
         """Copy the output to the log in whole lines, because other hosts write there too."""

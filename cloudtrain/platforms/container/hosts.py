@@ -69,6 +69,7 @@ class ContainerHosts(FolderHosts):
         removing.start()
         report = self._save(failed) if self._containers else None
         removing.join()
+        self._inputs.close()
         self._containers.clear()
         return report
 
@@ -162,10 +163,17 @@ class ContainerHosts(FolderHosts):
             self._check()
             host.run(client, container, spec, os.dup(log))
 
+        self._inputs.open(self._on_pipe_error)
         with ThreadPoolExecutor(len(self._hosts)) as pool:
             begun = [pool.submit(begin, host) for host in self._hosts.values()]
         for task in begun:
             task.result()
+
+    def _on_pipe_error(self, error: Exception) -> None:
+        """The data of a pipe cannot be read. Called by the thread that feeds it."""
+        report = replace(report_error(error, "", "fetch"), host=None)
+        for host in self._hosts.values():
+            host.give_up(report)
 
     @property
     def _cancelled(self) -> bool:

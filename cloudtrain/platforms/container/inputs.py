@@ -9,13 +9,18 @@ from typing import Any
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
+from cloudtrain.engine.engine import find_engine
+from cloudtrain.errors import StorageError
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.container.engine_mounts import engine_sees
 from cloudtrain.platforms.container.runtime_files import open_up, runtime_binds
 from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.inputs import locate, shard
 from cloudtrain.runtime.phases import Phase, Phases
+from cloudtrain.runtime.pipes import OnError, PipeChannel
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, state_home, uri_scheme, uri_to_path
+from cloudtrain.storage.mount import S3Mount, why_no_mounts
 
 INSIDE = Paths(Path(DEFAULT_BASE))
 """The paths in a container."""
@@ -38,6 +43,8 @@ class Inputs:
         self._hosts = hosts
         self._settings = settings
         self._binds: list[Bind] = []
+        self._mounts: list[S3Mount] = []
+        self._pipes: list[PipeChannel] = []
 
     @property
     def checkpoints(self) -> Path:
@@ -56,6 +63,8 @@ class Inputs:
             StorageError: an input cannot be downloaded.
             NotFound: a channel has no data.
         """
+        self.close()
+        self._mounts.clear()
         self._binds.clear()
         if self._request["runtime"] == "cloudtrain":
             self._binds += runtime_binds()
@@ -71,6 +80,38 @@ class Inputs:
             self.checkpoints.mkdir(parents=True)
             open_up(self.checkpoints, 0o666)
         self._binds.append(Bind(str(self.checkpoints), self._request["checkpoint_path"]))
+
+    def open(self, on_error: OnError) -> None:
+        """Mount the channels that are read on demand, and start to feed pipes, for a new attempt.
+
+        Args:
+            on_error: called by another thread if the data of a pipe cannot be read.
+        """
+        for mount in self._mounts:
+            mount.start()
+        for name, uri in self._settings.channels:
+            if self._request["channels"][name]["TrainingInputMode"] == "Pipe":
+                self._open_pipes(name, uri, on_error)
+
+    def close(self) -> None:
+        """End what `open` began. The containers have ended."""
+        while self._pipes:
+            self._pipes.pop().stop()
+        for mount in self._mounts:
+            mount.stop()
+
+    def _open_pipes(self, name: str, uri: str, on_error: OnError) -> None:
+        base, found = locate(uri, name)
+        document = self._request["channels"][name]
+        entries = sorted(found, key=lambda entry: entry.key)
+        sharded = document["S3DistributionType"] == "ShardedByS3Key"
+        for rank, host in enumerate(self._hosts):
+            stem = self._folder.host(host).channel(name)
+            stem.parent.mkdir(parents=True, exist_ok=True)
+            own = shard(entries, rank, len(self._hosts)) if sharded else entries
+            pipes = PipeChannel(stem, base, own, document, on_error, mode=0o666)
+            self._pipes.append(pipes)
+            pipes.start()
 
     def of(self, host: str) -> list[Bind]:
         """The mounts of one host, for a new attempt. Creates the mount points, and makes the folders writable."""
@@ -103,6 +144,8 @@ class Inputs:
     def _bring_channel(self, name: str, uri: str, phase: Phase, check: Check, say: Say) -> None:
         base, found = locate(uri, name)
         config = self._request["channels"][name]
+        if config["TrainingInputMode"] == "Pipe":
+            return
         sharded = config["S3DistributionType"] == "ShardedByS3Key" and len(self._hosts) > 1
         if uri_scheme(uri) == "file":
             if sharded:
@@ -111,7 +154,16 @@ class Inputs:
                 self._mount_whole(name, uri_to_path(uri))
             return
         if config["TrainingInputMode"] == "FastFile":
-            say(f"channel {name}: this platform downloads FastFile channels")
+            try:
+                folder = self._mount(name, base)
+            except StorageError as error:
+                say(f"channel {name}: FastFile copies the data: {error.message}")
+            else:
+                if sharded:
+                    self._mount_parts(name, folder, list(found))
+                else:
+                    self._mount_whole(name, folder if base == uri else folder / split_uri(uri)[1])
+                return
         entries = list(found)
         if not sharded:
             folder = self._folder.path / "data" / name
@@ -122,6 +174,20 @@ class Inputs:
         for rank, host in enumerate(self._hosts):
             part = shard(entries, rank, len(self._hosts))
             _download(base, part, self._folder.host(host).channel(name), phase, check)
+
+    def _mount(self, name: str, uri: str) -> Path:
+        """Mount a folder of S3 on this machine, for the engine. Raises StorageError if that cannot be done."""
+        if why := why_no_mounts(for_others=True):
+            raise StorageError(why)
+        folder = self._folder.path / "mounts" / name
+        engine = find_engine(self._request.get("engine"))
+        mount = S3Mount(uri, folder, for_others=True)
+        mount.start()
+        if not engine_sees(engine.url, folder):
+            mount.stop()
+            raise StorageError(f"{engine.kind} does not see what is mounted here")
+        self._mounts.append(mount)
+        return folder
 
     def _mount_whole(self, name: str, path: Path) -> None:
         """Mount a folder as the channel, or a file as the only file in it."""

@@ -16,6 +16,7 @@ from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import TEMPORARY
+from cloudtrain.storage.mount import mounts_below, unmount
 
 CACHES = ("archives", "data", "runtime")
 """Packed sources, hashes of local data and packed runtimes. They are recreated when needed."""
@@ -35,7 +36,7 @@ class Leftover:
     """An object that can be removed. ``size`` is in bytes."""
 
     kind: str
-    """``container``, ``network``, ``job``, ``cache`` or ``environment``."""
+    """``container``, ``network``, ``mount``, ``job``, ``cache`` or ``environment``."""
     name: str
     size: int
     remove: Callable[[], None] = field(repr=False, compare=False)
@@ -55,7 +56,17 @@ def old_jobs(before: float) -> Iterator[Leftover]:
             yield Leftover("job", folder.name, size_of(folder.path), partial(_remove_job, platform, folder))
 
 
+def abandoned_mounts() -> Iterator[Leftover]:
+    """Mounts of channels whose job has ended: everything that should have unmounted them was killed."""
+    for _, folder in job_folders():
+        if not folder.is_locked():
+            for mount in mounts_below(folder.path):
+                yield Leftover("mount", str(mount), 0, partial(unmount, mount))
+
+
 def _remove_job(platform: str, folder: JobFolder) -> None:
+    for mount in mounts_below(folder.path):
+        unmount(mount)
     shutil.rmtree(folder.path)
     remove_job(IndexEntry(folder.name, platform, 0.0))
 

@@ -87,7 +87,11 @@ def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
         ({"inputs": {"code": "file:///data"}}, "inputs.code"),
         ({"container_arguments": ["x"]}, "container_arguments"),
         ({"entry_point": None, "runtime": "cloudtrain"}, "entry_point"),
-        ({"input_mode": "Pipe", "inputs": {"train": "s3://b/k"}}, "Pipe"),
+        ({"inputs": {"train": {"s3_data": "s3://b/k", "compression": "Gzip"}}}, "compression"),
+        (
+            {"input_mode": "Pipe", "inputs": {"train": {"s3_data": "s3://b/k", "attribute_names": ["a"]}}},
+            "attribute_names",
+        ),
     ],
 )
 def test_invalid_jobs(fields: dict[str, Any], message: str) -> None:
