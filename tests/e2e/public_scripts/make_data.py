@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import struct
 import sys
 import zlib
@@ -226,7 +227,7 @@ def tiny_bert(folder: Path) -> None:
 
     size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     BertForSequenceClassification(BertConfig(vocab_size=len(VOCABULARY), **size)).save_pretrained(folder)
-    _tokenizer().save_pretrained(folder)
+    write_tokenizer(folder)
 
 
 @maker
@@ -236,20 +237,21 @@ def tiny_gpt2(folder: Path) -> None:
 
     size = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64, "bos_token_id": 2, "eos_token_id": 3}
     GPT2LMHeadModel(GPT2Config(vocab_size=len(VOCABULARY), **size)).save_pretrained(folder)
-    _tokenizer().save_pretrained(folder)
+    write_tokenizer(folder)
 
 
-def _tokenizer() -> Any:
+def write_tokenizer(folder: Path) -> None:
+    """Write a tokenizer that old and new versions of transformers read."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from tokenizers.pre_tokenizers import Whitespace
-    from transformers import PreTrainedTokenizerFast
 
-    tokenizer = Tokenizer(
-        WordLevel({word: number for number, word in enumerate(VOCABULARY)}, unk_token="[UNK]")
-    )
+    numbers = {token: number for number, token in enumerate(VOCABULARY)}
+    tokenizer = Tokenizer(WordLevel(numbers, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, **SPECIAL)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 64, **SPECIAL}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 @maker

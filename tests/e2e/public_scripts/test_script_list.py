@@ -52,6 +52,10 @@ def test_the_page_shows_the_interpreters() -> None:
         assert f"| `{name}` | {python['about']} | `{python['install'].strip()}` |" in PAGE
 
 
+def test_all_data_is_used() -> None:
+    assert {name for script in SCRIPTS for name in (*script.data, script.home) if name} == MAKERS.keys()
+
+
 @pytest.mark.parametrize("name", sorted(MAKERS.keys() - NEEDS_A_LIBRARY))
 def test_data_is_small(name: str, tmp_path: Path) -> None:
     MAKERS[name](tmp_path)
