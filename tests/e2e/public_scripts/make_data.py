@@ -162,13 +162,6 @@ def split_csv(folder: Path) -> None:
 
 
 @maker
-def abalone_csv(folder: Path) -> None:
-    features, labels = table(60, 7)
-    rows = [[("M", "F", "I")[row % 3], *abs(features[row]), labels[row] + 5] for row in range(60)]
-    write_csv(folder / "abalone.csv", rows)
-
-
-@maker
 def abalone_libsvm(folder: Path) -> None:
     features, labels = table(60, 7)
     lines = []
@@ -194,8 +187,8 @@ def tokens(folder: Path) -> None:
 
 @maker
 def image_folder(folder: Path) -> None:
-    """PNG images of two classes, in the folders of training and validation."""
-    for split in ("train", "validation"):
+    """PNG images of two classes, in folders for training and validation."""
+    for split in ("train", "val"):
         for label, name in enumerate(("cat", "dog")):
             target = folder / split / name
             target.mkdir(parents=True)
@@ -265,14 +258,6 @@ def sentiment(folder: Path) -> None:
         "labels": [row % 2 for row in range(32)],
     }
     Dataset.from_dict(rows).save_to_disk(folder)
-
-
-@maker
-def pairs_csv(folder: Path) -> None:
-    """Sentences with labels, for classifiers that read CSV files."""
-    rows = [["the cat sat on the mat", "a dog near a tree", row % 2] for row in range(32)]
-    for name in ("train", "validation"):
-        write_csv(folder / f"{name}.csv", [["sentence1", "sentence2", "label"], *rows])
 
 
 if __name__ == "__main__":
