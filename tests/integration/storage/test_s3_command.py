@@ -24,11 +24,10 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def run_json(*arguments: str) -> dict[str, Any]:
+def run_json(*arguments: str) -> Any:
     done = run(*arguments, "--json")
     assert done.returncode == 0, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return json.loads(done.stdout)
 
 
 @pytest.fixture(autouse=True)
@@ -53,6 +52,7 @@ def test_a_day_with_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert run("make-bucket", "data").stdout == "s3://data\n"
     assert run("make-bucket", "data").returncode == 0
+    assert run_json("ls", "--local-server")[0]["uri"] == "s3://data"  # without the variables
     settings = run_json("env")
     use(settings, monkeypatch)
     open_store("s3://data").write("key", b"kept")
