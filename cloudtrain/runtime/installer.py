@@ -26,7 +26,8 @@ LONGEST = 200
 """Characters of a line of progress."""
 
 _PROGRESS = re.compile(
-    r"\s*(?:Collecting|Downloading(?!.*\.metadata)|Building wheel|Building|Installing collected|Resolved|Prepared)\b"
+    r"\s*(?:Collecting|Downloading(?!.*\.metadata)|Building wheel for .* started|Building (?!wheel)"
+    r"|Installing collected|Resolved|Prepared)\b"
 )
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
 _END_OF_BUILD = "[end of output]"

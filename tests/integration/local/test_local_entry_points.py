@@ -97,7 +97,11 @@ def test_any_executable(run: Run, tmp_path: Path) -> None:
 def test_a_module_of_a_package(run: Run, tmp_path: Path) -> None:
     folder = local_package(tmp_path / "src", "trainer", "print('module', __name__, __package__)")
     job = run(folder, name="trainer", hyperparameters={"x": 1})
-    assert (job.status, job.logs()) == (JobStatus.COMPLETED, "[rank 0] module __main__ \n")
+    assert job.status == JobStatus.COMPLETED
+    *installing, printed = job.logs().splitlines()
+    assert printed == "[rank 0] module __main__ "
+    assert installing[0] == "[cloudtrain] Installing the package of the source (pyproject.toml)"
+    assert all(line.startswith("[cloudtrain] ") for line in installing)
 
 
 def test_modules_next_to_the_script_and_dependencies_can_be_imported(run: Run, tmp_path: Path) -> None:
