@@ -409,7 +409,7 @@ INPUTS = {
     ),
     "efs_bad_type": _torch("", ",{'t':FileSystemInput('fs-0123456789abcdef0','NFS','/d')}"),
     "not_a_uri": _torch("", ",{'t':'my-data/train'}"),
-    "local_file": _torch("", ",{'t':'file:///tmp'}"),
+    "local_file": _torch("", ",{'t':'file:///etc/hostname'}"),
     "model_access": _torch(
         "", ",{'t':TrainingInput('s3://my-data/x',model_access_config={'AcceptEula':True})}"
     ),

@@ -31,6 +31,7 @@ STRICTER = {
 """Cases that the SDK submits and cloudtrain refuses."""
 
 WIDER = {
+    "input/local_file": "a channel that is a file of this machine, which cloudtrain uploads",
     "image/torch_newer": "a version that the SDK does not know",
     "image/tf_newer": "a version that the SDK does not know",
 }
