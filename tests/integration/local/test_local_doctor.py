@@ -56,8 +56,8 @@ def test_this_python_is_suitable() -> None:
 @pytest.mark.parametrize(
     ("answers", "words"),
     [
-        ("exit 3", "does not run: exit code 3"),
-        ("echo one >&2; echo two >&2; exit 127", "does not run: two"),
+        ("exit 3", "does not run Python code: exit code 3"),
+        ("echo one >&2; echo two >&2; exit 127", "does not run Python code: two"),
         ("echo no JSON", "is not a Python interpreter"),
         ("exit 0", "is not a Python interpreter"),
         (f"exec {sys.executable} -c '{PYTHON_2}' \"$@\"", "is Python 2.7.18"),
