@@ -97,7 +97,7 @@ HINTS = (
     *(
         Hint(
             f"ModuleNotFoundError: No module named '{module}'",
-            rf"^ModuleNotFoundError: No module named '{re.escape(module)}[.']",
+            rf"^ModuleNotFoundError: No module named '{re.escape(module)}'(?m:$)",
             f"Add {distribution} to the requirements.txt next to the script.",
         )
         for module, distribution in PUBLISHED.items()

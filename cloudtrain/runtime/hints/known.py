@@ -9,6 +9,7 @@ from cloudtrain.runtime.hints import (
     gpus,
     imports,
     keras_3,
+    launchers,
     numpy_2,
     ports,
     pytorch,
@@ -18,6 +19,7 @@ from cloudtrain.runtime.hints.table import Failure, Hint, JobFacts, first_that_a
 
 SUBJECTS: dict[str, tuple[Hint, ...]] = {
     "Channels and variables": channels.HINTS,
+    "Launchers": launchers.HINTS,
     "Arguments": arguments.HINTS,
     "GPUs and NCCL": gpus.HINTS,
     "Ports": ports.HINTS,

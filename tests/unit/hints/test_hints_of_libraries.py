@@ -41,6 +41,12 @@ dist.init_process_group({!r}, store=dist.HashStore(), rank=0, world_size=1)
 HINTED = {
     "channel": ("import os; os.environ['SM_CHANNEL_TRAINING']", "Its channels: test, train."),
     "hyperparameter": ("import os; os.environ['SM_HP_EPOCHS']", "no such hyperparameter"),
+    "rank": ("import os; int(os.environ['RANK'])", "RANK is set by a launcher of ranks."),
+    "local-rank": ("import os; os.environ['LOCAL_RANK']", "Start ranks with --torchrun or --processes-per-host N"),
+    "process-group": (
+        "import torch.distributed as dist; dist.init_process_group('gloo')",
+        "RANK is set by a launcher of ranks",
+    ),
     "cpu-torch": ("import torch; torch.zeros(1).cuda()", "the PyTorch of this job is built for CPUs"),
     "cpu-torch-device": ("import torch; torch.zeros(1, device='cuda')", "built for CPUs"),
     "cpu-torch-select": ("import torch; torch.cuda.set_device(0)", "only if torch.cuda.is_available()"),
@@ -88,6 +94,7 @@ def test_a_hint_for_the_real_message(case: str) -> None:
 
 SIMILAR = {
     "own-key": "{}['SM_CHANNELS_TRAIN']",
+    "own-rank": "{}['RANK']",
     "key-in-text": "raise KeyError('no SM_CHANNEL_TRAIN for you')",
     "other-attribute": "5 .allreduce",
     "numpy-typo": "import numpy as np; np.flaot",
