@@ -8,7 +8,8 @@ is refused: a script that silently skips ``!pip install`` would fail later, or c
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ _DISPLAY = {"autoreload", "config", "load_ext", "matplotlib", "pinfo", "pinfo2",
 _TIMED = {"time", "capture"}
 """Magics around code that a script runs without them."""
 _PACKAGES = {"pip", "conda", "mamba", "uv"}
+_LINE_END = re.compile("\r\n?|\n")
+"""As Python counts lines: a string may contain other characters at which `str.splitlines` splits."""
 _MARK = "# Converted from {name} by cloudtrain: edit the notebook instead."
 
 
@@ -37,6 +40,8 @@ def convert_notebook(path: Path) -> Path:
         InvalidSource: the file is not a notebook in Python, uses features that only a notebook has, or has the name
             of another script; or the script cannot be written.
     """
+    if not path.is_file():
+        raise InvalidSource(f"there is no notebook {path}", hint="Check the path.")
     script = path.with_suffix(".py")
     mark = _MARK.format(name=path.name)
     try:
@@ -70,15 +75,20 @@ def _to_script(path: Path) -> str:
         raise InvalidSource(
             f"{path} is not a notebook that nbformat can read: {error}", hint="Open and save it in Jupyter."
         ) from None
-    language = notebook.metadata.get("kernelspec", {}).get("language") or "python"
-    if language.lower() != "python":
+    if (language := _language(notebook.metadata)).lower() != "python":
         raise InvalidSource(f"{path} is a notebook in {language}, not in Python")
     for number, cell in enumerate(notebook.cells, 1):
-        if cell.cell_type == "code" and not set(LEFT_OUT) & set(cell.metadata.get("tags", ())):
+        if cell.cell_type == "code" and not set(LEFT_OUT) & set(cell.metadata.get("tags") or ()):
             cell.source = _plain(cell.source, f"{path}, cell {number}")
     tags = {"enabled": True, "remove_cell_tags": list(LEFT_OUT)}
     text, _ = PythonExporter(config=Config(TagRemovePreprocessor=tags)).from_notebook_node(notebook)
     return str(text)
+
+
+def _language(metadata: Mapping[str, Any]) -> str:
+    """The language that a notebook names: the one of its kernel, or of its code."""
+    kernel, info = metadata.get("kernelspec") or {}, metadata.get("language_info") or {}
+    return str(kernel.get("language") or info.get("name") or "python")
 
 
 def _plain(source: str, where: str) -> str:
@@ -98,10 +108,10 @@ def _plain(source: str, where: str) -> str:
     for call in _magics(tree):
         if id(call) not in statements:
             raise _refused(call, where)
-    lines = text.splitlines()
+    lines = _LINE_END.split(text)
     for node in sorted(statements.values(), key=lambda node: -node.lineno):
         indent = " " * node.col_offset
-        code = _without_magic(node.value, where).splitlines() or ["pass"]
+        code = _LINE_END.split(_without_magic(node.value, where) or "pass")
         lines[node.lineno - 1 : node.end_lineno] = [indent + line for line in code]
     return "\n".join(lines)
 

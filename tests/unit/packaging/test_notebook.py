@@ -94,6 +94,28 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "own.py").read_text() == "print('mine')"
 
 
+def test_a_damaged_or_missing_notebook_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(InvalidSource, match=r"there is no notebook .*gone\.ipynb"):
+        convert_notebook(tmp_path / "gone.ipynb")
+    (tmp_path / "folder.ipynb").mkdir()
+    with pytest.raises(InvalidSource, match="there is no notebook"):
+        convert_notebook(tmp_path / "folder.ipynb")
+    path = tmp_path / "julia.ipynb"
+    metadata = {"kernelspec": None, "language_info": {"name": "julia"}}
+    path.write_text(json.dumps({"cells": [], "metadata": metadata, "nbformat": 4, "nbformat_minor": 4}))
+    with pytest.raises(InvalidSource, match="is a notebook in julia, not in Python"):
+        convert_notebook(path)
+
+
+@pytest.mark.parametrize("character", ["\f", "\x1c", "\u2028"])
+def test_the_text_of_strings_stays(tmp_path: Path, character: str) -> None:
+    """Also where it has characters at which `str.splitlines` splits, and Python does not."""
+    code = f"%%time\ntext = 'a{character}b'\n%matplotlib inline\nprint(ascii(text))"
+    script = convert_notebook(write_notebook(tmp_path / "train.ipynb", cell(code)))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.stdout == f"{f'a{character}b'!a}\n", done.stderr
+
+
 def test_submit_converts_on_request_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "src").mkdir()
