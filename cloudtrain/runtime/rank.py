@@ -12,6 +12,7 @@ state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself 
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import time
@@ -70,11 +71,23 @@ def _attach(folder: str) -> None:
     os.environ[HEARTBEAT] = heartbeat_path(folder, local)
     pipe = pipe_path(folder, local)
     if os.path.exists(pipe):
-        descriptor = os.open(pipe, os.O_WRONLY)
+        descriptor = _open_pipe(pipe)
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
         os.close(descriptor)
     RankRecord(pid=os.getpid(), rank=rank(os.environ)).write(folder, local)
+
+
+def _open_pipe(pipe: str) -> int:
+    """Open ``pipe``, which the runtime reads. Without a reader, end: the runtime died before `die_with_parent`."""
+    try:
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        os._exit(1)
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _exec(command: list[str]) -> None:
