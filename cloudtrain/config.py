@@ -25,16 +25,27 @@ def config_path() -> Path:
     return Path(base).expanduser() / "cloudtrain" / "config.yaml"
 
 
+def _exists(path: Path) -> bool:
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        hint = "Make its folder readable, or set CLOUDTRAIN_CONFIG to another file."
+        raise InvalidJob(f"{path} cannot be read: {error.strerror}", hint=hint) from error
+    return True
+
+
 def read_config() -> dict[str, Any]:
     """The user's defaults; empty if there is neither file nor variable.
 
     Raises:
-        InvalidJob: the file is not valid YAML, or has a key that is not an argument of an Estimator; or the variable
-            names an unknown runtime.
+        InvalidJob: the file cannot be read, is not valid YAML, or has a key that is not an argument of an Estimator; or
+            the variable names an unknown runtime.
     """
     path = config_path()
     is_named = bool(os.environ.get("CLOUDTRAIN_CONFIG"))
-    config = read_job_file(path, may_be_empty=True) if is_named or path.exists() else {}
+    config = read_job_file(path, may_be_empty=True) if is_named or _exists(path) else {}
     for key in config:
         if key in NOT_DEFAULTS:
             hint = "It describes one job only: set it in the job file or on the command line."

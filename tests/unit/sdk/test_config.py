@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain import Estimator, InvalidJob
+from cloudtrain.config import read_config
 from cloudtrain.errors import UnknownPlatform
 from cloudtrain.platforms import get_platform, platform_names
 from cloudtrain.spec import TrainingJob
@@ -97,3 +98,10 @@ def test_a_third_party_adds_a_platform_by_an_entry_point(
     assert isinstance(get_platform("acme"), FakePlatform)
     with pytest.raises(UnknownPlatform, match="'broken' cannot be loaded: No module named 'nosuch_module'"):
         get_platform("broken")
+
+
+def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", f"/{'x' * 300}")  # also root may not read it
+    with pytest.raises(InvalidJob, match="cannot be read: File name too long") as refused:
+        read_config()
+    assert "CLOUDTRAIN_CONFIG" in str(refused.value.hint)
