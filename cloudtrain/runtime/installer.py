@@ -30,6 +30,7 @@ _PROGRESS = re.compile(
     r"|Installing collected|Resolved|Prepared)\b"
 )
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
+_DISK_FULL = "No space left on device"
 _END_OF_BUILD = "[end of output]"
 
 _PROBE = """
@@ -159,9 +160,23 @@ def run(
                 say(line.strip()[:LONGEST])
     lines = [line for line in lines if line.strip()]
     if process.returncode:
-        why, hint = _reason(lines, part)
+        why, hint = _shortage(lines, process.returncode) or _reason(lines, part)
         raise RequirementsFailed(f"{failure}: {why}", hint, process.returncode, lines)
     return lines
+
+
+def _shortage(lines: Sequence[str], code: int) -> tuple[str, str] | None:
+    """Why the installer failed, and a hint, if the host has too little of something; else None."""
+    if code < 0:
+        why = f"the installer was killed by signal {-code}"
+        return why, "If the host has too little memory, use a larger one. Otherwise, submit the job again."
+    full = next((line for line in lines if _DISK_FULL in line), "")
+    if not full:
+        return None
+    return full.strip(), (
+        "Free disk space on the host, or give it more (volume_size on SageMaker). On your own machine, "
+        "cloudtrain clean --caches removes the environments of earlier jobs."
+    )
 
 
 def _reason(lines: Sequence[str], part: Part | None) -> tuple[str, str]:

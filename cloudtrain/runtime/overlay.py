@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 from cloudtrain._system.files import lock
 
@@ -56,15 +57,21 @@ class Overlay:
         os.utime(self.path / COMPLETE)
 
     @contextmanager
-    def locked(self, *, wait: bool = True) -> Iterator[bool]:
-        """Hold the lock. Yields False if another process has it; only without ``wait``."""
+    def locked(self, *, wait: bool = True, on_wait: Callable[[], object] = lambda: None) -> Iterator[bool]:
+        """Hold the lock. Yields False if another process has it; only without ``wait``.
+
+        ``on_wait`` is called before the wait for another process.
+        """
         path = self.path.with_suffix(".lock")
         path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             with open(path, "w") as file:
-                if not lock(file.fileno(), wait=wait):
-                    yield False
-                    return
+                if not lock(file.fileno(), wait=False):
+                    if not wait:
+                        yield False
+                        return
+                    on_wait()
+                    lock(file.fileno())
                 if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     yield True
                     return

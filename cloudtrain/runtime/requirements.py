@@ -60,7 +60,8 @@ def install(
     overlay = Overlay(Path(cache) / _fingerprint(base, code, parts))
     was_complete = overlay.is_complete
     asked = time.monotonic()
-    with overlay.locked():
+    waiting = f"Waiting for another host or job, which installs {_names(parts)}"
+    with overlay.locked(on_wait=lambda: leads and say(waiting)):
         waited = time.monotonic() - asked
         if overlay.is_complete:
             overlay.use()

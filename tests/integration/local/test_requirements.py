@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, environments
-from cloudtrain.runtime.installer import RequirementsFailed
-from cloudtrain.runtime.overlay import Overlay, overlays_in
+from cloudtrain.runtime.installer import REQUIREMENTS, RequirementsFailed, run
+from cloudtrain.runtime.overlay import COMPLETE, Overlay, overlays_in
 from cloudtrain.runtime.requirements import install
+from cloudtrain.runtime.run_folder import RANK_PROGRAM
 from cloudtrain.storage import state_home
 
 
@@ -64,6 +67,28 @@ def test_jobs_with_the_same_requirements_share_one_environment_until_it_is_clean
     assert list(cache.iterdir()) == []
 
 
+@pytest.mark.parametrize("leads", [True, False])
+def test_the_wait_for_another_job_that_installs_the_same_is_said_once(tmp_path: Path, leads: bool) -> None:
+    cache = tmp_path / "cache"
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "requirements.txt").write_text(f"{make_wheel(tmp_path, 'waited_for_by_test')}\n")
+    overlay = Overlay(Path(install(code, package=False, cache=str(cache))).parents[1])
+    (overlay.path / COMPLETE).unlink()  # as while the other job installs
+    said: list[str] = []
+
+    with ThreadPoolExecutor() as pool:
+        with overlay.locked():
+            waits = pool.submit(install, code, package=False, cache=str(cache), say=said.append, leads=leads)
+            time.sleep(0.3)
+            while leads and not said and not waits.done():
+                time.sleep(0.01)
+            overlay.complete()
+        assert waits.result(timeout=60) == overlay.python
+    expected = ["Waiting for another host or job, which installs requirements.txt"]
+    assert said == (expected if leads else [])
+
+
 def test_an_incomplete_environment_is_removed_unless_a_process_works_on_it() -> None:
     overlay = Overlay(state_home() / ENVIRONMENTS / "0123")
     overlay.path.mkdir(parents=True)
@@ -108,6 +133,31 @@ def test_a_requirement_whose_setup_fails_is_named_as_such(tmp_path: Path) -> Non
     report = caught.value.report
     assert report.message == "requirements.txt cannot be installed: ValueError: no such flag: -mfoo"
     assert "its own setup failed" in report.hint
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        (
+            "import os; print('Collecting x', flush=True); os.kill(os.getpid(), 9)",
+            ("was killed by signal 9", "memory"),
+        ),
+        (
+            "print('ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device'); exit(1)",
+            ("No space left on device", "cloudtrain clean --caches"),
+        ),
+    ],
+)
+def test_a_shortage_on_the_host_is_not_blamed_on_the_requirements(
+    tmp_path: Path, program: str, expected: tuple[str, str]
+) -> None:
+    command = [sys.executable, RANK_PROGRAM, "--", sys.executable, "-c", program]
+    with pytest.raises(RequirementsFailed) as caught:
+        run(command, str(tmp_path), "requirements.txt cannot be installed", part=REQUIREMENTS)
+    report = caught.value.report
+    assert expected[0] in report.message
+    assert expected[1] in report.hint
+    assert "requirements.txt" not in report.hint
 
 
 def test_credentials_of_an_index_are_never_shown(tmp_path: Path) -> None:
