@@ -69,7 +69,7 @@ def test_it_never_belongs_in_requirements_txt(
     ("code", "expected"),
     [
         ("import dotenv_nosuch", "If it is a module of yours, pack its folder"),
-        ("import bs4", "Add beautifulsoup4 to the requirements.txt"),
+        ("import skimage", "Add scikit-image to the requirements.txt"),
         (
             "import numpy.nosuch",
             "See the documentation of numpy.nosuch for what to put into requirements.txt.",
