@@ -48,6 +48,11 @@ class Location:
             raise StorageError(f"{text!r} is not a URI", hint="Write two slashes: s3://bucket/prefix.")
         if not text:
             raise StorageError("an empty path names nothing", hint="Write . for this folder.")
+        if text == "-":
+            raise StorageError(
+                "standard input and output cannot be copied",
+                hint="Name a file. Write ./- for a file called -.",
+            )
         return cls(text, Path(text))
 
     @property

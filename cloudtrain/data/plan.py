@@ -96,6 +96,8 @@ def plan_copy(source: Location, target: Location, select: Filter, *, recursive: 
             f"{printable(source.text)} is a folder", hint="Add --recursive to copy what is in it."
         )
     tree, entry = found
+    if not select(entry):
+        return Plan()
     into, key = (target.tree, entry.key) if target.names_folder else target.parent
     if into.show(key) == tree.show(entry.key):
         raise StorageError(f"{into.show(key)} would be copied onto itself")
@@ -150,21 +152,21 @@ def plan_removal(target: Location, select: Filter, *, recursive: bool, force: bo
             f"{printable(target.text)} is on this machine",
             hint="Use rm for files. Objects are at s3://bucket/key.",
         )
-    found = None if recursive else target.find_file()
+    tree, found = target.tree, None if recursive else target.find_file()
+    entries = [] if found else list(tree.store.list())
+    if recursive and not entries:
+        found = target.find_file()
     if found:
-        return Plan(deletions=[Deletion(*found)])
-    tree = target.tree
-    entries = [entry for entry in tree.store.list() if select(entry)]
-    if not entries:
-        if recursive and (found := target.find_file()):
-            return Plan(deletions=[Deletion(*found)])
+        tree, entries = found[0], [found[1]]
+    elif not entries:
         raise NotFound(f"there is nothing at {printable(target.text)}")
-    if not recursive:
+    elif not recursive:
         raise StorageError(
             f"{printable(target.text)} is a folder with {len(entries):,} objects",
             hint="Add --recursive to remove all of them.",
         )
-    if target.is_bucket and not force:
+    entries = [entry for entry in entries if select(entry)]
+    if entries and target.is_bucket and not force:
         raise StorageError(
             f"{printable(target.text)} is a whole bucket: all {len(entries):,} objects would be removed",
             hint="Name a prefix in it; or add --force, if you mean all of it.",

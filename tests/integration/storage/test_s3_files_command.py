@@ -106,6 +106,14 @@ def test_dryrun_changes_nothing(bucket: str, data: Path) -> None:
     assert keys(bucket) == ["x"]
 
 
+def test_excluded_files_are_neither_copied_nor_removed(bucket: str, data: Path) -> None:
+    assert s3_command("cp", "data/a.csv", f"{bucket}/x", "--exclude", "*") == ""
+    s3_command("cp", "data/a.csv", f"{bucket}/in/a.csv")
+    for arguments in (["in/a.csv"], ["in/a.csv", "--recursive"], ["in", "--recursive"], ["", "--recursive"]):
+        assert s3_command("rm", f"{bucket}/{arguments[0]}", *arguments[1:], "--exclude", "*.csv") == ""
+    assert keys(bucket) == ["in/a.csv"]
+
+
 def test_sync_copies_what_is_new_or_has_changed(bucket: str, data: Path) -> None:
     assert len(record("sync", "data", f"{bucket}/in")["copied"]) == 3
     assert s3_command("sync", "data", f"{bucket}/in") == ""
@@ -192,6 +200,7 @@ def test_ls_lists_buckets_folders_and_objects(bucket: str, data: Path) -> None:
     [
         (["cp", "data/a.csv", "copy.csv"], "both locations are on this machine\n  Use cp."),
         (["cp", "data", "{}/in"], "data is a folder\n  Add --recursive"),
+        (["cp", "{}/in/a", "-"], "standard input and output cannot be copied"),
         (["cp", "nowhere", "{}/in"], "the folder nowhere does not exist"),
         (["cp", "--recursive", "{}/typo", "down"], "there is nothing below {}/typo/"),
         (["cp", "data/a.csv", "s3:/bucket"], "'s3:/bucket' is not a URI"),
