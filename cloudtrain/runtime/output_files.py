@@ -40,25 +40,33 @@ def list_outputs(paths: Paths, *, archived: bool) -> list[OutputFile]:
         if not folder.is_dir():
             continue
         if archived:
-            found += _walk(kind, folder, "")
+            found += _walk(kind, folder)
         else:
             found += (OutputFile(kind, entry.key, FILE, entry.size) for entry in list_folder(folder))
     return found
 
 
-def _walk(kind: str, folder: Path, base: str) -> Iterator[OutputFile]:
-    """Everything below ``folder``, except sockets, pipes, devices and unfinished files."""
-    with os.scandir(folder) as children:
-        entries = sorted(children, key=lambda entry: entry.name)
-    for entry in entries:
-        path = base + entry.name
+def _walk(kind: str, top: Path) -> Iterator[OutputFile]:
+    """Everything below ``top``, except sockets, pipes, devices and unfinished files. Folders can be nested deeply."""
+    pending = _children(str(top), "")
+    while pending:
+        path, entry = pending.pop()
         if entry.is_symlink():
             yield OutputFile(kind, path, LINK, os.readlink(entry.path))
         elif entry.is_dir():
             yield OutputFile(kind, path, FOLDER, None)
-            yield from _walk(kind, Path(entry.path), f"{path}/")
+            pending += _children(entry.path, f"{path}/")
         elif entry.is_file() and not is_temporary(entry.name):
             yield OutputFile(kind, path, FILE, entry.stat().st_size)
+
+
+def _children(folder: str, base: str) -> list[tuple[str, os.DirEntry[str]]]:
+    """The entries of ``folder`` with their paths relative to the top, the first name last."""
+    with os.scandir(folder) as children:
+        return [
+            (base + entry.name, entry)
+            for entry in sorted(children, key=lambda entry: entry.name, reverse=True)
+        ]
 
 
 def sha256(path: Path) -> str:

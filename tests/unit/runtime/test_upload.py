@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import json
 import os
 import shutil
+import sys
 import tarfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ from cloudtrain.contract import Paths, Settings
 from cloudtrain.errors import NotFound
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.merge import Merge, differing_message, to_ranges
+from cloudtrain.runtime.output_files import list_outputs
 from cloudtrain.runtime.upload import HostOutputs, Results, remove_parts, upload_outputs
 from cloudtrain.storage import open_store
 
@@ -160,6 +163,17 @@ def test_links_and_empty_folders_are_kept(configure: Any, upload: Any, tmp_path:
     os.mkfifo(tmp_path / "algo-2" / "model" / "pipe")
     upload(configs)
     assert stored(tmp_path)["model.tar.gz"] == {"a": "a", "b": "b", "empty": "/", "latest": "b"}
+
+
+def test_folders_can_be_nested_deeper_than_python_calls(configure: Any) -> None:
+    [config] = configure({"algo-1": {f"model/{'d/' * 200}w": "w"}}, hosts=("algo-1",))
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        listed = list_outputs(config.paths, archived=True)
+    finally:
+        sys.setrecursionlimit(limit)
+    assert len(listed) == 201
 
 
 def test_the_archive_has_the_same_bytes_every_time(configure: Any, tmp_path: Path) -> None:
