@@ -150,6 +150,8 @@ class S3Mount:
         environment = {
             name: value for name, value in os.environ.items() if name in _PASSED_ON or name.startswith("AWS_")
         }
+        if authorities := environment.pop("AWS_CA_BUNDLE", ""):
+            environment["RCLONE_CA_CERT"] = authorities  # rclone refuses AWS's variable
         environment["AWS_SDK_LOAD_CONFIG"] = "1"  # makes rclone read ~/.aws/config, as boto3 does
         environment["RCLONE_S3_ENV_AUTH"] = "true"
         environment["RCLONE_S3_PROVIDER"] = "AWS" if connected.is_aws else "Other"

@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import botocore
 import pytest
 from click.testing import CliRunner
 from local_jobs import Run, folder, wait_for_end, wait_until, write
@@ -87,6 +88,14 @@ def test_fast_file_takes_one_object_or_a_share_of_them(
     assert run(listing, {"train": one}).logs() == "[rank 0] ['a']\n"
     job = run(listing, {"train": share}, instance_count=2)
     assert sorted(job.logs().splitlines()) == ["[rank 0] ['a']", "[rank 1] ['sub']"]
+
+
+def test_fast_file_with_the_certificates_of_a_proxy(
+    can_mount: None, run: Run, fast_file: TrainingInput, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(Path(botocore.__file__).parent / "cacert.pem"))
+    job = run("import os; print(os.path.islink(os.environ['SM_CHANNEL_TRAIN']))", {"train": fast_file})
+    assert job.logs() == "[rank 0] True\n"
 
 
 def test_fast_file_says_that_it_copies(
