@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import sys
 from importlib import import_module
 from io import TextIOWrapper
@@ -9,6 +11,7 @@ from io import TextIOWrapper
 import click
 
 from cloudtrain.cli._errors import cleaning_up, reported
+from cloudtrain.errors import nearest
 
 SECTIONS = {
     "Jobs": ("submit", "list", "describe", "logs", "wait", "stop", "preempt"),
@@ -32,6 +35,17 @@ class _Commands(click.Group):
             rows = [(name.ljust(width), found.get_short_help_str(80)) for name, found in commands if found]
             with formatter.section(section):
                 formatter.write_dl(rows)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not context.resilient_parsing:
+            if os.path.isfile(name):
+                advice = f"To submit the file: {context.command_path} submit {shlex.quote(name)}"
+                context.fail(f"No such command {name!r}. {advice}")
+            context.fail(f"No such command {name!r}. {nearest(name, COMMANDS)}")
+        return super().resolve_command(context, args)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:

@@ -54,7 +54,7 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
         return entry_point
     root = os.path.abspath(source_dir)
     path = os.path.normpath(os.path.join(root, entry_point))
-    if not os.path.exists(path) and os.path.isfile(entry_point):
+    if not os.path.exists(path) and _is_beside_files(entry_point, root):
         path = os.path.abspath(entry_point)
     name = relative(path, root)
     if name == os.pardir or name.startswith(os.pardir + os.sep):
@@ -69,6 +69,14 @@ def check_entry_point(source_dir: Path | None, entry_point: str) -> str:
             hint=f"Add the line !/{PurePath(name).as_posix()} to .cloudtrainignore in source_dir.",
         )
     return PurePath(name).as_posix()
+
+
+def _is_beside_files(entry_point: str, root: str) -> bool:
+    """Whether a path is relative to the working directory: it is a file, or misspells one in a folder of ``root``."""
+    folder = os.path.dirname(os.path.abspath(entry_point))
+    return os.path.isfile(entry_point) or (
+        os.path.isdir(folder) and f"{folder}{os.sep}".startswith(f"{root}{os.sep}")
+    )
 
 
 def _is_module(source_dir: Path, entry_point: str) -> bool:

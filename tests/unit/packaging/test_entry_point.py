@@ -113,6 +113,8 @@ def test_a_path_from_the_working_directory_into_source_dir(
     monkeypatch.chdir(root)
     assert check_entry_point(Path("src"), "src/scripts/run.sh") == "scripts/run.sh"
     assert check_entry_point(Path("src"), "src/train.py") == "src/train.py"  # src/src/train.py comes first
+    with pytest.raises(InvalidSource, match=r"no file \S+/src/scripts/rum\.sh\n  Did you mean 'run\.sh'\?"):
+        check_entry_point(Path("src"), "src/scripts/rum.sh")
     monkeypatch.chdir(root / "src" / "scripts")
     assert check_entry_point(root / "src", "run.sh") == "scripts/run.sh"
     monkeypatch.chdir(root / "other")
