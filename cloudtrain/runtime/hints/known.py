@@ -12,6 +12,7 @@ from cloudtrain.runtime.hints import (
     launchers,
     numpy_2,
     ports,
+    programs,
     pytorch,
     tensorflow_2,
 )
@@ -24,6 +25,7 @@ SUBJECTS: dict[str, tuple[Hint, ...]] = {
     "GPUs and NCCL": gpus.HINTS,
     "Ports": ports.HINTS,
     "Files": files.HINTS,
+    "Programs and notebooks": programs.HINTS,
     "PyTorch": pytorch.HINTS,
     "NumPy 2": numpy_2.HINTS,
     "Keras 3": keras_3.HINTS,

@@ -38,6 +38,12 @@ import torch.distributed as dist
 dist.init_process_group({!r}, store=dist.HashStore(), rank=0, world_size=1)
 """
 
+CHILD_FAILED = """
+import sys
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+raise ChildFailedError("train.py", {0: ProcessFailure(0, 1, 1, "")})
+"""
+
 HINTED = {
     "channel": ("import os; os.environ['SM_CHANNEL_TRAINING']", "Its channels: test, train."),
     "hyperparameter": ("import os; os.environ['SM_HP_EPOCHS']", "no such hyperparameter"),
@@ -64,6 +70,13 @@ HINTED = {
     ),
     "descriptors": (LIMITED, "ulimit -n"),
     "program": ("import subprocess; subprocess.run(['no-such-program'])", "the job has no no-such-program"),
+    "failed-program": (
+        "import subprocess; subprocess.run(['false'], check=True)",
+        "error is in the output above the traceback",
+    ),
+    "killed-program": ("import subprocess; subprocess.run(['sh', '-c', 'kill $$'], check=True)", "in the output above"),
+    "torchrun": (CHILD_FAILED, "error is in the output above the traceback"),
+    "display": ("display(3)", "display exists only in a notebook."),
     "relative-path": ("open('config.yaml')", "config.yaml is relative to the working folder"),
     "channel-path": ("open('/opt/ml/input/data/training/x.csv')", "Is training a channel"),
     "weights": (SAVED.format(saved="argparse.Namespace(x=1)"), "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"),
@@ -94,6 +107,7 @@ def test_a_hint_for_the_real_message(case: str) -> None:
 
 SIMILAR = {
     "own-key": "{}['SM_CHANNELS_TRAIN']",
+    "own-text-on-a-program": "raise RuntimeError('CalledProcessError: Command x returned non-zero exit status 1')",
     "own-rank": "{}['RANK']",
     "key-in-text": "raise KeyError('no SM_CHANNEL_TRAIN for you')",
     "other-attribute": "5 .allreduce",
