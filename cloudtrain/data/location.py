@@ -87,6 +87,14 @@ class Location:
         path = self.path.absolute()
         return Tree(FileStore(path.parent), os.path.dirname(self.text.rstrip("/")) or "."), path.name
 
+    @property
+    def behind_link(self) -> Location:
+        """The target of a symbolic link; itself if it is none. A copy must not replace links such as /dev/stdout."""
+        if self.path is None or not self.path.is_symlink():
+            return self
+        path = self.path.resolve()
+        return Location(str(path), path)
+
     def find_file(self) -> tuple[Tree, ObjectInfo] | None:
         """The file or object itself with its folder; None if it is a folder, or does not exist."""
         if self.is_bucket or self.text.endswith("/"):

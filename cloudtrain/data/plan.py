@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cloudtrain.data.location import Location, Tree, printable
 from cloudtrain.errors import NotFound, StorageError
-from cloudtrain.storage import ObjectInfo
+from cloudtrain.storage import FileStore, ObjectInfo
 from cloudtrain.storage.uri import check_key
 
 
@@ -98,7 +98,7 @@ def plan_copy(source: Location, target: Location, select: Filter, *, recursive: 
     tree, entry = found
     if not select(entry):
         return Plan()
-    into, key = (target.tree, entry.key) if target.names_folder else target.parent
+    into, key = (target.tree, entry.key) if target.names_folder else target.behind_link.parent
     if into.show(key) == tree.show(entry.key):
         raise StorageError(f"{into.show(key)} would be copied onto itself")
     return _checked([Copy(tree, entry, into, key)])
@@ -235,7 +235,17 @@ def _checked(copies: Sequence[Copy]) -> Plan:
     """Raises StorageError for a name that is impossible at its target, before anything is copied."""
     for copy in copies:
         check_key(copy.key, copy.target.store.uri)
+        if isinstance(copy.target.store, FileStore):
+            _check_replaceable(copy.target.store.folder / copy.key, copy.target.show(copy.key))
     return Plan(copies)
+
+
+def _check_replaceable(path: Path, name: str) -> None:
+    """Refuse to put a file in the place of a folder, a pipe or a device: root could replace even /dev/null."""
+    if path.is_dir():
+        raise StorageError(f"{name} is a folder", hint="Copy to another folder, or use another name.")
+    if path.exists() and not path.is_file():
+        raise StorageError(f"{name} is a pipe or a device", hint="Name a file.")
 
 
 def _matches(key: str, patterns: Iterable[str]) -> bool:

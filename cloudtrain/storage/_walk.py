@@ -17,22 +17,26 @@ def walk(folder: Path, prefix: str = "") -> Iterator[ObjectInfo]:
     Follows symbolic links, except to a parent folder. Skips broken links, special files such as sockets, temporary
     files, and files that disappear during the walk. Raises OSError for a folder that cannot be read.
     """
-    return _walk(folder, "", prefix, (os.path.realpath(folder),))
-
-
-def _walk(folder: Path, base: str, prefix: str, above: tuple[str, ...]) -> Iterator[ObjectInfo]:
-    try:
-        with os.scandir(folder) as found:
-            children = [(base + child.name + ("/" if child.is_dir() else ""), child) for child in found]
-    except FileNotFoundError:
-        return
-    for key, child in sorted(children, key=lambda pair: pair[0]):
+    above: tuple[str, ...] = (os.path.realpath(folder),)
+    pending = [(key, child, above) for key, child in _children(folder, "")]
+    while pending:
+        key, child, above = pending.pop()
         if key.endswith("/"):
             real = os.path.realpath(child.path)
             if real not in above and (key.startswith(prefix) or prefix.startswith(key)):
-                yield from _walk(Path(child.path), key, prefix, (*above, real))
+                pending += [(*found, (*above, real)) for found in _children(child.path, key)]
         elif key.startswith(prefix) and not is_temporary(child.name):
             with contextlib.suppress(FileNotFoundError):
                 if child.is_file():
                     status = child.stat()
                     yield ObjectInfo(key, status.st_size, status.st_mtime)
+
+
+def _children(folder: str | Path, base: str) -> list[tuple[str, os.DirEntry[str]]]:
+    """The entries of ``folder`` with their keys, the first key last; nothing if the folder is gone."""
+    try:
+        with os.scandir(folder) as found:
+            children = [(base + child.name + ("/" if child.is_dir() else ""), child) for child in found]
+    except FileNotFoundError:
+        return []
+    return sorted(children, key=lambda pair: pair[0], reverse=True)

@@ -114,6 +114,22 @@ def test_excluded_files_are_neither_copied_nor_removed(bucket: str, data: Path) 
     assert keys(bucket) == ["in/a.csv"]
 
 
+def test_a_download_replaces_no_pipe_device_link_or_folder(bucket: str, data: Path) -> None:
+    s3_command("cp", "data/a.csv", f"{bucket}/in/a.csv")
+    os.mkfifo("pipe")
+    Path("device").symlink_to("pipe")
+    for name in ("pipe", "device"):
+        assert "is a pipe or a device" in refusal("cp", f"{bucket}/in/a.csv", name)
+    Path("down/a.csv").mkdir(parents=True)
+    for command in (["cp", "--recursive"], ["sync"]):
+        assert "down/a.csv is a folder" in refusal(*command, f"{bucket}/in", "down")
+    Path("link").symlink_to("data/c.tmp")
+    s3_command("cp", f"{bucket}/in/a.csv", "link")
+    assert Path("pipe").is_fifo()
+    assert Path("link").is_symlink()
+    assert Path("data/c.tmp").read_text() == "1,2"
+
+
 def test_sync_copies_what_is_new_or_has_changed(bucket: str, data: Path) -> None:
     assert len(record("sync", "data", f"{bucket}/in")["copied"]) == 3
     assert s3_command("sync", "data", f"{bucket}/in") == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import subprocess
 import sys
@@ -91,6 +92,19 @@ def test_links_are_followed_but_not_in_cycles(tmp_path: Path) -> None:
         ("file", 3),
         ("folder/file", 3),
     ]
+
+
+def test_folders_can_be_nested_deeper_than_python_calls(tmp_path: Path) -> None:
+    key = "d/" * 200 + "file"
+    (tmp_path / key).parent.mkdir(parents=True)
+    (tmp_path / key).touch()
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 100)
+    try:
+        found = list(FileStore(tmp_path).list())
+    finally:
+        sys.setrecursionlimit(limit)
+    assert [entry.key for entry in found] == [key]
 
 
 def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
