@@ -50,29 +50,61 @@ for _name, (_pattern, _first) in _RESOLVERS.items():
     )
 
 
-def load(text: str, *, texts: str, field: str) -> Any:
+VERSIONS = (
+    "framework_version",
+    "py_version",
+    "pytorch_version",
+    "tensorflow_version",
+    "transformers_version",
+)
+"""Fields with numbers that are text: 2.10 is not 2.1."""
+
+_NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
+_SCALARS = (*_NUMBERS, "tag:yaml.org,2002:bool", "tag:yaml.org,2002:null")
+
+
+def load(text: str, *, field: str) -> Any:
     """The value of a document. Raises yaml.YAMLError.
 
     Args:
-        texts: the field whose plain items stay text.
         field: the field that the document is the value of; empty if it is a mapping of fields.
     """
     loader = StrictLoader(text)
     try:
         node = loader.get_single_node()
-        if field == texts:
-            _keep_text(node)
-        elif not field and isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.value == texts:
-                    _keep_text(value)
+        if field.startswith(
+            "environment."
+        ):  # --set: a variable is what the shell hands over, also true and nothing
+            return text if node is None else loader.construct_document(_as_text(node, *_SCALARS))
+        _keep_text(node, field)
         return None if node is None else loader.construct_document(node)
     finally:
         loader.dispose()
 
 
-def _keep_text(node: Any) -> None:
-    """Give the scalars of a list the type string. An item without any text stays null: it is a mistake."""
-    for item in node.value if isinstance(node, yaml.SequenceNode) else ():
-        if isinstance(item, yaml.ScalarNode) and item.value:
-            item.tag = "tag:yaml.org,2002:str"
+def _keep_text(node: Any, field: str) -> None:
+    """Give the values of ``field`` that are text, as written, the type string.
+
+    These are all items of ``arguments``, and numbers in ``environment`` and in versions. An item without any text stays
+    null: it is a mistake.
+    """
+    if not field and isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value:
+                _keep_text(value, key.value)
+    elif field == "arguments" and isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            if item.value:
+                _as_text(item, item.tag)
+    elif field == "environment" and isinstance(node, yaml.MappingNode):
+        for _, value in node.value:
+            _as_text(value, *_NUMBERS)
+    elif field in VERSIONS:
+        _as_text(node, *_NUMBERS)
+
+
+def _as_text(node: Any, *kinds: str) -> Any:
+    """The node, as a string if it is a scalar of one of these kinds."""
+    if isinstance(node, yaml.ScalarNode) and node.tag in kinds:
+        node.tag = "tag:yaml.org,2002:str"
+    return node

@@ -16,7 +16,8 @@ PATH_FIELDS = ("source_dir", "dependencies")
 def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
     """The value of a YAML (or JSON) document, with the numbers and booleans of YAML 1.2.
 
-    Items of ``arguments`` are always text, exactly as written: ``1.10`` and ``true`` are strings there.
+    Items of ``arguments`` are always text, exactly as written: ``1.10`` and ``true`` are strings there. So are numbers
+    in ``environment``, and versions such as ``framework_version``.
 
     Args:
         name: of the document, for messages.
@@ -30,7 +31,7 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
     from cloudtrain.spec._loader import load
 
     try:
-        return load(text, texts="arguments", field=field)
+        return load(text, field=field)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark is None:

@@ -124,3 +124,14 @@ def test_the_path_of_an_interpreter_is_relative_to_the_file(
     if isinstance(expected, str):
         expected = expected.format(folder=tmp_path)
     assert read_job_file(path)["platform_options"] == {"python": expected, "master_port": 0}
+
+
+def test_numbers_in_variables_and_versions_stay_as_written() -> None:
+    text = (
+        "framework_version: 2.10\nenvironment: {A: 1.10, B: 0x1F, C: true, D: a}\nhyperparameters: {lr: 1e-3}"
+    )
+    assert parse_yaml(text) == {
+        "framework_version": "2.10",
+        "environment": {"A": "1.10", "B": "0x1F", "C": True, "D": "a"},
+        "hyperparameters": {"lr": 0.001},
+    }

@@ -29,3 +29,20 @@ def test_settings_override_fields_in_a_copy() -> None:
 def test_settings_that_are_refused(setting: str, message: str) -> None:
     with pytest.raises(InvalidJob, match=message):
         apply_overrides({"n": 1}, [setting])
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("environment.V=1.10", {"environment": {"V": "1.10"}}),
+        ("environment.TOKENIZERS_PARALLELISM=false", {"environment": {"TOKENIZERS_PARALLELISM": "false"}}),
+        ("environment.V=", {"environment": {"V": ""}}),
+        ("environment.V=null", {"environment": {"V": "null"}}),
+        ("environment={V: 1e-3}", {"environment": {"V": "1e-3"}}),
+        ("framework_version=2.10", {"framework_version": "2.10"}),
+        ("max_run=10", {"max_run": 10}),
+    ],
+)
+def test_variables_and_versions_are_text_as_written(setting: str, expected: dict[str, object]) -> None:
+    """A shell removes the quotes that would make them text."""
+    assert apply_overrides({}, [setting]) == expected
