@@ -47,7 +47,7 @@ def upload_data(
     local = Path(path)
     with file_errors(str(local)):
         is_folder = local.is_dir()
-        if not is_folder and not local.exists():
+        if not is_folder and not local.is_file():  # a pipe would be waited for
             raise NotFound(f"there is no file or folder {local}")
         files = list_folder(local) if is_folder else [ObjectInfo(local.name, local.stat().st_size)]
     if not files:
@@ -67,11 +67,20 @@ def upload_data(
     try:
         store.upload(base / first.key, first.key, callback)
     except NotFound:
-        if not platform.make_default_bucket(uri):
+        if not _is_default_bucket(platform, bucket):
             raise
+        platform.make_default_bucket(uri)
         store.upload(base / first.key, first.key, callback)
     move_each(others, copy, callback)
     return uri if is_folder else join_uri(uri, local.name)
+
+
+def _is_default_bucket(platform: SageMakerPlatform, bucket: str) -> bool:
+    """False also if AWS does not name the account, as with another S3 service."""
+    try:
+        return bucket == platform.aws.default_bucket
+    except PlatformError:
+        return False
 
 
 def _default_bucket(platform: SageMakerPlatform) -> str:

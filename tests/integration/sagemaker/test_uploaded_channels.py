@@ -134,6 +134,21 @@ def test_upload_data_returns_the_uris_of_the_sdk(data: Path) -> None:
         assert boto3.client("s3").head_object(Bucket="mine", Key=key)["ServerSideEncryption"] == "AES256"
 
 
+def test_upload_data_names_a_missing_bucket_without_an_account(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with pytest.raises(NotFound, match="there is no bucket 'mine-not'"):
+        cloudtrain.upload_data("data", "mine-not")
+
+
+def test_upload_data_does_not_wait_for_a_pipe(data: Path) -> None:
+    os.mkfifo("pipe")
+    with pytest.raises(NotFound, match="there is no file or folder pipe"):
+        cloudtrain.upload_data("pipe", "mine")
+
+
 def test_upload_data_names_what_is_missing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NotFound, match="there is no file or folder nowhere"):
         cloudtrain.upload_data("nowhere", "mine")
