@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import shutil
 import stat
@@ -155,7 +156,10 @@ def try_here(folder: Path) -> str:
 
 def reason(error: OSError) -> str:
     """The reason for an error of `enter`."""
-    return f"the kernel does not permit this user a namespace with it ({error.strerror or error})"
+    detail = error.strerror or str(error)
+    if error.errno == errno.ENOSPC:  # not of a disk
+        detail = "a limit in /proc/sys/user/max_*_namespaces is reached"
+    return f"the kernel does not permit this user a namespace with it ({detail})"
 
 
 if __name__ == "__main__":

@@ -111,6 +111,7 @@ def test_a_machine_that_permits_no_namespace_says_so(folder: Path, user: str) ->
     done = enters(folder, *NO_NAMESPACES[user])
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("the kernel does not permit this user a namespace"), done.stderr
+    assert "No space left" not in done.stderr
 
 
 def test_a_job_does_not_hide_what_it_needs(tmp_path: Path) -> None:
