@@ -8,6 +8,7 @@ from dataclasses import astuple
 from typing import Any
 
 from cloudtrain.contract import Settings, encode_hyperparameters, to_arguments
+from cloudtrain.contract.arguments import is_argument_piece
 from cloudtrain.contract.launcher_env import CLOUDTRAIN
 from cloudtrain.errors import InvalidJob
 
@@ -69,6 +70,11 @@ def check_hyperparameters(values: Mapping[str, Any], *, as_json: bool = False) -
             raise InvalidJob(
                 f"hyperparameters: {key!r} is not a valid name",
                 hint="Use a name that is not empty and has no '='.",
+            )
+        if is_argument_piece(key):
+            raise InvalidJob(
+                f"hyperparameters: {key!r} is a name of cloudtrain's own, which carries the script's arguments",
+                hint="Set the field arguments instead, or put them behind --.",
             )
         name, text = to_arguments({key: value}, as_json=as_json)
         _check_string(f"the name of hyperparameter {key!r}", name)

@@ -16,6 +16,14 @@ LIMIT = 128 * 1024 - 1
 HYPERPARAMETERS = {
     "no-name": ({"": 1}, "'' is not a valid name"),
     "equals": ({"a=b": 1}, "'a=b' is not a valid name"),
+    "arguments": (
+        {"sagemaker_arguments": "hello"},
+        "a name of cloudtrain's own(?s:.*)Set the field arguments",
+    ),
+    "arguments-2": (
+        {"sagemaker_arguments_2": "hello"},
+        "'sagemaker_arguments_2' is a name of cloudtrain's own",
+    ),
     "nul-name": ({"a\0b": 1}, "is not a valid name"),
     "nul": ({"text": "a\0b"}, "hyperparameter 'text' contains a NUL character"),
     "surrogate": ({"text": "a\udcff"}, r"hyperparameter 'text' is not text: UTF-8 has no '\\udcff'"),
