@@ -27,11 +27,18 @@ class ScriptCommand(click.Command):
 
 
 def _with_value(option: str, arguments: list[str]) -> list[str]:
-    """``option`` as it is in ``arguments``, and the argument after it unless that is an option too."""
+    """``option`` as it is in ``arguments``, and the argument after it unless that is an option too.
+
+    click names only the first letter of ``-vv`` and ``-lr``.
+    """
+    is_letter = not option.startswith("--")
     for number, argument in enumerate(arguments):
         if argument.startswith(f"{option}="):
             return [argument]
-        if argument == option:
+        if argument == option or (is_letter and argument.startswith(option)):
             follows = arguments[number + 1 : number + 2]
-            return [option, *(text for text in follows if not (text.startswith("-") or os.path.isfile(text)))]
+            return [
+                argument,
+                *(text for text in follows if not (text.startswith("-") or os.path.isfile(text))),
+            ]
     return [option]
