@@ -10,7 +10,7 @@ from pathlib import Path
 from cloudtrain.data.location import Location, Tree, printable
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage import FileStore, ObjectInfo
-from cloudtrain.storage.uri import check_key
+from cloudtrain.storage.uri import check_key, own_file
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def _checked(copies: Sequence[Copy]) -> Plan:
     for copy in copies:
         check_key(copy.key, copy.target.store.uri)
         if isinstance(copy.target.store, FileStore):
-            _check_replaceable(copy.target.store.folder / copy.key, copy.target.show(copy.key))
+            _check_replaceable(own_file(copy.target.store.folder, copy.key), copy.target.show(copy.key))
     return Plan(copies)
 
 

@@ -25,6 +25,7 @@ POLL_SECONDS = 0.02
 FUSE = Path("/dev/fuse")
 FUSE_SETTINGS = Path("/etc/fuse.conf")
 MOUNTS = Path("/proc/self/mountinfo")
+USERS = Path("/proc/self/uid_map")
 
 _PASSED_ON = (
     "PATH",
@@ -50,6 +51,8 @@ def why_no_mounts(*, for_others: bool = False) -> str:
     for programs, package in ((("rclone",), "rclone"), (("fusermount3", "fusermount"), "fuse3")):
         if not any(map(shutil.which, programs)):
             return f"{programs[0]} is not installed (apt-get install {package})"
+    if user_id() != ROOT and not _can_become_root():
+        return "fusermount has no effect in a user namespace (see platform_options.mount_opt_ml)"
     if for_others and user_id() != ROOT and not _users_may_share():
         return f"user_allow_other is not set in {FUSE_SETTINGS}"
     return ""
@@ -196,6 +199,14 @@ def unmount(folder: Path) -> None:
     mount_guard.unmount(str(folder))
     if folder in mounts_below(folder):
         raise StorageError(f"{folder} cannot be unmounted", hint=f"Run as root: umount --lazy {folder}")
+
+
+def _can_become_root() -> bool:
+    """Whether setuid programs work: the namespace that gives an ordinary user's job its ``/opt/ml`` has no root."""
+    try:
+        return any(line.split()[0] == "0" for line in USERS.read_text().splitlines())
+    except OSError:  # another system
+        return True
 
 
 def _users_may_share() -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import botocore
@@ -96,6 +98,13 @@ def test_fast_file_with_the_certificates_of_a_proxy(
     monkeypatch.setenv("AWS_CA_BUNDLE", str(Path(botocore.__file__).parent / "cacert.pem"))
     job = run("import os; print(os.path.islink(os.environ['SM_CHANNEL_TRAIN']))", {"train": fast_file})
     assert job.logs() == "[rank 0] True\n"
+
+
+def test_there_are_no_mounts_where_fusermount_cannot_become_root(can_mount: None) -> None:
+    script = "from cloudtrain.storage.mount import why_no_mounts; print(why_no_mounts())"
+    command = ["unshare", "--user", "--map-user=1000", sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "fusermount has no effect in a user namespace" in done.stdout
 
 
 def test_fast_file_says_that_it_copies(

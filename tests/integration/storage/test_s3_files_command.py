@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from cloudtrain._system.paths import unusable_on_windows
 from cloudtrain.cli import cli
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.storage import open_store
@@ -128,6 +129,18 @@ def test_a_download_replaces_no_pipe_device_link_or_folder(bucket: str, data: Pa
     assert Path("pipe").is_fifo()
     assert Path("link").is_symlink()
     assert Path("data/c.tmp").read_text() == "1,2"
+
+
+def test_names_that_windows_would_take_for_others_are_refused_before_any_copy(
+    bucket: str, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtrain.storage.uri.unusable_name", unusable_on_windows)
+    for key in ("in/a", "in/what?"):
+        open_store(bucket).write(key, b"x")
+    for command in (["cp", "--recursive"], ["sync"]):
+        assert "Windows does not allow '?'" in refusal(*command, f"{bucket}/in", "down")
+    assert "Windows does not allow '?'" in refusal("cp", f"{bucket}/in/what?", "down/")
+    assert not Path("down").exists()
 
 
 def test_sync_copies_what_is_new_or_has_changed(bucket: str, data: Path) -> None:
