@@ -89,6 +89,7 @@ def command(
     """
     from cloudtrain.submission import prepare
 
+    _check_working_folder()
     fields = _fields(file, script_args, options)
     if options["check"]:
         from cloudtrain.cli._checks import check_job
@@ -126,6 +127,18 @@ def command(
         echo_json(job.describe().to_dict())
     else:
         click.echo(job.name)
+
+
+def _check_working_folder() -> None:
+    """Raises InvalidJob if the folder that relative paths start in was deleted."""
+    import os
+
+    from cloudtrain.errors import InvalidJob
+
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise InvalidJob("the working folder was deleted", hint="Change to a folder that exists.") from None
 
 
 def _first_few(names: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from cloudtrain.cli.submit import command
+from cloudtrain.errors import InvalidJob
 
 LINES = [
     ["--flag"],
@@ -78,3 +79,12 @@ def test_an_unknown_option_may_be_the_script_s(here: Path, given: list[str], exa
 def test_a_misspelt_option_is_still_suggested(here: Path) -> None:
     result = CliRunner().invoke(command, ["train.py", "--instance-cout", "2"])
     assert "--instance-count" in result.stderr
+
+
+def test_a_working_folder_that_was_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = CliRunner().invoke(command, ["train.py"])
+    assert isinstance(result.exception, InvalidJob)
+    assert "the working folder was deleted" in str(result.exception)
