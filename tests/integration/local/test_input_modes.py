@@ -128,16 +128,22 @@ def test_fast_file_links_a_folder_of_this_machine(run: Run, tmp_path: Path) -> N
     assert job.logs() == f"[rank 0] {data}\n"
 
 
-def test_mounts_end_with_a_job_that_is_killed(can_mount: None, run: Run, fast_file: TrainingInput) -> None:
-    job = run(HOLDS, {"train": fast_file}, wait=False)
+@pytest.mark.parametrize("private", [True, False], ids=["private", "visible"])
+def test_mounts_end_with_a_job_that_is_killed(
+    can_mount: None, run: Run, fast_file: TrainingInput, private: bool
+) -> None:
+    """In the mount namespace of the job's /opt/ml, no other process sees them."""
+    job = run(HOLDS, {"train": fast_file}, platform_options={"mount_opt_ml": private}, wait=False)
     wait_until(lambda: "open" in job.logs(), "the script")
-    assert len(mounts_below(folder(job).path)) == 1
+    assert len(mounts_below(folder(job).path)) == (0 if private else 1)
+    assert _clients(folder(job).path)
     os.kill(folder(job).read_record().pid or 0, signal.SIGKILL)
     wait_until(lambda: not mounts_below(folder(job).path), "the end of the mount")
+    wait_until(lambda: not _clients(folder(job).path), "the end of rclone")
 
 
 def test_clean_removes_abandoned_mounts(can_mount: None, run: Run, fast_file: TrainingInput) -> None:
-    job = run(HOLDS, {"train": fast_file}, wait=False)
+    job = run(HOLDS, {"train": fast_file}, platform_options={"mount_opt_ml": False}, wait=False)
     wait_until(lambda: "open" in job.logs(), "the script")
     for victim in (*_guard_and_runtime(folder(job).path), folder(job).read_record().pid or 0):
         os.kill(victim, signal.SIGKILL)
@@ -146,6 +152,17 @@ def test_clean_removes_abandoned_mounts(can_mount: None, run: Run, fast_file: Tr
     done = CliRunner().invoke(cli, ["clean"])
     assert f"mount  {mount}" in done.output
     assert mounts_below(folder(job).path) == []
+
+
+def _clients(path: Path) -> list[bytes]:
+    """The command lines of the processes that serve the mounts below ``path``."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (process / "cmdline").read_bytes()
+            if b"rclone" in command and str(path).encode() in command:
+                found.append(command)
+    return found
 
 
 def _guard_and_runtime(path: Path) -> list[int]:
