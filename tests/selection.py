@@ -14,8 +14,8 @@ import pytest
 from end_of_run import deselect
 
 SOAK = Path(__file__).parent / "soak"
-PODMAN_IN_CI = ("test_what_a_container_finds[podman]",)
-"""The tests with Podman that CI runs: a job in a container, and what it finds there."""
+PODMAN_IN_CI = ("test_every_kind_of_failure[podman]",)
+"""The tests with Podman that CI runs: jobs in containers, and how they end."""
 
 LAUNCHES: dict[str, tuple[str, ...]] = {
     "test_distributed_adasum.py": (),
@@ -43,6 +43,13 @@ CI runs a diagonal of each matrix: every failure, and every launcher equally oft
 """
 
 
+LAUNCHERS = ("launch", "run_mpi", "way")
+"""Parameters that choose a launcher. CI runs a test with every second launcher, the next test with the others."""
+
+SOAK_LAUNCHES = ("tf-keras",)
+"""Cached launches that only a soak runs: its cases are those of Keras 3."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the tests that CI leaves out, and no others")
 
@@ -59,6 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if getattr(config.option, "loadgroup", False):
                 _append_group(item, group)
     _mark_off_diagonals(items)
+    _mark_every_second_launcher(items)
     named = tuple(argument for argument in config.args if "::" in argument)
     if config.getoption("--soak"):
         deselect(config, items, lambda item: not is_soak(item))
@@ -89,6 +97,27 @@ def _mark_off_diagonals(items: list[pytest.Item]) -> None:
             place = sum(axis.index(value) for axis, value in zip(axes, cell, strict=True))
             if len(axes) > 1 and place % len(axes[-1]):
                 item.add_marker(pytest.mark.soak)
+
+
+def _mark_every_second_launcher(items: list[pytest.Item]) -> None:
+    rows: dict[Path, list[str]] = {}
+    columns: dict[str, list[str]] = {}
+    for item in items:
+        name = getattr(item, "originalname", item.name)
+        parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+        if parameters.get("launch") in SOAK_LAUNCHES:
+            item.add_marker(pytest.mark.soak)
+        axis = next((axis for axis in LAUNCHERS if axis in parameters), None)
+        if axis is None or name in MATRICES or item.path.name in LAUNCHES:
+            continue
+        tests = rows.setdefault(item.path, [])
+        if name not in tests:
+            tests.append(name)
+        values = columns.setdefault(f"{item.path}:{axis}", [])
+        if repr(parameters[axis]) not in values:
+            values.append(repr(parameters[axis]))
+        if (tests.index(name) + values.index(repr(parameters[axis]))) % 2:
+            item.add_marker(pytest.mark.soak)
 
 
 def is_soak(item: pytest.Item) -> bool:

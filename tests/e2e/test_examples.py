@@ -1,4 +1,4 @@
-"""The examples reach the accuracy that their pages state, on two ranks; a soak runs them as plain scripts, too."""
+"""The examples reach the accuracy that their pages state: on two ranks, as plain scripts, and with Keras."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def test_digits_pytorch_alone(tmp_path: Path) -> None:
     assert low <= accuracy_of(run(sys.executable, "train.py", cwd=example)) <= high
 
 
-@pytest.mark.parametrize("name", ["cifar_keras", pytest.param("cats_and_dogs", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("name", KERAS)
 def test_keras_on_two_ranks(name: str, tensorflow_python: str, tmp_path: Path) -> None:
     example = copy(name, tmp_path)
     low, high = band_of(example)

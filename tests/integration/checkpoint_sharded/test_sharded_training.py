@@ -20,7 +20,9 @@ def test_fsdp2_on_another_number_of_ranks(tmp_path: Path, saved_on: int, resumed
         run("training.py", size, "resume", uri, reference)
 
 
-@pytest.mark.parametrize("wrap", ["hybrid", "rows", "hybrid1"])
+@pytest.mark.parametrize(
+    "wrap", ["hybrid", *(pytest.param(wrap, marks=pytest.mark.soak) for wrap in ("rows", "hybrid1"))]
+)
 def test_replicas_are_stored_once(tmp_path: Path, wrap: str) -> None:
     uri, reference = str(tmp_path / "checkpoints"), str(tmp_path / "reference")
     run("training.py", 4, "save", uri, reference, "--wrap", wrap)

@@ -40,6 +40,7 @@ def firsts(attempts: list[list[Step]]) -> list[int]:
     return [steps[0].number for steps in attempts]
 
 
+@pytest.mark.soak
 def test_ranks_killed_one_after_the_other(tmp_path: Path, undisturbed: list[float]) -> None:
     ended = torchrun(tmp_path, "--kill", "1:5", "--kill", "0:13")
     assert ended.returncode == 0, ended.stderr
