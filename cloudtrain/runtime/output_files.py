@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import hashlib
 import os
 import shutil
 import tarfile
@@ -67,15 +66,6 @@ def _children(folder: str, base: str) -> list[tuple[str, os.DirEntry[str]]]:
             (base + entry.name, entry)
             for entry in sorted(children, key=lambda entry: entry.name, reverse=True)
         ]
-
-
-def sha256(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while data := file.read(CHUNK):
-            digest.update(data)
-    return digest.hexdigest()
 
 
 @contextlib.contextmanager

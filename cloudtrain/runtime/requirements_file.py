@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from cloudtrain.runtime.digest import sha256_of
+
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)?(?P<path>.+)")
 _LINKS = re.compile(r"(?:-f|--find-links|-e|--editable)(?:\s+|=)?(?P<path>.+)")
 _BUILT = re.compile(r"(?:^|/)(?:__pycache__|[^/]+\.egg-info|build/(?:lib|bdist\.|temp\.)[^/]*)/")
@@ -63,12 +65,12 @@ def _is_archive(target: str) -> bool:
 def digest_of(path: Path) -> str:
     """The SHA-256 of a file, or of the names and contents of all files in a folder, except those that pip builds."""
     if path.is_file():
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return sha256_of(path)
     digest = hashlib.sha256()
     for file in sorted(file for file in path.rglob("*") if file.is_file()):
         name = file.relative_to(path).as_posix()
         if _BUILT.search(name):
             continue
         digest.update(f"{name}\0".encode("utf-8", "surrogateescape"))
-        digest.update(hashlib.sha256(file.read_bytes()).digest())
+        digest.update(bytes.fromhex(sha256_of(file)))
     return digest.hexdigest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import hashlib
 import os
 import shutil
 import tarfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from cloudtrain._system.users import group_id, user_id
 from cloudtrain.errors import InvalidSource, NotFound, StorageError
+from cloudtrain.runtime.digest import sha256_of
 
 _SUBMIT_AGAIN = "The archive was truncated or modified after it was packed. Submit the job again."
 # tarfile raises the last three if the header of a member contains an absurd size.
@@ -46,7 +46,7 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
         )
     scratch = None
     try:
-        if sha256 is not None and _sha256(archive) != sha256:
+        if sha256 is not None and sha256_of(archive) != sha256:
             raise StorageError(f"{archive} does not have the SHA-256 {sha256}", hint=_SUBMIT_AGAIN)
         folder.parent.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -83,14 +83,6 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
     except BaseException:
         shutil.move(old, folder)
         raise
-
-
-def _sha256(path: Path) -> str:
-    hasher = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in iter(lambda: file.read(1 << 20), b""):
-            hasher.update(chunk)
-    return hasher.hexdigest()
 
 
 def _extract(archive: Path, folder: Path) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from cloudtrain.runtime.digest import sha256_of
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.merge import (
     FOLDER,
@@ -28,7 +29,6 @@ from cloudtrain.runtime.output_files import (
     ArchiveWriter,
     list_outputs,
     output_folder,
-    sha256,
     temporary_folder,
 )
 from cloudtrain.storage import ObjectInfo, join_uri, open_store
@@ -225,7 +225,7 @@ def _by_kind(files: Sequence[OutputFile], given: Sequence[int]) -> Mapping[str, 
 
 def _digests(config: HostConfig, files: Sequence[OutputFile], compare: Sequence[int]) -> Iterator[str]:
     for index in compare:
-        yield sha256(output_folder(config.paths, files[index].kind) / files[index].path)
+        yield sha256_of(output_folder(config.paths, files[index].kind) / files[index].path)
 
 
 def _adder(config: HostConfig, kind: str, files: Sequence[OutputFile]) -> Add:
