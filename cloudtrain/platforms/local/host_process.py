@@ -63,10 +63,10 @@ class HostProcess:
                     command, env=environment, cwd=cwd, stdin=subprocess.DEVNULL, stdout=log, stderr=log
                 )
             )
-        obstacle, tell = os.pipe()
+        obstacle, report = os.pipe()
         pid = fork()
         if pid:
-            os.close(tell)
+            os.close(report)
             with open(obstacle) as file:
                 reason = file.read()
             if reason:
@@ -83,9 +83,9 @@ class HostProcess:
                 try:
                     namespace.enter(cwd)
                 except OSError as error:
-                    os.write(tell, namespace.reason(error).encode())
+                    os.write(report, namespace.reason(error).encode())
                     os._exit(1)
-            os.close(tell)
+            os.close(report)
             os.chdir(cwd)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(log, 1)
