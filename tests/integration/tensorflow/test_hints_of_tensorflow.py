@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from printed import printed_sections
 
 from cloudtrain.runtime.diagnose import RankExit, diagnose
 from cloudtrain.runtime.hints.tensorflow_2 import OF_TENSORFLOW, OF_TRAIN
 
 PROGRAM = Path(__file__).parent / "programs/old_calls.py"
-MARK = "=== "
 
 MODEL = (
     "m = keras.Sequential([keras.layers.Dense(1)]); m.compile('sgd', 'mse'); "
@@ -86,18 +84,7 @@ def ends(python: str, folder: Path) -> dict[str, tuple[str, ...]]:
     pieces = {f"hinted {name}": code for name, (code, _) in HINTED.items()}
     pieces |= {f"similar {name}": code for name, code in SIMILAR.items()}
     pieces |= {f"advised {name}": code for name, code in ADVISED.items()}
-    done = subprocess.run(
-        [python, str(PROGRAM), json.dumps(pieces)],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "0"},
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
-        timeout=240,
-    )
-    sections = done.stdout.split(MARK)[1:]
-    return {section.split("\n", 1)[0]: tuple(section.splitlines()[1:]) for section in sections}
+    return printed_sections(python, PROGRAM, json.dumps(pieces), env={"TF_USE_LEGACY_KERAS": "0"}, cwd=folder)
 
 
 @pytest.fixture(scope="session")

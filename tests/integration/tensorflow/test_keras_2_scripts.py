@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
+from printed import printed_sections
 
 import cloudtrain
 from cloudtrain.runtime.diagnose import RankExit, diagnose
 
 PROGRAM = Path(__file__).parent / "programs/keras_2_script.py"
 LIBRARY = Path(cloudtrain.__file__).parent
-MARK = "=== "
 CALLS = ["variables", "experimental_run_tf_function", "legacy_optimizer", "fit_generator"]
 
 
 @functools.cache
 def outputs(python: str, legacy: str) -> dict[str, tuple[str, ...]]:
     """The lines that each call printed."""
-    done = subprocess.run(
-        [python, str(PROGRAM)],
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{LIBRARY.parent}:{LIBRARY / 'alias'}",
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-            "TF_USE_LEGACY_KERAS": legacy,
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=True,
-        timeout=240,
-    )
-    sections = done.stdout.split(MARK)[1:]
-    return {section.split("\n", 1)[0]: tuple(section.splitlines()[1:]) for section in sections}
+    path = f"{LIBRARY.parent}:{LIBRARY / 'alias'}"
+    return printed_sections(python, PROGRAM, env={"PYTHONPATH": path, "TF_USE_LEGACY_KERAS": legacy})
 
 
 @pytest.mark.timeout(300)
