@@ -28,6 +28,7 @@ BUNDLED = (
         "contract",
         "distributed",
         "environment",
+        "link",
         "observe",
         "optimizers",
         "runtime",

@@ -18,7 +18,8 @@ LONGEST = 600
 MEDIAN = 200
 
 BUNDLED = (
-    "_system", "checkpoint", "contract", "distributed", "environment", "errors.py", "observe", "runtime", "storage",
+    "_system", "checkpoint", "contract", "distributed", "environment", "errors.py", "link", "observe", "runtime",
+    "storage",
 )  # fmt: skip
 """The packages that run inside the job, where Python may be 3.9."""
 

@@ -120,6 +120,7 @@ PUBLIC = {
     "cloudtrain.engine": """
         Bind Engine EngineClient Spec engine_errors find_engine find_engines
     """,
+    "cloudtrain.link": "",
     "cloudtrain.environment": """
         Notice channel checkpoint_uri exit_if_preempted hyperparameters in_job job_name model_dir
         output_data_dir preemption rank world_size

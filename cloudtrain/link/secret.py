@@ -1,0 +1,58 @@
+"""The job secret: random for each job, known to the runtimes of its hosts, and never shown.
+
+No secret crosses the network. Each use has its own key, derived from the secret: a process that holds one key
+cannot pretend to hold another. The ranks know the key of the ranks, and cannot command the runtimes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+
+VARIABLE = "CLOUDTRAIN_SECRET"
+"""The job secret, for the runtime. It removes the variable from the environment of everything that it starts."""
+
+RANKS_VARIABLE = "CLOUDTRAIN_RANKS_KEY"
+"""The secret of the ranks, for ranks that no runtime started. See `ranks_secret`."""
+
+RANKS_FILE = "ranks-key"
+"""The secret of the ranks in the host's run folder, readable by its owner only."""
+
+PURPOSES = ("control", "spawn", "ranks", "store", "objects")
+
+
+def fresh_secret() -> str:
+    """A new secret: 32 random bytes, as hexadecimal digits."""
+    return os.urandom(32).hex()
+
+
+def derive(secret: str, purpose: str, attempt: int = 0) -> bytes:
+    """The key for one purpose: 32 bytes.
+
+    Args:
+        secret: the job secret, or the secret of the ranks.
+        purpose: one of `PURPOSES`.
+        attempt: the job's attempt. Processes that an earlier attempt left behind have other keys.
+    """
+    if purpose not in PURPOSES:
+        raise ValueError(f"there is no key for {purpose!r}")
+    return hmac.new(secret.encode(), f"cloudtrain {purpose} {attempt}".encode(), hashlib.sha256).digest()
+
+
+def ranks_secret(environ: Mapping[str, str]) -> str:
+    """The secret of the ranks: derive the keys for ``ranks``, ``store`` and ``objects`` from it.
+
+    The runtime writes it to the run folder, where the environment of the script does not show it. `RANKS_VARIABLE`
+    takes its place for ranks that other launchers start. Empty: there is none.
+    """
+    given = environ.get(RANKS_VARIABLE, "")
+    folder = environ.get("CLOUDTRAIN_RUN_DIR")
+    if given or not folder:
+        return given
+    try:
+        with open(os.path.join(folder, RANKS_FILE)) as file:
+            return file.read()
+    except OSError:
+        return ""
