@@ -19,7 +19,7 @@ from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.host_config import HostConfig
-from cloudtrain.runtime.host_run import HostOutcome, HostRun
+from cloudtrain.runtime.host_run import HostRun
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     JOIN_TIMEOUT,
@@ -30,6 +30,7 @@ from cloudtrain.runtime.leader_client import (
     fresh_token,
     listen,
 )
+from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)

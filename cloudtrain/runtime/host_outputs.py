@@ -1,0 +1,117 @@
+"""Uploads the last checkpoints and the outputs of a host, after its ranks have ended."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Callable
+
+from cloudtrain.runtime.merge import stray_message
+
+if TYPE_CHECKING:
+    from cloudtrain.observe import EventLog
+    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+    from cloudtrain.runtime.host_config import HostConfig
+    from cloudtrain.runtime.leader import Message
+    from cloudtrain.runtime.phases import Phase, Phases
+    from cloudtrain.runtime.upload import HostOutputs, Results
+    from cloudtrain.storage import Progress
+
+
+class OutputUpload:
+    """The uploads of one host: alone, by `run`; with others, step by step as the leader says.
+
+    Args:
+        send: sends a message to the leader.
+        sync: the checkpoints that are synced from the host's folder, if any.
+        launched_at: when the ranks were started, in seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        config: HostConfig,
+        phases: Phases,
+        events: EventLog,
+        send: Callable[[Message], None],
+        sync: CheckpointSync | None,
+        launched_at: float,
+    ) -> None:
+        self._config = config
+        self._phases = phases
+        self._events = events
+        self._send = send
+        self._sync = sync
+        self._launched_at = launched_at
+        self._outputs: HostOutputs
+        self._uploading: Phase
+
+    def run(self, *, look_for_strays: bool) -> None:
+        """Upload the outputs of the only host, and warn of models that are not where they belong."""
+        with self._phases("upload") as phase:
+            self._upload_remaining(phase.add, model=True)
+            strays = self.strays() if look_for_strays else []
+            if strays:
+                self._warn(stray_message(strays))
+
+    def list_files(self) -> None:
+        from cloudtrain.runtime.upload import HostOutputs
+
+        self._uploading = self._phases.begin("upload")
+        if self._sync and self._config.host.leads:
+            self._sync.finish()
+        self._outputs = HostOutputs(self._config)
+        self._send_all(self._outputs.list())
+
+    def share(self, message: Message) -> None:
+        self._send_all(self._outputs.share(message, self._uploading.add))
+
+    def assemble(self, message: Message) -> None:
+        self._record(self._outputs.assemble(message, self._uploading.add))
+        self._phases.end("upload")
+
+    def strays(self) -> list[str]:
+        """Models that the script wrote into its working folder, if the model's folder is empty."""
+        model = self._config.paths.model
+        if model.is_dir() and any(model.iterdir()):
+            return []
+        from cloudtrain.runtime.stray_models import find_stray_models
+
+        return find_stray_models(self._config.paths.code, self._launched_at)
+
+    def run_after_failure(self) -> None:
+        """Upload the last checkpoints and outputs of a failed job, as far as possible."""
+        if not self._config.host.leads:
+            return
+        try:
+            from cloudtrain.runtime.upload import remove_parts
+
+            self._upload_remaining(lambda count: None, model=False)
+            remove_parts(self._config)
+        except Exception as error:
+            with contextlib.suppress(OSError):  # the job's own failure is the one to report
+                self._events.emit(
+                    "warning", message=f"cannot upload the remaining checkpoints and outputs: {error}"
+                )
+
+    def _upload_remaining(self, progress: Progress, *, model: bool) -> None:
+        """Upload the last checkpoints, the outputs, and the model if the job succeeded. Raises StorageError."""
+        from cloudtrain.runtime.upload import upload_outputs
+
+        if self._sync and self._config.host.leads:
+            self._sync.finish()
+        self._record(upload_outputs([self._config], progress, model=model))
+
+    def _send_all(self, messages: Iterator[Message]) -> None:
+        for message in messages:
+            self._send(message)
+
+    def _record(self, results: Results) -> None:
+        results.record(self._events)
+        for warning in results.warnings:
+            self._warn(warning)
+
+    def _warn(self, message: str) -> None:
+        self._events.emit("warning", message=message)
+        sys.stderr.write(f"[cloudtrain] {message}\n")
+        sys.stderr.flush()
