@@ -57,10 +57,12 @@ class Program:
         self.send_signal(signal.SIGKILL)
 
 
-def start(command: Sequence[str], env: Mapping[str, str], stdout: IO[Any], stderr: IO[Any]) -> Program:
-    """Start ``command``, a file of Python and its arguments."""
+def start(
+    command: Sequence[str], env: Mapping[str, str], stdout: IO[Any], stderr: IO[Any], cwd: Path | None = None
+) -> Program:
+    """Start ``command``, a file of Python and its arguments, in ``cwd``."""
     read, write = os.pipe()
-    request = {"command": [str(part) for part in command], "env": dict(env), "cwd": os.getcwd()}
+    request = {"command": [str(part) for part in command], "env": dict(env), "cwd": str(cwd or Path.cwd())}
     server = _server()
     socket.send_fds(server, [json.dumps(request).encode()], [stdout.fileno(), stderr.fileno(), write])
     os.close(write)

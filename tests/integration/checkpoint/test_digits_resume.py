@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import warm_python
 
 from cloudtrain.checkpoint import Checkpointer
 
@@ -34,7 +35,7 @@ class Run:
 
     def _start(
         self, rank: int, port: int, folder: Path, data: Path, arguments: tuple[str, ...]
-    ) -> subprocess.Popen[bytes]:
+    ) -> warm_python.Program:
         environment = {
             **os.environ,
             "RANK": str(rank),
@@ -46,11 +47,9 @@ class Run:
             "SM_CHANNEL_TRAIN": str(data),
             "SM_MODEL_DIR": str(folder / "model"),
         }
-        command = [sys.executable, str(EXAMPLE / "train.py"), f"--epochs={EPOCHS}", *arguments]
+        command = [str(EXAMPLE / "train.py"), f"--epochs={EPOCHS}", *arguments]
         with open(self.logs[rank], "wb") as log:
-            return subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT
-            )
+            return warm_python.start(command, environment, log, log, folder)
 
     def output(self) -> str:
         return "\n".join(log.read_text() for log in self.logs)

@@ -17,6 +17,8 @@ Submit = Callable[..., Job]
 
 RESTORES = """
     import argparse
+    from pathlib import Path
+
     import torch
     from torch import nn
 
@@ -26,23 +28,23 @@ RESTORES = """
     from cloudtrain.errors import CheckpointError
 
     parser = argparse.ArgumentParser()
-    parser.add_argument("--place")
-    place = parser.parse_args().place
+    parser.add_argument("--places", type=Path)
 
     hvd.init()
-    torch.manual_seed(hvd.rank())
-    model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    optimizer = torch.optim.Adam(model.parameters())
-    try:
-        step = restore_or_broadcast(Checkpointer(place), model=model, optimizer=optimizer)
-    except CheckpointError as error:
-        print("error:", error.message, flush=True)
-    else:
-        everything = [*model.state_dict().values(), optimizer.state_dict()]
-        same = {str(seen) for seen in hvd.allgather_object(everything)}
-        drawn = hvd.allgather_object(torch.rand(1).item())
-        print("step", step, "same", len(same) == 1, "sum", round(sum(p.sum().item() for p in model.parameters())),
-              "drawn", len(set(drawn)), flush=True)
+    for place in sorted(parser.parse_args().places.iterdir()):
+        torch.manual_seed(hvd.rank())
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+        optimizer = torch.optim.Adam(model.parameters())
+        try:
+            step = restore_or_broadcast(Checkpointer(place), model=model, optimizer=optimizer)
+        except CheckpointError as error:
+            print(f"{place.name}: error: {error.message}", flush=True)
+        else:
+            everything = [*model.state_dict().values(), optimizer.state_dict()]
+            same = {str(seen) for seen in hvd.allgather_object(everything)}
+            drawn = hvd.allgather_object(torch.rand(1).item())
+            total = round(sum(p.sum().item() for p in model.parameters()))
+            print(f"{place.name}: step {step} same {len(same) == 1} sum {total} drawn {len(set(drawn))}", flush=True)
     hvd.shutdown()
 """
 
@@ -58,35 +60,36 @@ def save(place: Path, *, width: int = 2) -> None:
         checkpointer.save(7, capture(model=model, optimizer=optimizer))
 
 
-def of_both_ranks(job: Job) -> list[str]:
-    logs = wait_for_end(job)
-    assert job.status == JobStatus.COMPLETED, logs
-    return sorted(line for line in logs.splitlines() if line.startswith("[rank"))
+@pytest.fixture
+def said(submit: Submit, tmp_path: Path) -> Callable[[str], list[str]]:
+    """The lines of both ranks of one job about a checkpoint, by the name of its folder."""
+    places = tmp_path / "places"
+    save(places / "sound")
+    save(places / "wider", width=3)
+    save(places / "damaged")
+    (places / "empty").mkdir()
+    [tensors] = (places / "damaged").rglob("*.safetensors")
+    tensors.write_bytes(b"x" * tensors.stat().st_size)
+    job = submit(RESTORES, hyperparameters={"places": str(places)}, distribution=TWO_RANKS)
+    lines = sorted(wait_for_end(job).splitlines())
+    assert job.status == JobStatus.COMPLETED, job.logs()
+
+    def of(place: str) -> list[str]:
+        found = [line.partition(f"{place}: ")[2] for line in lines if f"] {place}: " in line]
+        assert len(found) == 2, lines
+        return found
+
+    return of
 
 
-def test_from_a_checkpoint(submit: Submit, tmp_path: Path) -> None:
-    save(tmp_path / "place")
-    job = submit(RESTORES, hyperparameters={"place": str(tmp_path / "place")}, distribution=TWO_RANKS)
-    expected = "step 7 same True sum 102 drawn 2"
-    assert of_both_ranks(job) == [f"[rank 0] {expected}", f"[rank 1] {expected}"]
-
-
-def test_without_one_all_begin_as_rank_0(submit: Submit, tmp_path: Path) -> None:
-    job = submit(RESTORES, hyperparameters={"place": str(tmp_path / "place")}, distribution=TWO_RANKS)
-    first, second = of_both_ranks(job)
-    assert first.startswith("[rank 0] step None same True")
-    assert first.partition("] ")[2] == second.partition("] ")[2]
-
-
-@pytest.mark.parametrize("damage", ["another model", "bytes"])
-def test_all_ranks_raise_the_reason(submit: Submit, tmp_path: Path, damage: str) -> None:
-    save(tmp_path / "place", width=3 if damage == "another model" else 2)
-    if damage == "bytes":
-        [tensors] = (tmp_path / "place").rglob("*.safetensors")
-        tensors.write_bytes(b"x" * tensors.stat().st_size)
-    job = submit(RESTORES, hyperparameters={"place": str(tmp_path / "place")}, distribution=TWO_RANKS)
-    lines = [line for line in of_both_ranks(job) if "error:" in line]
-    why = "does not fit" if damage == "another model" else "is damaged"
-    assert lines[0].startswith("[rank 0] error: ")
-    assert lines[1].startswith("[rank 1] error: rank 0 cannot restore: ")
-    assert [why in line for line in lines] == [True, True], lines
+def test_all_ranks_start_with_the_same_state_or_an_error(said: Callable[[str], list[str]]) -> None:
+    assert said("sound") == ["step 7 same True sum 102 drawn 2"] * 2
+    first, second = said("empty")
+    assert first.startswith("step None same True")
+    assert first == second
+    for place, why in (("wider", "does not fit"), ("damaged", "is damaged")):
+        first, second = said(place)
+        assert first.startswith("error: ")
+        assert second.startswith("error: rank 0 cannot restore: ")
+        assert why in first
+        assert why in second

@@ -32,6 +32,7 @@ print("group", os.environ["SM_CURRENT_INSTANCE_GROUP"], "rank", environment.rank
       "master", os.environ["SM_MASTER_ADDR"], flush=True)
 """
 
+ONE_RANK: dict[str, Any] = {"processes_per_host": 1}
 TWO_RANKS: dict[str, Any] = {"processes_per_host": 2}
 
 
@@ -89,7 +90,7 @@ def test_training_resumes_when_spot_instances_come_back(sagemaker: SimulatedSage
     estimator = sagemaker.estimator_of(
         EXAMPLE,
         instance_count=2,
-        distribution={"torch_distributed": TWO_RANKS},
+        distribution={"torch_distributed": ONE_RANK},
         hyperparameters={"epochs": 6, "epoch-seconds": 0.5},
         checkpoint_s3_uri=f"s3://{sagemaker.bucket}/checkpoints",
         use_spot_instances=True,
@@ -156,7 +157,7 @@ def test_shards_of_all_hosts_are_restored_on_all_hosts(sagemaker: SimulatedSageM
     estimator = sagemaker.estimator(
         SHARDED,
         instance_count=2,
-        distribution={"torch_distributed": TWO_RANKS},
+        distribution={"torch_distributed": ONE_RANK},
         checkpoint_s3_uri=f"s3://{sagemaker.bucket}/checkpoints",
         use_spot_instances=True,
         max_run=600,
