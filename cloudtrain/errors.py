@@ -24,17 +24,19 @@ import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from cloudtrain._secrets.urls import hide_credentials
+
 if TYPE_CHECKING:
     from cloudtrain.contract.failure import FailureReport
 
 
 class CloudtrainError(Exception):
-    """Base of all errors that cloudtrain raises on purpose."""
+    """Base of all errors that cloudtrain raises on purpose. Credentials in URLs are hidden: errors quote them."""
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = hide_credentials(message)
+        self.hint = hide_credentials(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.hint}" if self.hint else self.message

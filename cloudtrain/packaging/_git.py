@@ -9,7 +9,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cloudtrain.packaging._secrets import secret_content, secret_name
+from cloudtrain.packaging._secret_files import secret_name
+from cloudtrain.packaging._secrets import secret_contents
 
 LIMIT = 5.0
 """Seconds that all git commands may take together. If they take longer, the state is left out."""
@@ -81,4 +82,5 @@ def _looks_secret(file_diff: str) -> bool:
     names = re.findall(r"^(?:---|\+\+\+) \"?[ab]/(.*?)\"?\t?$", file_diff, flags=re.MULTILINE)
     # Remove the diff's signs, so that a key that spans several lines is found.
     content = re.sub(r"^[-+ ]", "", file_diff, flags=re.MULTILINE)
-    return any(map(secret_name, names)) or bool(secret_content(os.fsencode(content)))
+    name = names[-1] if names else ""
+    return any(map(secret_name, names)) or any(secret_contents(name, os.fsencode(content)))

@@ -16,6 +16,7 @@ import msgspec
 from cloudtrain._system.files import signature
 from cloudtrain._version import __version__
 from cloudtrain.packaging._archive import read_unchanged
+from cloudtrain.packaging._secrets import RULES
 from cloudtrain.packaging._tree import ArchiveMember
 from cloudtrain.storage.atomic import write_file
 
@@ -30,8 +31,8 @@ class TreeFingerprint(msgspec.Struct, frozen=True):
     """The digest of all names and stat data."""
     racy: dict[int, str]
     """The digest of the content of each racy file, by its position in the tree."""
-    version: str = __version__
-    """The version of cloudtrain: another version may detect other secrets."""
+    version: str = f"{__version__}, rules {RULES}"
+    """The version of cloudtrain and of its rules: another version may detect other secrets."""
 
 
 class _Record(msgspec.Struct, frozen=True):

@@ -18,12 +18,20 @@ from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging._archive import write_archive
 from cloudtrain.packaging._git import GitState, git_state
 from cloudtrain.packaging._index import Index, take_fingerprint
-from cloudtrain.packaging._secrets import find_secrets
+from cloudtrain.packaging._secrets import ALLOWED, find_secrets
 from cloudtrain.packaging._tree import ArchiveMember, Changed, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
 from cloudtrain.packaging.cache import FILE_NAME
 from cloudtrain.packaging.companions import Companions, companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file
+
+LISTED = 50
+"""At most so many findings are named."""
+
+_ADVICE = (
+    "List them in .cloudtrainignore. A line that is not a secret is packed with the comment "
+    f"'{ALLOWED.decode()}' on it, or with allow_secrets=True."
+)
 
 
 @dataclass(frozen=True)
@@ -146,11 +154,9 @@ def _index_name(source: Path, dependencies: Sequence[Path], allow_secrets: bool)
 def _refuse_secrets(members: Sequence[ArchiveMember]) -> None:
     found = find_secrets(members)
     if found:
-        listed = "".join(f"\n    {shown(name)} ({rule})" for name, rule in found)
-        raise InvalidSource(
-            f"these files look like secrets:{listed}",
-            hint="List them in .cloudtrainignore, or pass allow_secrets=True if they are not secrets.",
-        )
+        listed = "".join(f"\n    {finding}" for finding in found[:LISTED])
+        more = f"\n    and {len(found) - LISTED} more" if len(found) > LISTED else ""
+        raise InvalidSource(f"these files look like secrets:{listed}{more}", hint=_ADVICE)
 
 
 def _record_git(folder: Path, git: GitState | None) -> None:

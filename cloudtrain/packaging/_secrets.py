@@ -1,106 +1,70 @@
 """Finds files that look like secrets, by their name or their content.
 
-The library detect-secrets is not used: importing it takes 0.16 s and an HTTP client, and its entropy checks also
-report hashes and notebooks. The rules here match only what is a secret beyond reasonable doubt: false alarms would
-teach users to pass ``allow_secrets`` always.
+The library detect-secrets is not used: docs/security.md compares it. The rules here match only what is a
+secret beyond reasonable doubt: false alarms would teach users to pass ``allow_secrets`` always.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import PurePath
 
-from cloudtrain.packaging._tree import ArchiveMember, failed_read
+from cloudtrain._secrets.formats import find_formats
+from cloudtrain.packaging._assignments import find_assignments
+from cloudtrain.packaging._secret_files import secret_name
+from cloudtrain.packaging._tree import ArchiveMember, failed_read, shown
 
 LARGEST_SCANNED = 1_000_000
 """In bytes. Larger files are data, not written by hand."""
 
-_NAMES = {
-    ".env": "environment file",
-    ".env.*": "environment file",
-    "id_rsa": "SSH private key",
-    "id_dsa": "SSH private key",
-    "id_ecdsa": "SSH private key",
-    "id_ed25519": "SSH private key",
-    "*.key": "private key",
-    "*.p12": "key store",
-    "*.pfx": "key store",
-    ".netrc": "passwords",
-    ".pypirc": "package index password",
-    ".git-credentials": "git password",
-    "kubeconfig": "Kubernetes credentials",
-}
-_PATHS = {
-    ".aws/credentials": "AWS credentials",
-    ".kube/config": "Kubernetes credentials",
-}
-_TEMPLATES = (".example", ".sample", ".template", ".dist")
+RULES = 2
+"""Counts the versions of the rules: a tree that passed others is scanned again."""
 
-_AWS_KEY_ID = re.compile(rb"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")
-_AWS_SECRET = re.compile(rb"(?<![A-Za-z0-9/+=])(?![0-9a-f]{40})[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])")
-_NEXT_TO = 300
+ALLOWED = b"pragma: allowlist secret"
+"""In a comment, it allows what is on its line, as for detect-secrets."""
+ALLOWED_NEXT = b"pragma: allowlist nextline secret"
+_ALLOWED_TOO = b"gitleaks:allow"
 
 
-def _aws_key_pair(data: bytes) -> bool:
-    """Whether there is an access key id with a likely secret key at most `_NEXT_TO` bytes away."""
-    return any(
-        _AWS_SECRET.search(data, max(0, found.start() - _NEXT_TO), found.end() + _NEXT_TO)
-        for found in _AWS_KEY_ID.finditer(data)
-        if not found.group().endswith(b"EXAMPLE")  # the AWS documentation uses such keys
-    )
+@dataclass(frozen=True)
+class Finding:
+    """Something in a file that looks like a secret. ``line`` counts from 1; 0 means the file as a whole."""
+
+    name: str
+    line: int
+    rule: str
+
+    def __str__(self) -> str:
+        where = f"{shown(self.name)}:{self.line}" if self.line else shown(self.name)
+        return f"{where} ({self.rule})"
 
 
-def _matches(pattern: bytes) -> Callable[[bytes], object]:
-    return re.compile(pattern).search
+def secret_contents(name: str, data: bytes) -> Iterator[tuple[int, str]]:
+    """The line and the rule of each likely secret in a file, in order; at most one for each line.
 
-
-# Rules for the content. A regular expression runs only if one of its markers is found, which is many times faster.
-_CONTENTS: tuple[tuple[str, tuple[bytes, ...], Callable[[bytes], object]], ...] = (
-    # The header line alone is not a key. Inside JSON, line ends are the two characters `\n`.
-    (
-        "private key",
-        (b"PRIVATE KEY",),
-        _matches(
-            rb"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----"
-            rb"(?:\s|\\[nr]|[A-Za-z-]+: [^\n]*\n)*[A-Za-z0-9+/]{32}"
-        ),
-    ),
-    ("AWS access key", (b"AKIA", b"ASIA"), _aws_key_pair),
-    (
-        "GitHub token",
-        (b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_"),
-        _matches(rb"(?:gh[pousr]_[A-Za-z0-9]{36}|github_pat_\w{82})\b"),
-    ),
-    ("Hugging Face token", (b"hf_",), _matches(rb"hf_[A-Za-z0-9]{34}\b")),
-    ("Slack token", (b"xox",), _matches(rb"xox[abeprs]-\d[\w-]{20,}")),
-)
-
-
-def secret_name(name: str) -> str | None:
-    """The rule that a file's path matches, or None."""
-    parts = name.lower().split("/")
-    if parts[-1].endswith(_TEMPLATES):
-        return None
-    for pattern, rule in _NAMES.items():
-        if fnmatchcase(parts[-1], pattern):
-            return rule
-    return _PATHS.get("/".join(parts[-2:]))
-
-
-def secret_content(data: bytes) -> str | None:
-    """The rule that a file's content matches, or None. Binary data matches no rule."""
+    There is none in binary data.
+    """
     if b"\0" in data[:8192]:
-        return None
-    for rule, markers, matches in _CONTENTS:
-        if any(marker in data for marker in markers) and matches(data):
-            return rule
-    return None
+        return
+    found = {}
+    for offset, rule in (*find_formats(data), *find_assignments(name, data)):
+        found.setdefault(data.count(b"\n", 0, offset) + 1, rule)
+    if not found:
+        return
+    lines = data.split(b"\n")
+    for line, rule in sorted(found.items()):
+        before = lines[line - 2] if line > 1 else b""
+        if (
+            ALLOWED not in lines[line - 1]
+            and _ALLOWED_TOO not in lines[line - 1]
+            and ALLOWED_NEXT not in before
+        ):
+            yield line, rule
 
 
-def find_secrets(members: Iterable[ArchiveMember]) -> list[tuple[str, str]]:
-    """The name of each file that looks like a secret, and the rule that it matches.
+def find_secrets(members: Iterable[ArchiveMember]) -> list[Finding]:
+    """All that looks like a secret.
 
     Raises:
         InvalidSource: a file cannot be read.
@@ -110,21 +74,17 @@ def find_secrets(members: Iterable[ArchiveMember]) -> list[tuple[str, str]]:
     for member in members:
         if member.is_file:
             # Check the path on disk too: a link may have another name than its target.
-            rule = (
-                secret_name(member.name)
-                or secret_name(PurePath(member.path).as_posix())
-                or _rule_for_content(member)
-            )
-            if rule:
-                found.append((member.name, rule))
+            rule = secret_name(member.name) or secret_name(PurePath(member.path).as_posix())
+            found += [Finding(member.name, 0, rule)] if rule else _in_content(member)
     return found
 
 
-def _rule_for_content(member: ArchiveMember) -> str | None:
+def _in_content(member: ArchiveMember) -> list[Finding]:
     if member.size > LARGEST_SCANNED:
-        return None
+        return []
     try:
         with open(member.path, "rb") as file:
-            return secret_content(file.read(LARGEST_SCANNED))
+            data = file.read(LARGEST_SCANNED)
     except OSError as error:
         raise failed_read(member.path, error) from error
+    return [Finding(member.name, line, rule) for line, rule in secret_contents(member.name, data)]

@@ -22,6 +22,7 @@ BUNDLED = (
     "_version.py",
     "errors.py",
     *(
+        "_secrets",
         "_system",
         "alias",
         "checkpoint",

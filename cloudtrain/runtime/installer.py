@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable
 
+from cloudtrain._secrets.urls import hide_credentials
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.run_folder import RANK_PROGRAM
 
@@ -29,7 +30,6 @@ _PROGRESS = re.compile(
     r"\s*(?:Collecting|Downloading(?!.*\.metadata)|Building wheel for .* started|Building (?!wheel)"
     r"|Installing collected|Resolved|Prepared)\b"
 )
-_CREDENTIALS = re.compile(r"://[^/@\s]+@")
 _DISK_FULL = "No space left on device"
 _END_OF_BUILD = "[end of output]"
 
@@ -154,7 +154,7 @@ def run(
     with process:
         assert process.stdout
         for raw in process.stdout:
-            line = _CREDENTIALS.sub("://****@", raw.decode("utf-8", "backslashreplace").rstrip())
+            line = hide_credentials(raw.decode("utf-8", "backslashreplace").rstrip())
             lines.append(line)
             if _PROGRESS.match(line):
                 say(line.strip()[:LONGEST])

@@ -26,7 +26,7 @@ from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, Shuf
 from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob, base_name
 from cloudtrain.spec.names import check_job_name, new_job_name
 from cloudtrain.spec.overrides import apply_overrides
-from cloudtrain.spec.redact import REDACTED, is_secret_name, redact
+from cloudtrain.spec.redact import REDACTED, is_secret, is_secret_name, redact
 
 __all__ = [
     "FIELDS",
@@ -59,6 +59,7 @@ __all__ = [
     "base_name",
     "check_job_name",
     "convert",
+    "is_secret",
     "is_secret_name",
     "new_job_name",
     "parse_yaml",

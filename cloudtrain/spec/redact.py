@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
-REDACTED = "***"
+from cloudtrain._secrets.formats import has_secret_format
+from cloudtrain._secrets.names import is_secret_name
+from cloudtrain._secrets.urls import HIDDEN, has_credentials
 
-_SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEY|ACCESS_?KEY|SECRET|SECRETS|TOKEN|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PRIVATE_?KEY|AUTH|KEY)"
-    r"(?:$|_)",
-    re.IGNORECASE,
-)
+REDACTED = HIDDEN
 
 
-def is_secret_name(name: str) -> bool:
-    """Whether an environment variable with this name probably contains a secret.
-
-    >>> [is_secret_name(name) for name in ("WANDB_API_KEY", "HF_TOKEN", "OMP_NUM_THREADS", "KEYBOARD")]
-    [True, True, False, False]
-    """
-    return bool(_SECRET_NAME.search(name))
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable is a secret: by its name, or by a value that is a URL with credentials or a known token."""
+    return is_secret_name(name) or has_credentials(value) or has_secret_format(value)
 
 
 def redact(environment: Mapping[str, str]) -> dict[str, str]:
     """``environment``, with the value of each likely secret replaced with ``***``."""
-    return {name: REDACTED if is_secret_name(name) else value for name, value in environment.items()}
+    return {name: REDACTED if is_secret(name, value) else value for name, value in environment.items()}

@@ -177,7 +177,7 @@ PUBLIC = {
         InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes Profiler
         ProfilerConfig PytorchDdp REDACTED RUNTIMES ShuffleConfig SmDistributed Source
         TensorBoardOutputConfig TorchDistributed TrainingInput TrainingJob apply_overrides base_name
-        check_job_name convert is_secret_name new_job_name parse_yaml read_job_file redact
+        check_job_name convert is_secret is_secret_name new_job_name parse_yaml read_job_file redact
     """,
     "cloudtrain.storage": """
         FileStore ObjectInfo Progress S3Store Select Store download_tree join_uri list_folder list_tree

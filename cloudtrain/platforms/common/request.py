@@ -8,14 +8,14 @@ from typing import Any
 from cloudtrain.contract import Settings
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.channels import channel_entries
-from cloudtrain.spec import TrainingJob, is_secret_name, redact
+from cloudtrain.spec import TrainingJob, is_secret, redact
 from cloudtrain.storage import join_uri
 
 
 def new_request(platform: str, job: TrainingJob, body: Mapping[str, Any]) -> Request:
     """The request with ``body``. Likely secrets in the job's environment are moved to ``secrets``."""
     assert job.job_name, "a job is named before it is rendered"
-    secrets = {name: value for name, value in job.environment.items() if is_secret_name(name)}
+    secrets = {name: value for name, value in job.environment.items() if is_secret(name, value)}
     return Request(platform, job.job_name, body, secrets)
 
 

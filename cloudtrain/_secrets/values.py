@@ -1,0 +1,43 @@
+"""Distinguishes random values from plain text, placeholders and references."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+
+SHORTEST = 8
+"""In characters: shorter passwords exist, but so do too many harmless values."""
+LEAST_ENTROPY = 2.6
+"""In bits per character. Random text of 8 characters has 2.75 or more, mostly."""
+
+_PLACEHOLDER = re.compile(
+    r"[<>{}$()\[\]\s]|\*\*\*|\.\.\.|x{4}|example|sample|placeholder|change[-_ ]?me|replace|redact|dummy|fake|your[-_]?"
+    r"|my[-_]?(?:pass|secret|token|key|api)|insert|todo|fixme|foobar|hunter2|swordfish|12345678|abcdef|qwerty|deadbeef"
+    r"|p[a@]ssw[o0]rd|s[e3]cret|test|mock|demo|default|none|null|undefined|https?:|\.py$|\.js(?:on)?$|\.ya?ml$",
+    re.IGNORECASE,
+)
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
+"""An expression such as ``self.token2index``, or a module."""
+_VERSIONED = re.compile(r"[A-Za-z]+(?:[-_ /.][A-Za-z]+)*[-_ /.]?[vV]?\d{1,4}(?:[-_./]\w{1,8})*")
+"""Plain text with a number at the end: ``layer-norm-12``, ``SSH2_AUTH``, ``sha256``."""
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def looks_random(value: str) -> bool:
+    """Whether ``value`` is probably a generated password, key or token.
+
+    >>> looks_random("kT9v" + "2mQx7Lp"), looks_random("<your-token-1>"), looks_random("gpt2-tokenizer")
+    (True, False, False)
+    """
+    if len(value) < SHORTEST or _PLACEHOLDER.search(value):
+        return False
+    is_padded = value.endswith("=") and len(value) % 4 == 0  # base64
+    if not (re.search("[0-9]", value) or is_padded) or not re.search("[A-Za-z]", value):
+        return False
+    if _DATE.match(value) or _DOTTED.fullmatch(value) or _VERSIONED.fullmatch(value):
+        return False
+    counts = Counter(value).values()
+    entropy = -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
+    return entropy >= LEAST_ENTROPY
