@@ -14,21 +14,21 @@ SECRET = """
     clientSecret client-secret GOOGLE_APPLICATION_CREDENTIALS AZURE_STORAGE_CONNECTION_STRING SENTRY_DSN REDIS_URL
     MONGODB_URI SQLALCHEMY_DATABASE_URI SLACK_WEBHOOK_URL AZURE_STORAGE_SAS API_KEYS API_TOKENS PASSWORDS PASSWORD1
     DB_PASSWORD_2 OAuthToken JWT SESSION_COOKIE SSH_KEY_PASSPHRASE STRIPE_SK_KEY NPM_CONFIG__AUTH KEY encryption_key
-""".split()
+"""
 PLAIN = """
-    OMP_NUM_THREADS TOKENIZERS_PARALLELISM KEYBOARD PATH MONKEY tokenizer num_tokens author authors AUTHOR_NAME PWD OLDPWD
-    max_new_tokens pad_token eos_token bos_token_id token_type_ids image_token MAX_TOKEN_LENGTH num_pass forward_pass
+    OMP_NUM_THREADS TOKENIZERS_PARALLELISM KEYBOARD PATH MONKEY tokenizer num_tokens author authors AUTHOR_NAME PWD
+    OLDPWD max_new_tokens pad_token eos_token bos_token_id token_type_ids image_token MAX_TOKEN_LENGTH num_pass forward_pass
     pass_rate COMPASS bypass PATTERN path patience primary_key sort_key PUBLIC_KEY turkey AWS_ENDPOINT_URL BASE_URL
     passage secretary tokenize monkeypatch
-""".split()
+"""
 
 
-@pytest.mark.parametrize("name", SECRET)
+@pytest.mark.parametrize("name", SECRET.split())
 def test_secret_names(name: str) -> None:
     assert is_secret_name(name)
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", PLAIN.split())
 def test_false_friends(name: str) -> None:
     assert not is_secret_name(name)
 
