@@ -17,8 +17,9 @@ SECRET = """
 """
 PLAIN = """
     OMP_NUM_THREADS TOKENIZERS_PARALLELISM KEYBOARD PATH MONKEY tokenizer num_tokens author authors AUTHOR_NAME PWD
-    OLDPWD max_new_tokens pad_token eos_token bos_token_id token_type_ids image_token MAX_TOKEN_LENGTH num_pass forward_pass
-    pass_rate COMPASS bypass PATTERN path patience primary_key sort_key PUBLIC_KEY turkey AWS_ENDPOINT_URL BASE_URL
+    OLDPWD max_new_tokens pad_token eos_token bos_token_id token_type_ids image_token MAX_TOKEN_LENGTH num_pass
+    forward_pass pass_rate COMPASS bypass PATTERN path patience primary_key sort_key PUBLIC_KEY turkey
+    AWS_ENDPOINT_URL BASE_URL
     passage secretary tokenize monkeypatch
 """
 
