@@ -47,7 +47,7 @@ def secret_contents(name: str, data: bytes) -> Iterator[tuple[int, str]]:
     """
     if b"\0" in data[:8192]:
         return
-    found = {}
+    found: dict[int, str] = {}
     for offset, rule in (*find_formats(data), *find_assignments(name, data)):
         found.setdefault(data.count(b"\n", 0, offset) + 1, rule)
     if not found:

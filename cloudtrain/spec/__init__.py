@@ -1,5 +1,6 @@
 """The description of a job: pure data, validated once, the same from Python, YAML and JSON."""
 
+from cloudtrain._secrets.names import is_secret_name
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import (
     CollectionConfig,
@@ -26,7 +27,7 @@ from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, Shuf
 from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob, base_name
 from cloudtrain.spec.names import check_job_name, new_job_name
 from cloudtrain.spec.overrides import apply_overrides
-from cloudtrain.spec.redact import REDACTED, is_secret, is_secret_name, redact
+from cloudtrain.spec.redact import REDACTED, is_secret, redact
 
 __all__ = [
     "FIELDS",
