@@ -15,6 +15,8 @@ class Paths:
     """Every path of the contract, below ``base`` (``/opt/ml`` or ``$SAGEMAKER_BASE_DIR``)."""
 
     base: Path
+    run_name: str = ""
+    """The name of the runtime's own folder for its files, below ``run``. Each runtime has another one."""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Paths:
@@ -81,7 +83,7 @@ class Paths:
     @property
     def run(self) -> Path:
         """The runtime's own files while ranks run: pipes, heartbeats, records of ranks."""
-        return self.base / "run"
+        return self.base / "run" / self.run_name
 
     def make(self) -> None:
         """Create every folder of the contract.

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from cloudtrain._system.signals import SIGHUP, handle, unblock
@@ -57,7 +57,9 @@ def main() -> int:
     elif tether:
         # not SIGKILL: this process still has to end everything that the ranks started
         handle("SIGHUP", lambda _number, _frame: inbox.put({"type": "orphaned"}))
-        die_with_parent(SIGHUP)
+        die_with_parent(SIGHUP, parent=int(tether))
+        if os.getppid() != int(tether):
+            return 1  # nothing has been touched yet
     adopt_orphans()
     paths = Paths.from_environ()
     try:
@@ -89,7 +91,7 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
     Raises:
         CloudtrainError: the contract cannot be read, or the leader was not found.
     """
-    _clean(paths)
+    paths = _clean(paths)
     config = HostConfig.read(paths, environ)
     settings, host = config.settings, config.host
     events = EventLog(
@@ -130,9 +132,14 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
     return outcome
 
 
-def _clean(paths: Paths) -> None:
-    """Remove the files of an earlier attempt in the same folders, and create missing folders."""
+def _clean(paths: Paths) -> Paths:
+    """Remove the files of an earlier attempt in the same folders, and create missing folders.
+
+    Returns the paths with a new run folder: a rank of an earlier runtime never finds the files of this one.
+    """
     shutil.rmtree(paths.run, ignore_errors=True)
+    paths = replace(paths, run_name=os.urandom(4).hex())
     for mark in (paths.failure, paths.failure_report, paths.success):
         mark.unlink(missing_ok=True)
     paths.make()
+    return paths

@@ -17,6 +17,7 @@ from pathlib import Path
 from cloudtrain.contract import RankSlot
 from cloudtrain.contract.launcher_env import HOROVODRUN
 from cloudtrain.errors import PlatformError
+from cloudtrain.runtime.parent_death import RUNTIME_PID
 
 START_SECONDS = 10.0
 """Time limit for the start of the rendezvous server, which usually takes 0.1 s."""
@@ -74,7 +75,11 @@ def start_rendezvous(
         server = subprocess.Popen(
             [python, "-m", _SERVER_MODULE, plan, str(write_end)],
             cwd=_NEUTRAL_FOLDER,
-            env={**environment, "PYTHONUNBUFFERED": "1"},  # the traceback comes last, after what is printed
+            env={
+                **environment,
+                RUNTIME_PID: str(os.getpid()),
+                "PYTHONUNBUFFERED": "1",
+            },  # the traceback comes last, after what is printed
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

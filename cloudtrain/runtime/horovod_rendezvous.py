@@ -11,13 +11,13 @@ import os
 import signal
 import sys
 
-from cloudtrain.runtime.parent_death import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_runtime
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 
 def main(hosts: str, descriptor: int) -> None:
-    die_with_parent()
+    die_with_runtime()
     from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts  # type: ignore[import-not-found]
     from horovod.runner.http.http_server import RendezvousServer  # type: ignore[import-not-found]
 

@@ -26,6 +26,7 @@ from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
+from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
     PARENT_DEATH_PROGRAM,
     RankRecord,
@@ -139,7 +140,7 @@ class Launch:
         process = subprocess.Popen(
             command,
             cwd=self.plan.cwd,
-            env=dict(environment),
+            env={**environment, RUNTIME_PID: str(os.getpid())},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -82,13 +82,14 @@ def _fork(folder: str, local: int) -> None:
             os.kill(child, number)
 
     handlers = {number: signal.signal(number, forward) for number in _FORWARDED}
+    parent = os.getpid()
     child = os.fork()
     if child == 0:
         for number, handler in handlers.items():
             signal.signal(number, handler)
         from cloudtrain.runtime.parent_death import die_with_parent
 
-        die_with_parent()
+        die_with_parent(parent=parent)
         os.setpgid(0, 0)  # processes that the rank starts are signalled and killed with it
         return
     _, status = os.waitpid(child, 0)

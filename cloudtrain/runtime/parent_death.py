@@ -14,6 +14,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
+RUNTIME_PID = "CLOUDTRAIN_RUNTIME_PID"
+"""The process ID of the runtime, for the processes that it starts and for their descendants."""
+
 POLL_SECONDS = 0.5
 """Without the kernel's help: how often a process looks for its parent."""
 
@@ -31,9 +34,13 @@ def _prctl() -> Any:
         return None
 
 
-def die_with_parent(number: int = 9) -> None:
-    """Have this process receive a signal, SIGKILL by default, when its parent ends."""
-    parent = os.getppid()
+def die_with_parent(number: int = 9, parent: int = 0) -> None:
+    """Have this process receive a signal, SIGKILL by default, when its parent ends, or now if it has ended already.
+
+    Args:
+        parent: the process that started this one. If it is 0, an end of the parent before this call goes unnoticed.
+    """
+    parent = parent or os.getppid()
     prctl = _prctl()
     if prctl is None:
         import threading
@@ -43,6 +50,33 @@ def die_with_parent(number: int = 9) -> None:
     prctl(1, number)  # PR_SET_PDEATHSIG
     if os.getppid() != parent:
         os.kill(os.getpid(), number)
+
+
+def die_with_runtime() -> None:
+    """End when the parent ends. If the runtime, whose descendant this process is, has ended already, end now.
+
+    Between a process and the runtime may be others: mpirun and its daemons, the agent of torchrun. Each of them calls
+    this too, so that all of them end with the runtime.
+    """
+    die_with_parent()
+    runtime = os.environ.get(RUNTIME_PID)
+    if runtime and not _descends_from(int(runtime)):
+        os.kill(os.getpid(), 9)
+
+
+def _descends_from(ancestor: int) -> bool:
+    """Whether ``ancestor`` is the parent of this process, or the parent's parent, and so on."""
+    process = os.getppid()
+    while process != ancestor:
+        if process <= 1:
+            return False
+        try:
+            with open(f"/proc/{process}/stat", "rb") as file:
+                process = int(file.read().rpartition(b")")[2].split()[1])
+        except OSError:
+            # the parent has just ended, or this system has no /proc
+            return not os.path.exists("/proc/self/stat")
+    return True
 
 
 def _watch_parent(parent: int, number: int) -> None:
@@ -95,5 +129,5 @@ def _run(command: list[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_runtime()
     execute(sys.argv[1:])

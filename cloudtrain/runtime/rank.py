@@ -18,7 +18,7 @@ import sys
 import time
 
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
-from cloudtrain.runtime.parent_death import die_with_parent, execute
+from cloudtrain.runtime.parent_death import RUNTIME_PID, die_with_runtime, execute
 from cloudtrain.runtime.run_folder import (
     SCRIPT_PYTHONPATH,
     STORED_COMMAND,
@@ -42,7 +42,7 @@ MODULE = "-m"
 
 
 def main(arguments: list[str]) -> None:
-    die_with_parent()
+    die_with_runtime()
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder and not arguments:
         from cloudtrain.runtime.mpi_rank import attach
@@ -52,6 +52,7 @@ def main(arguments: list[str]) -> None:
         arguments = read_command(folder)[1]
     if folder:
         _attach(folder)
+    os.environ.pop(RUNTIME_PID, None)  # the script may start another runtime
     script_path = os.environ.pop(SCRIPT_PYTHONPATH, None)
     if script_path is not None:
         os.environ["PYTHONPATH"] = script_path
@@ -79,7 +80,7 @@ def _attach(folder: str) -> None:
 
 
 def _open_pipe(pipe: str) -> int:
-    """Open ``pipe``, which the runtime reads. Without a reader, end: the runtime died before `die_with_parent`."""
+    """Open ``pipe``, which the runtime reads. Without a reader, end: the runtime is gone."""
     try:
         descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
     except OSError as error:

@@ -12,7 +12,7 @@ import json
 import socket
 import sys
 
-from cloudtrain.runtime.parent_death import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_runtime
 from cloudtrain.runtime.run_folder import spawn_address_path
 
 NOT_STARTED = 255
@@ -21,7 +21,7 @@ NOT_STARTED = 255
 
 def main(run: str, arguments: list[str]) -> int:
     """Raises OSError if the leader is gone."""
-    die_with_parent()
+    die_with_runtime()
     while arguments[0].startswith("-"):
         del arguments[0]
     node, *command = arguments

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Any
 
-from cloudtrain.runtime.parent_death import die_with_parent
+from cloudtrain.runtime.parent_death import die_with_runtime
 from cloudtrain.runtime.run_folder import stopping_path, write_code
 
 
@@ -47,7 +47,7 @@ class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
 
 
 def main(arguments: list[str]) -> None:
-    die_with_parent()
+    die_with_runtime()
     subprocess.Popen = _ReportingPopen  # type: ignore[misc]
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run

@@ -15,6 +15,7 @@ from cloudtrain.platforms.local.opt_ml import no_opt_ml
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.platforms.supervised.main import run_supervisor
+from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.storage import state_home
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
@@ -30,6 +31,7 @@ class HostProcesses(FolderHosts):
     def __init__(self, folder: JobFolder, lock: int) -> None:
         super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
         self._lock = lock
+        adopt_orphans()
         self._interpreter = _interpreter(self._request["python"])
         self._no_opt_ml = no_opt_ml(self._request, folder.path)
         """Why hosts do not have their own ``/opt/ml``; empty if they do, or if it has not been tried."""
@@ -38,7 +40,8 @@ class HostProcesses(FolderHosts):
         return {name: self._start(name, attempt, log) for name in self.names}
 
     def finish(self, *, failed: bool) -> None:
-        """Does nothing, because the runtimes upload their outputs themselves."""
+        """End the processes that the ranks of a killed runtime have left. The runtimes upload the outputs."""
+        end_descendants()
 
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:
         start = partial(HostProcess.start, cwd=self._folder.host(name).base, log=log, closed=self._lock)
@@ -68,7 +71,7 @@ class HostProcesses(FolderHosts):
             **settings.to_environ(),
             "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
             "SAGEMAKER_BASE_DIR": str(base),
-            "CLOUDTRAIN_DIE_WITH_PARENT": "1",
+            "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),
         }
 
 

@@ -39,6 +39,7 @@ LEFT_BEHIND = {
         "CLOUDTRAIN_AGENT_REPORT",
         "CLOUDTRAIN_HEARTBEAT_FILE",
         "CLOUDTRAIN_DIE_WITH_PARENT",
+        "CLOUDTRAIN_RUNTIME_PID",
     ),
     *Settings.variables(),
 }
