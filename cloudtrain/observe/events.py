@@ -22,9 +22,13 @@ class EventLog:
     """The writer: a host's name, or ``supervisor``."""
     clock: Callable[[], float] = time.time
 
+    def record(self, event: str, **fields: Any) -> dict[str, Any]:
+        """An event of this moment, which is not appended. ``time`` is in seconds since the epoch."""
+        return {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
+
     def emit(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Append one event and return it. ``time`` is in seconds since the epoch."""
-        record = {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
+        """Append one event and return it."""
+        record = self.record(event, **fields)
         line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
         descriptor = os.open(self.path, APPEND, 0o644)
         try:

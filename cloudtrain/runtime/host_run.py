@@ -31,8 +31,9 @@ from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
 from cloudtrain.runtime.leader import Message
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
+from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome
-from cloudtrain.runtime.output import MetricFinder, OutputMerger
+from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.preparation import Preparation
 from cloudtrain.runtime.run_folder import spawn_address_path
@@ -60,13 +61,9 @@ class HostRun:
         self._leader = leader
         self._phases = Phases(events)
         self._events = events
-        metrics = config.settings.metric_definitions
-        self._output = OutputMerger(
-            1,
-            config.paths.logs,
-            MetricFinder(metrics, events.emit) if metrics else None,
-            self._on_output_error,
-        )
+        definitions = config.settings.metric_definitions
+        self._metrics = MetricFinder(definitions, events) if definitions else None
+        self._output = OutputMerger(1, config.paths.logs, self._metrics, self._on_output_error)
         self._preparation = Preparation(config, environ, self._phases, events, self._on_pipe_error)
         self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
@@ -345,6 +342,8 @@ class HostRun:
             end_descendants()
             self._launch.clean_up()
             self._output.close()
+        if self._metrics:
+            self._metrics.close()
         if outcome.failure and self._upload:
             self._upload.run_after_failure()
         with contextlib.suppress(OSError):  # a full disk, a removed folder; the exit code still reports it

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ IDLE_SECONDS = 0.5
 SETTLE_SECONDS = 0.2
 """Seconds that `OutputMerger.tail` may wait for output that was written but not read yet."""
 
-OnLine = Callable[["Stream", str], None]
+OnLines = Callable[["Stream", Sequence[str]], None]
 OnError = Callable[[OSError], object]
 
 
@@ -50,11 +49,12 @@ class Stream:
 
         A progress bar overwrites its line with carriage returns: only its last state is returned.
         """
-        *lines, self.pending = (self.pending + data).split(b"\n")
+        rest = self.pending
+        *lines, self.pending = (rest + data).split(b"\n")
         if len(self.pending) > LONGEST_LINE:
             lines.append(self.pending)
             self.pending = b""
-        return [_shown(line) for line in lines]
+        return [_shown(line) for line in lines] if b"\r" in data or b"\r" in rest else lines
 
     def rest(self) -> list[bytes]:
         """The unfinished line as a complete one."""
@@ -87,11 +87,11 @@ class OutputMerger:
     """
 
     def __init__(
-        self, target: int, folder: Path, on_line: OnLine | None = None, on_error: OnError | None = None
+        self, target: int, folder: Path, on_lines: OnLines | None = None, on_error: OnError | None = None
     ) -> None:
         self._target = target
         self._folder = folder
-        self._on_line = on_line
+        self._on_lines = on_lines
         self._on_error = on_error
         self._failed = False
         self._selector = selectors.DefaultSelector()
@@ -192,14 +192,13 @@ class OutputMerger:
     def _pass_on(self, stream: Stream, lines: list[bytes]) -> None:
         if not lines:
             return
-        texts = [_text(line) for line in lines]
+        texts = [_text(line) for line in (lines if self._on_lines else lines[-TAIL_LINES:])]
         stream.tail.extend(texts)
         with self._reporting("the log of all ranks"):
-            write_all(self._target, b"".join(stream.prefix + line + b"\n" for line in lines))
-        if self._on_line:
+            write_all(self._target, prefixed(stream.prefix, lines))
+        if self._on_lines:
             with self._reporting("the metrics found in the log"):
-                for text in texts:
-                    self._on_line(stream, text)
+                self._on_lines(stream, texts)
 
     @contextmanager
     def _reporting(self, what: str) -> Iterator[None]:
@@ -217,6 +216,11 @@ class OutputMerger:
                 )
 
 
+def prefixed(prefix: bytes, lines: Sequence[bytes]) -> bytes:
+    """``lines``, of which there is at least one, with line ends, each after ``prefix``."""
+    return prefix + (b"\n" + prefix).join(lines) + b"\n"
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write everything. Ignores that the reader is gone."""
     view = memoryview(data)
@@ -225,22 +229,3 @@ def write_all(descriptor: int, data: bytes) -> None:
             view = view[os.write(descriptor, view) :]
         except (BrokenPipeError, ConnectionResetError):
             return
-
-
-class MetricFinder:
-    """Extracts the metrics that ``metric_definitions`` describe."""
-
-    def __init__(self, definitions: tuple[tuple[str, str], ...], on_metric: Callable[..., object]) -> None:
-        self._definitions = [(name, re.compile(regex)) for name, regex in definitions]
-        self._on_metric = on_metric
-
-    def __call__(self, stream: Stream, line: str) -> None:
-        for name, regex in self._definitions:
-            match = regex.search(line)
-            if match is None:
-                continue
-            try:
-                value = float(match.group(1))
-            except (TypeError, ValueError):
-                continue
-            self._on_metric("metric", name=name, value=value, rank=stream.rank)

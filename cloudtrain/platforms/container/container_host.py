@@ -14,7 +14,8 @@ from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.engine.client import Ended, EngineClient, Spec
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.output import MetricFinder, Stream, write_all
+from cloudtrain.runtime.metrics import MetricFinder
+from cloudtrain.runtime.output import Stream, prefixed, write_all
 
 LISTEN_SECONDS = 10.0
 """How long a runtime may take, from the start of its container, to install its signal handlers."""
@@ -172,12 +173,15 @@ class ContainerHost:
             for data in output:
                 self._write(self._output.take(data), file.fileno())
             self._write(self._output.rest(), file.fileno())
+        if self._metrics:
+            self._metrics.close()
 
     def _write(self, lines: list[bytes], log: int) -> None:
+        if not lines:
+            return
         texts = [line.decode("utf-8", "backslashreplace") for line in lines]
         self._output.tail.extend(texts)
         with contextlib.suppress(OSError):  # a full disk must not block the container
-            write_all(log, b"".join(self._prefix + line + b"\n" for line in lines))
+            write_all(log, prefixed(self._prefix, lines))
             if self._metrics:
-                for text in texts:
-                    self._metrics(self._output, text)
+                self._metrics(self._output, texts)

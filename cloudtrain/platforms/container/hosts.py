@@ -26,7 +26,7 @@ from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.runtime.diagnose import report_error
-from cloudtrain.runtime.output import MetricFinder
+from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.phases import Phases
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.output import LONGEST_LINE, TAIL_LINES, MetricFinder, OutputMerger, Stream
+from cloudtrain.runtime.output import LONGEST_LINE, TAIL_LINES, OutputMerger, Stream
 
 
 @pytest.mark.parametrize(
@@ -31,17 +32,6 @@ def test_lines(pieces: list[bytes], lines: list[bytes], rest: list[bytes]) -> No
     assert stream.rest() == []
 
 
-def test_metrics_are_numbers_after_their_names() -> None:
-    found: list[tuple[str, float]] = []
-    finder = MetricFinder(
-        (("loss", "loss=([^ ]+)"), ("acc", "acc=([0-9.]+)")),
-        lambda _, name, value, rank: found.append((name, value)),
-    )
-    for line in ("loss=0.5 acc=0.9", "loss=abc", "nothing", "loss=1e-3"):
-        finder(Stream(1, -1), line)
-    assert found == [("loss", 0.5), ("acc", 0.9), ("loss", 0.001)]
-
-
 def write_into(pipe: str, script: str) -> None:
     """Start a process that writes the output of a shell script to the named pipe."""
     subprocess.run(["sh", "-c", f"({script}) > {pipe}"], check=True, timeout=20)
@@ -52,14 +42,14 @@ def test_a_full_disk_stops_no_rank_and_is_reported_once(tmp_path: Path, full: st
     """With the kernel's full disk, /dev/full."""
     errors: list[OSError] = []
 
-    def on_line(stream: Stream, line: str) -> None:
+    def on_lines(stream: Stream, lines: Sequence[str]) -> None:
         if full == "metrics":
-            Path("/dev/full").write_text(line)
+            Path("/dev/full").write_text("\n".join(lines))
 
     if full == "kept":
         (tmp_path / "rank-0.log").symlink_to("/dev/full")
     target = os.open("/dev/full" if full == "merged" else tmp_path / "merged", os.O_WRONLY | os.O_CREAT)
-    output = OutputMerger(target, tmp_path, on_line, errors.append)
+    output = OutputMerger(target, tmp_path, on_lines, errors.append)
     output.add_rank(str(tmp_path / "pipe"), 0)
     output.start()
     write_into(str(tmp_path / "pipe"), "seq 100000")  # ten times the capacity of a pipe

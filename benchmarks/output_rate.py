@@ -1,0 +1,83 @@
+"""Measures how many lines per second the runtime passes on from its ranks, with and without metrics in them.
+
+    python benchmarks/output_rate.py [--runs 7] [--quick]
+
+One writer fills the pipe of a rank from a file as fast as it is read. The merger keeps the rank's log, writes the
+merged log and looks for metrics. Nothing else runs, so the rates are those of the merger's thread. Prints rows of a
+Markdown table; the last column is how many times longer a line takes than an ordinary one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from _common import Timing, in_turns
+
+from cloudtrain.observe import EventLog
+from cloudtrain.runtime.metrics import MetricFinder
+from cloudtrain.runtime.output import OutputMerger
+
+DEFINITIONS = (("loss", r"loss=([0-9.]+)"),)
+
+CONTESTANTS = {
+    "ordinary lines": ("step {0} took 0.021 s on device 0", ()),
+    "a metric definition that matches no line": ("step {0} took 0.021 s on device 0", DEFINITIONS),
+    "a metric definition that matches every line": ("step {0} loss=0.{0} on device 0", DEFINITIONS),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--runs", type=int, default=7)
+    parser.add_argument("--lines", type=int, default=500_000)
+    parser.add_argument("--quick", action="store_true", help="one run of few lines, as a smoke test")
+    arguments = parser.parse_args()
+    runs, lines = (1, 20_000) if arguments.quick else (arguments.runs, arguments.lines)
+    with tempfile.TemporaryDirectory() as folder:
+        contestants = {
+            what: partial(seconds, Path(folder), _file(Path(folder), what, line, lines), definitions)
+            for what, (line, definitions) in CONTESTANTS.items()
+        }
+        timings = in_turns(contestants, runs)
+    print("| what | lines per second, median (min to max) | time / ordinary |\n| --- | --- | --- |")
+    ordinary = timings["ordinary lines"].median
+    for what, timing in timings.items():
+        print(f"| {what} | {_rate(lines, timing)} | {timing.median / ordinary:.1f} |", flush=True)
+
+
+def _file(folder: Path, what: str, line: str, lines: int) -> Path:
+    path = folder / f"{what}.txt"
+    path.write_text("".join(f"{line.format(number)}\n" for number in range(lines)))
+    return path
+
+
+def _rate(lines: int, timing: Timing) -> str:
+    return f"{lines / timing.median:,.0f} ({lines / timing.max:,.0f} to {lines / timing.min:,.0f})"
+
+
+def seconds(folder: Path, output: Path, definitions: tuple[tuple[str, str], ...]) -> float:
+    """The time until the merger has passed on all lines of ``output``."""
+    with tempfile.TemporaryDirectory(dir=folder) as run:
+        metrics = MetricFinder(definitions, EventLog(Path(run, "events.jsonl"), "algo-1"))
+        target = os.open(Path(run, "job.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        merger = OutputMerger(target, Path(run), metrics if definitions else None)
+        merger.add_rank(f"{run}/pipe", 0)
+        merger.start()
+        began = time.perf_counter()
+        with open(f"{run}/pipe", "wb") as pipe:
+            subprocess.run(["cat", str(output)], stdout=pipe, check=True)
+        merger.close()
+        took = time.perf_counter() - began
+        metrics.close()
+        os.close(target)
+    return took
+
+
+if __name__ == "__main__":
+    main()
