@@ -13,7 +13,7 @@ from cloudtrain.cli._plot import sparkline
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.job import Job
-from cloudtrain.platforms import JobDescription, Metrics, Prices, Series
+from cloudtrain.platforms import JobDescription, Metrics, Prices, Series, Trends
 
 STATUS_COLOURS = {
     JobStatus.COMPLETED: "green",
@@ -74,6 +74,8 @@ def _facts(job: Job, description: JobDescription) -> Iterator[tuple[str, str]]:
 
 def _series(job: Job) -> Series:
     """The metrics over time; empty if the platform denies access to them. The view is useful without them."""
+    if isinstance(job.platform, Trends):
+        return job.platform.trends(job.name)
     if isinstance(job.platform, Metrics):
         with contextlib.suppress(PlatformError):
             return job.platform.metrics(job.name)

@@ -8,18 +8,16 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 
 import click
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
 from cloudtrain.cli._errors import INTERRUPTED
-from cloudtrain.cli._job_view import STATUS_COLOURS, duration, show_job
+from cloudtrain.cli._job_view import show_job
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
@@ -121,34 +119,3 @@ def _show_phases(job: Job, progress: Progress) -> None:
         elif event.get("state") == "ended":
             show_bytes(progress, tasks[phase], event["bytes"], event["bytes"])
             progress.update(tasks[phase], completed=1, total=1)
-
-
-def show_jobs(found: Sequence[tuple[str, str, JobDescription | str]]) -> None:
-    """Print one row per job: its name, its platform, and its description or why that is unknown."""
-    if not found:
-        click.echo("No jobs yet. Submit one: cloudtrain submit train.py", err=True)
-        return
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY"):
-        table.add_column(
-            heading,
-            no_wrap=heading != "WHY",
-            overflow="ellipsis",
-            min_width=9 if heading == "STATUS" else None,
-        )
-    for name, platform, description in found:
-        if isinstance(description, str):
-            table.add_row(name, platform, Text("Unknown", style="dim"), "", "", Text(description))
-            continue
-        seconds = duration(description)
-        table.add_row(
-            name,
-            platform,
-            Text(str(description.status), style=STATUS_COLOURS.get(description.status, "blue")),
-            f"{datetime.fromtimestamp(description.submitted_at):%Y-%m-%d %H:%M:%S}",
-            "" if seconds is None else f"{seconds:.1f} s",
-            Text(description.failure.summary() if description.failure else description.reason),
-        )
-    console = Console()
-    # never truncate names: users copy them
-    (console if console.is_terminal else Console(width=200)).print(table)

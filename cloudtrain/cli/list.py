@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 PARALLEL_REQUESTS = 8
 """The number of jobs to describe at the same time: some platforms take long to respond."""
 
+MOST_TASKS = 400
+
 
 @click.command("list")
 @click.option(
@@ -24,18 +26,23 @@ PARALLEL_REQUESTS = 8
 def command(limit: int, as_json: bool) -> None:
     """List the jobs submitted from this machine, newest first."""
     from concurrent.futures import ThreadPoolExecutor
+    from itertools import chain
 
     from cloudtrain.index import list_jobs
 
     entries = list_jobs()[:limit]
     platforms = {name: _platform(name) for name in {entry.platform for entry in entries}}
+    # some for each task: a task costs as much as a job of this machine
+    size = 1 + len(entries) // MOST_TASKS
+    parts = [entries[start : start + size] for start in range(0, len(entries), size)]
     with ThreadPoolExecutor(PARALLEL_REQUESTS) as pool:
-        described = pool.map(lambda entry: _describe(entry, platforms[entry.platform]), entries)
+        rows = pool.map(lambda part: [_describe(entry, platforms[entry.platform]) for entry in part], parts)
+    described = chain.from_iterable(rows)
     found = [(entry.name, entry.platform, found) for entry, found in zip(entries, described, strict=True)]
     if as_json:
         echo_json([_record(*row) for row in found])
         return
-    from cloudtrain.cli._view import show_jobs
+    from cloudtrain.cli._job_table import show_jobs
 
     show_jobs(found)
 

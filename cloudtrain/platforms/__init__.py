@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Resolver,
         Series,
         States,
+        Trends,
         WarmUp,
     )
     from cloudtrain.platforms.checks import Check, CheckStatus, Finding, run_checks
@@ -53,6 +54,7 @@ _getattr, __dir__ = lazy(
         "Resolver": "cloudtrain.platforms.base",
         "Series": "cloudtrain.platforms.base",
         "States": "cloudtrain.platforms.base",
+        "Trends": "cloudtrain.platforms.base",
         "WarmUp": "cloudtrain.platforms.base",
         "changes": "cloudtrain.platforms.request_diff",
         "get_platform": "cloudtrain.platforms.registry",
@@ -96,6 +98,7 @@ __all__ = [
     "Resolver",
     "Series",
     "States",
+    "Trends",
     "WarmUp",
     "changes",
     "get_platform",

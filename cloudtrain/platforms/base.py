@@ -212,6 +212,15 @@ class Metrics(Protocol):
 
 
 @runtime_checkable
+class Trends(Protocol):
+    """The ability to report the course of metrics at a cost that does not grow with the number of their values."""
+
+    def trends(self, job_name: str) -> Series:
+        """Some hundred points of each metric at most: means of successive values. Raises JobNotFound."""
+        ...
+
+
+@runtime_checkable
 class Prices(Protocol):
     """The ability to report the cost of a job."""
 

@@ -16,6 +16,7 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.engine.pulling import ensure_image
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, parse_events
+from cloudtrain.observe.growing import Bookmark, new_lines
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
@@ -54,6 +55,9 @@ class ContainerHosts(FolderHosts):
         self._containers: list[str] = []
         self._starting: threading.Thread | None = None
         self._attempt = 0
+        self._heard = Bookmark()
+        self._listening: set[tuple[str, str]] = set()
+        """The hosts, with their attempts, whose runtimes have recorded an event up to the mark."""
 
     def start(self, attempt: int, log: int) -> dict[str, ContainerHost]:
         self._attempt = attempt
@@ -86,16 +90,16 @@ class ContainerHosts(FolderHosts):
             paths.failure,
             own_program=True,
             prefix=f"[{name}] " if several else "",
-            metrics=MetricFinder(definitions, self._events.emit) if definitions else None,
+            metrics=MetricFinder(definitions, self._events) if definitions else None,
         )
 
     def _listens(self, host: str, attempt: int) -> bool:
         """Whether the runtime of ``host`` has recorded its first event."""
-        events = parse_events(self._folder.events.read_text(encoding="utf-8", errors="replace").splitlines())
-        return any(
-            event["event"] == "host" and event["source"] == host and event.get("attempt") == attempt
-            for event in events
-        )
+        for lines in new_lines(self._folder.read_events, self._heard):
+            for event in parse_events(lines):
+                if event.get("event") == "host":
+                    self._listening.add((str(event.get("source")), str(event.get("attempt"))))
+        return (host, str(attempt)) in self._listening
 
     # -- starts the containers, in a separate thread
 

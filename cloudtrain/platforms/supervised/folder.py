@@ -7,6 +7,8 @@ stop             the user asked for the stop
 supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged
 events.jsonl     phases, progress, metrics
+summary.json     a summary of the events so far; any reader may replace it
+description.json the description of a job that has ended; likewise
 leader           the address at which the hosts find their leader
 hosts/<name>/    the host's /opt/ml
 """
@@ -30,7 +32,11 @@ RECORD = "state.json"
 LOG = "job.log"
 SUPERVISOR_LOG = "supervisor.log"
 EVENTS = "events.jsonl"
+SUMMARY = "summary.json"
+DESCRIPTION = "description.json"
 STOP_MARK = "stop"
+
+READ_SIZE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,15 @@ class JobFolder:
             return JobRecord.from_json(path.read_bytes())
         except ValueError:
             return damaged_record(str(path), path.stat().st_mtime)
+
+    def read_events(self, start: int) -> bytes:
+        """Some bytes of the events from ``start``; empty at their end."""
+        try:
+            with open(self.events, "rb") as file:
+                file.seek(start)
+                return file.read(READ_SIZE)
+        except FileNotFoundError:
+            return b""
 
     def write_record(self, record: JobRecord) -> None:
         # after a crash of the machine, only a final record is useful

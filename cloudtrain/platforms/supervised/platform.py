@@ -14,11 +14,13 @@ import msgspec
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
-from cloudtrain.observe import parse_events, summarize
+from cloudtrain.observe import Summary, parse_events
 from cloudtrain.platforms.base import JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import argument_details, request_settings
-from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MARK, SUPERVISOR_LOG
+from cloudtrain.platforms.supervised.final import recall, remember
+from cloudtrain.platforms.supervised.folder import EVENTS, LOG, RECORD, REQUEST, STOP_MARK, SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.follow import follow_lines
+from cloudtrain.platforms.supervised.job_summary import read_summary
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
@@ -85,7 +87,7 @@ class SupervisedPlatform(ABC):
             raise PlatformError(f"the job cannot be started: {error}") from error
 
     def describe(self, job_name: str) -> JobDescription:
-        return self._describe(self._existing(job_name))
+        return recall(self._named(job_name)) or self._look_at(self._existing(job_name))
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         return self._lines(self._existing(job_name), LOG, follow)
@@ -95,10 +97,14 @@ class SupervisedPlatform(ABC):
 
     def metrics(self, job_name: str) -> Series:
         found: dict[str, list[tuple[float, float]]] = {}
-        for event in parse_events(self._existing(job_name).lines(EVENTS)):
+        for event in self.events(job_name):
             if event["event"] == "metric":
                 found.setdefault(event["name"], []).append((event["time"], event["value"]))
         return found
+
+    def trends(self, job_name: str) -> Series:
+        summary = read_summary(self._existing(job_name))
+        return {name: trend.series(summary.last) for name, trend in summary.trends.items()}
 
     def stop(self, job_name: str) -> None:
         job = self._existing(job_name)
@@ -119,8 +125,8 @@ class SupervisedPlatform(ABC):
 
     def list(self) -> Iterator[JobDescription]:
         known = [JobFiles(self._root, name) for name in self._root.names()]
-        for job in sorted(known, key=lambda job: job.record().submitted_at, reverse=True):
-            yield self._describe(job)
+        described = [recall(job) or self._look_at(job) for job in known]
+        yield from sorted(described, key=lambda job: job.submitted_at, reverse=True)
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record. A platform that can ask its scheduler overrides this."""
@@ -142,18 +148,29 @@ class SupervisedPlatform(ABC):
         )
 
     def _existing(self, job_name: str) -> JobFiles:
-        job = JobFiles(self._root, job_name)
-        with contextlib.suppress(FileNotFoundError):
-            if clean(job_name) == job_name:
-                job.record()
-                return job
-        raise JobNotFound(
+        job = self._named(job_name)
+        if not job.exists(RECORD):
+            raise self._no_job(job_name)
+        return job
+
+    def _named(self, job_name: str) -> JobFiles:
+        if clean(job_name) != job_name:  # it may be a path
+            raise self._no_job(job_name)
+        return JobFiles(self._root, job_name)
+
+    def _no_job(self, job_name: str) -> JobNotFound:
+        return JobNotFound(
             f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
         )
 
-    def _describe(self, job: JobFiles) -> JobDescription:
+    def _look_at(self, job: JobFiles) -> JobDescription:
         record = self._settled(job)
-        summary = summarize(parse_events(job.lines(EVENTS)))
+        description = self._description(job, record, read_summary(job))
+        if record.status.is_final:
+            remember(job, description)
+        return description
+
+    def _description(self, job: JobFiles, record: JobRecord, summary: Summary) -> JobDescription:
         request = job.request()
         settings = request_settings(request)
         return JobDescription(

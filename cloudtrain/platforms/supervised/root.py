@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from cloudtrain.platforms.supervised.folder import RECORD, REQUEST, STOP_MARK, jobs_home
+from cloudtrain.platforms.supervised.folder import READ_SIZE, RECORD, REQUEST, STOP_MARK, jobs_home
 from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
 from cloudtrain.storage.atomic import replace_file
 
@@ -114,14 +116,13 @@ class JobFiles:
 class LocalRoot:
     """The jobs of one platform in this user's state folder on this machine."""
 
-    READ_SIZE = 1 << 20
     FULL_BELOW = 64 * 1024
     """Free bytes below which the disk counts as full: a job cannot write its log and its record."""
 
     def __init__(self, platform: str) -> None:
         self._platform = platform
 
-    @property
+    @cached_property
     def path(self) -> Path:
         return jobs_home(self._platform)
 
@@ -135,7 +136,7 @@ class LocalRoot:
         return shutil.disk_usage(self.path).free < self.FULL_BELOW
 
     def place(self, job_name: str) -> str:
-        return str(self.path / job_name)
+        return f"{self.path}{os.sep}{job_name}"
 
     def create(self, job_name: str) -> None:
         (self.path / job_name).mkdir(parents=True, mode=0o700)
@@ -147,12 +148,13 @@ class LocalRoot:
         return [path.parent.name for path in self.path.glob(f"*/{RECORD}")]
 
     def read(self, path: str) -> bytes:
-        return (self.path / path).read_bytes()
+        with open(f"{self.path}/{path}", "rb") as file:  # thousands of files are listed: no Path for each
+            return file.read()
 
     def read_part(self, path: str, start: int) -> bytes:
-        with open(self.path / path, "rb") as file:
+        with open(f"{self.path}/{path}", "rb") as file:
             file.seek(start)
-            return file.read(self.READ_SIZE)
+            return file.read(READ_SIZE)
 
     def write(self, path: str, data: bytes) -> None:
         replace_file(self.path / path, data)

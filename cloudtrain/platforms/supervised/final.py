@@ -1,0 +1,53 @@
+"""The description of a job that has ended, kept in ``description.json``: one list may have thousands of them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from cloudtrain._version import __version__
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.platforms.base import JobDescription
+from cloudtrain.platforms.supervised.folder import DESCRIPTION, RECORD
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.supervised.root import JobFiles
+
+SETTLED_SECONDS = 60.0
+"""How long after the end of a job its description is final: if its supervisor was killed, hosts may add events."""
+
+
+def recall(job: JobFiles) -> JobDescription | None:
+    """The stored description of ``job``; None if there is none, or it does not belong to the job's record."""
+    data = job.read(DESCRIPTION)
+    if not data:
+        return None
+    try:
+        found = json.loads(data)
+        if found["version"] != __version__ or found["record"] != _digest(job.read(RECORD)):
+            return None
+        values = found["description"]
+        values["status"] = JobStatus(values["status"])
+        values["failure"] = values["failure"] and FailureReport.from_dict(values["failure"])
+        return JobDescription(**{**values, "place": job.root.place(job.name)})
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def remember(job: JobFiles, description: JobDescription) -> None:
+    """Store the description of a job that has ended, unless it may still change."""
+    if description.ended_at is None or time.time() - description.ended_at < SETTLED_SECONDS:
+        return
+    record = _digest(job.read(RECORD))
+    values = replace(description, place="").to_dict()
+    data = {"version": __version__, "record": record, "description": values}
+    with contextlib.suppress(OSError):  # a full disk, or a folder that was removed: the next look does it
+        job.write(DESCRIPTION, json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+
+
+def _digest(record: bytes) -> str:
+    return hashlib.sha256(record).hexdigest()

@@ -1,0 +1,82 @@
+"""The summary of a job's events, kept in ``summary.json`` next to them: a look reads only what is new."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from cloudtrain._version import __version__
+from cloudtrain.observe import Summary
+from cloudtrain.observe.growing import Bookmark, is_same, new_lines
+from cloudtrain.platforms.supervised.folder import EVENTS, SUMMARY
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.supervised.root import JobFiles
+
+STORE_BYTES = 1 << 14
+"""Fewer bytes are read again instead: a look at a small job writes nothing."""
+
+
+@dataclass
+class JobSummary:
+    """The content of ``summary.json``. Anybody who looks at the job may replace it."""
+
+    mark: Bookmark = field(default_factory=Bookmark)
+    """How far the events were read."""
+    summary: Summary = field(default_factory=Summary)
+
+    def to_json(self) -> bytes:
+        data = {
+            "version": __version__,
+            "events": self.mark.to_list(),
+            "summary": self.summary.to_dict(),
+        }
+        return json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace")
+
+    @classmethod
+    def from_json(cls, data: bytes) -> JobSummary:
+        """The inverse of `to_json`; an empty summary for damaged data, or that of another version."""
+        try:
+            found = json.loads(data)
+            if found["version"] == __version__:
+                return cls(Bookmark.from_list(found["events"]), Summary.from_dict(found["summary"]))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            pass
+        return cls()
+
+
+def read_summary(job: JobFiles, *, store_bytes: int = STORE_BYTES) -> Summary:
+    """The summary of all events so far.
+
+    Args:
+        store_bytes: store the summary if it covers at least so many bytes that the stored one does not.
+    """
+    found = JobSummary.from_json(job.read(SUMMARY))
+
+    def read(position: int) -> bytes:
+        return job.read_part(EVENTS, position)
+
+    if not is_same(read, found.mark):
+        found = JobSummary()
+    stored = found.mark.position
+    for lines in new_lines(read, found.mark):
+        _add(found.summary, lines)
+    if found.mark.position - stored >= store_bytes:
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk, or a folder that was removed: the next look reads more
+            job.write(SUMMARY, found.to_json())
+    return found.summary
+
+
+def _add(summary: Summary, lines: Iterable[str]) -> None:
+    for line in lines:
+        try:
+            event = json.loads(line) if line else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(event, dict):
+            summary.add(event)

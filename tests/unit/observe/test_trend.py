@@ -1,0 +1,37 @@
+"""The course of a metric in constant memory."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from cloudtrain.observe.trend import MOST_POINTS, Trend
+
+
+@pytest.mark.parametrize("count", [1, 39, MOST_POINTS, 1000, 12_345])
+def test_a_trend_has_the_means_of_all_values_in_order(count: int) -> None:
+    trend = Trend()
+    for number in range(count):
+        trend.add(float(number), float(number))
+        if number == count // 2:
+            trend = Trend.from_list(json.loads(json.dumps(trend.to_list())))
+    series = trend.series(float(count))
+    values = [value for _, value in series]
+    assert len(series) <= MOST_POINTS
+    assert values == sorted(values)
+    assert [time for time, _ in series] == sorted(time for time, _ in series)
+    assert values[-1] >= count - 1 - trend.size
+    whole = trend.size * sum(value for _, value in trend.points) + trend.total
+    assert whole == pytest.approx(sum(range(count)))
+
+
+def test_values_that_are_not_finite_do_not_hide_the_others() -> None:
+    trend = Trend()
+    for number in range(10 * MOST_POINTS):
+        trend.add(number, math.nan if number % 2 else 3.0)
+    assert {value for _, value in trend.points} == {3.0}
+    only = Trend()
+    only.add(1.0, math.inf)
+    assert math.isnan(only.series(2.0)[0][1])

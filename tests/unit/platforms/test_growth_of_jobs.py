@@ -1,0 +1,204 @@
+"""The cost of looking at jobs: it grows neither with their events, nor much with their number."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audit import opened_files
+from click.testing import CliRunner
+
+from cloudtrain.cli.list import command
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.index import IndexEntry, add_job
+from cloudtrain.observe import EventLog
+from cloudtrain.platforms import JobDescription
+from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.record import JobRecord
+
+REQUEST: dict[str, Any] = {"settings": {"git_commit": "abc"}, "channels": {}, "environment": {}}
+FAILURE = FailureReport(FailureClass.USER_ERROR, "boom", rank=1, host="algo-1", exception_type="ValueError")
+
+
+def make_job(name: str, **changes: Any) -> JobFolder:
+    folder = JobFolder.of("local", name)
+    folder.path.mkdir(parents=True)
+    (folder.path / "request.json").write_text(json.dumps(REQUEST))
+    values = {"submitted_at": 1.0, "started_at": 2.0, "ended_at": 5.0, "exit_code": 0, **changes}
+    folder.write_record(JobRecord(values.pop("status", JobStatus.COMPLETED), **values))
+    return folder
+
+
+def add_metrics(folder: JobFolder, count: int, first: int = 0) -> None:
+    with open(folder.events, "a") as file:
+        for number in range(first, first + count):
+            event = {"time": number, "source": "a", "event": "metric", "name": "loss", "value": number}
+            file.write(json.dumps(event) + "\n")
+
+
+class CountingPlatform(LocalPlatform):
+    """Counts the bytes that it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bytes = 0
+        root: Any = self._root
+        for name in ("read", "read_part"):
+            setattr(root, name, self._counted(getattr(root, name)))
+
+    def _counted(self, read: Any) -> Any:
+        def counted(*arguments: Any) -> bytes:
+            data: bytes = read(*arguments)
+            self.bytes += len(data)
+            return data
+
+        return counted
+
+
+def test_a_look_reads_only_the_events_since_the_last_one() -> None:
+    """With a million metrics, each look cost 5 s and 1 GB."""
+    folder = make_job("job", status=JobStatus.RUNNING, ended_at=None)
+    platform = CountingPlatform()
+    lock = folder.lock()
+    add_metrics(folder, 20_000)
+    assert platform.describe("job").metrics == {"loss": 19_999}
+    assert platform.bytes > 1_000_000
+    for look in range(3):
+        platform.bytes = 0
+        add_metrics(folder, 10, 20_000 + 10 * look)
+        assert CountingPlatform().describe("job").metrics == {"loss": 20_009 + 10 * look}
+        platform.describe("job")
+        trend = platform.trends("job")["loss"]
+        assert trend[-1][1] <= 20_009 + 10 * look
+        assert platform.bytes < 20_000
+    assert lock is not None
+    os.close(lock)
+
+
+def test_a_look_takes_bounded_memory() -> None:
+    import tracemalloc
+
+    folder = make_job("job")
+    add_metrics(folder, 100_000)
+    tracemalloc.start()
+    try:
+        LocalPlatform().describe("job")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert folder.events.stat().st_size > 7_000_000
+    assert peak < 12_000_000  # a part of 1 MiB as bytes, as text and as lines
+
+
+def test_a_look_after_the_events_were_replaced_starts_again() -> None:
+    folder = make_job("job", ended_at=time.time())
+    add_metrics(folder, 1000)
+    platform = LocalPlatform()
+    assert platform.describe("job").metrics == {"loss": 999}
+    folder.events.write_text("")
+    add_metrics(folder, 500)
+    assert platform.describe("job").metrics == {"loss": 499}
+    folder.events.unlink()
+    assert platform.describe("job").metrics == {}
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"version": "x"}', b"\xff", b"null"])
+def test_a_damaged_summary_is_made_again(damage: bytes) -> None:
+    folder = make_job("job", status=JobStatus.FAILED, exit_code=1, failure=FAILURE)
+    add_metrics(folder, 1000)
+    before = LocalPlatform().describe("job")
+    assert before.failure == FAILURE
+    for name in ("summary.json", "description.json"):
+        (folder.path / name).write_bytes(damage)
+    assert LocalPlatform().describe("job") == before
+    assert LocalPlatform().describe("job") == before
+
+
+def test_a_torn_event_is_read_when_it_is_complete() -> None:
+    folder = make_job("job", ended_at=time.time())
+    add_metrics(folder, 1000)
+    whole = folder.events.read_text()
+    folder.events.write_text(whole[:-5])
+    assert LocalPlatform().describe("job").metrics == {"loss": 998}
+    folder.events.write_text(whole)
+    assert LocalPlatform().describe("job").metrics == {"loss": 999}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "metric"},
+        {"event": "metric", "name": [], "value": 1},
+        {"event": "metric", "name": "x", "value": "high"},
+        {"event": "phase", "phase": "train"},
+        {"event": "phase", "phase": "train", "state": "ended", "seconds": "long"},
+        {"event": "uploaded", "kind": {}, "uri": "s3://a"},
+        {"event": "uploaded", "kind": "model", "uri": 7},
+        {"event": "warning", "message": None},
+        {"event": []},
+        {},
+        [],
+        "x" * 200_000,
+    ],
+)
+def test_an_event_of_any_form_harms_no_look(event: object) -> None:
+    folder = make_job("job")
+    folder.events.write_text(json.dumps(event) + "\n")
+    add_metrics(folder, 1)
+    described = LocalPlatform().describe("job")
+    assert described.metrics == {"loss": 0}
+    assert described.model_data is None
+
+
+def test_a_job_that_ended_long_ago_is_described_from_two_files(tmp_path: Path) -> None:
+    folder = make_job("job", status=JobStatus.FAILED, exit_code=1, failure=FAILURE)
+    EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///model.tar.gz")
+    first = LocalPlatform().describe("job")
+    with opened_files() as opened:
+        assert LocalPlatform().describe("job") == first
+    assert sorted(Path(path).name for path in opened) == ["description.json", "state.json"]
+    folder.write_record(JobRecord(JobStatus.COMPLETED, submitted_at=7.0, ended_at=8.0))
+    assert LocalPlatform().describe("job").submitted_at == 7.0
+
+
+def test_a_job_that_has_just_ended_is_looked_at_again() -> None:
+    folder = make_job("job", ended_at=time.time())
+    assert LocalPlatform().describe("job").model_data is None
+    EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///model.tar.gz")
+    assert LocalPlatform().describe("job").model_data == "file:///model.tar.gz"
+
+
+def test_many_jobs_are_listed_from_two_files_each() -> None:
+    jobs = 1000
+    for number in range(jobs):
+        make_job(f"job-{number}")
+        add_job(IndexEntry(f"job-{number}", "local", float(number)))
+    arguments = ["-n", str(jobs)]
+    first = CliRunner().invoke(command, arguments)
+    with opened_files() as opened:
+        second = CliRunner().invoke(command, arguments)
+    assert first.exit_code == second.exit_code == 0, second.exception
+    assert first.stdout == second.stdout
+    assert len(second.stdout.splitlines()) == jobs + 1
+    assert len([path for path in opened if "/jobs/local/" in path]) == 2 * jobs
+
+
+def test_the_table_cuts_no_name_and_wraps_the_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    from cloudtrain.cli._job_table import show_jobs
+
+    why = " ".join(["because"] * 40) + "\x1b[2J"
+    job = JobDescription("n" * 63, "local", JobStatus.STOPPED, 1.0, 2.0, 4.5, reason=why)
+    show_jobs([(job.name, "local", job), ("other", "spool", "the scheduler is offline")])
+    heading, *rows = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY"]
+    assert rows[0].startswith(f"{'n' * 63}  local     Stopped  ")
+    assert "2.5 s" in rows[0]
+    assert "\x1b" not in "".join(rows)
+    assert " ".join(rows).count("because") == 40
+    assert max(map(len, rows)) <= 200
+    assert rows[-1].split() == ["other", "spool", "Unknown", "the", "scheduler", "is", "offline"]
