@@ -56,8 +56,8 @@ class Estimator:
         volume_size: the disk of each host in GB.
         max_run: the maximum duration of the job in seconds.
         max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint.
-        hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank shows no activity for this
-            number of seconds.
+        hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
+            number of seconds, counted from the first one.
         stop_grace: the seconds that ranks have to exit after SIGTERM.
         output_path: the URI for the model and other outputs, in a folder with the job's name.
         code_location: the URI for packed sources.

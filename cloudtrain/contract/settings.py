@@ -57,7 +57,7 @@ class Settings:
     stop_grace: float = 120.0
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
     hang_timeout: float = 0.0
-    """Seconds without a heartbeat after which a rank is considered hung; 0: never."""
+    """Seconds without a heartbeat, after the first one, after which a rank is considered hung; 0: never."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
 

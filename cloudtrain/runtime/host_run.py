@@ -17,10 +17,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Callable
 
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice
+from cloudtrain.contract import FailureReport, JobStatus, Notice
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, memory_kill_count, report_error
+from cloudtrain.runtime.hangs import Watchdog
 from cloudtrain.runtime.hints.table import JobFacts
 from cloudtrain.runtime.horovod import start_rendezvous
 from cloudtrain.runtime.horovod_choice import HorovodChoice
@@ -77,6 +78,7 @@ class HostRun:
         self._stopping = False
         self._leaving = self._left = False
         """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
+        self._watchdog: Watchdog | None = None
         self._hang_reported = False
         self._broken = False
         """Whether an unexpected error occurred on this host. Its ranks are no longer watched."""
@@ -138,7 +140,7 @@ class HostRun:
         elif kind == "leave":
             self._kill_at = time.monotonic() + LEAVE_SECONDS
         elif kind == "dump":
-            self._leader.send({"type": "stacks", "text": self._launch.stacks() if self._launch else ""})
+            self._leader.send(self._describe_ranks())
         elif kind == "abort":
             self._wait_for_commits()
             report = FailureReport.from_dict(message["report"])
@@ -215,6 +217,7 @@ class HostRun:
             launch.kill()
             raise
         self._launch = launch
+        self._watchdog = Watchdog(str(launch.plan.run), launch.plan.slots, self._config.settings.hang_timeout)
         sync = self._preparation.sync
         if sync and self._config.host.leads:
             sync.start()
@@ -282,23 +285,19 @@ class HostRun:
             self._leader.send({"type": "left"})
 
     def _check_for_hang(self, launch: Launch) -> None:
-        limit = self._config.settings.hang_timeout
-        if not limit or self._hang_reported or self._ends_early or not launch.running:
+        if self._watchdog is None or self._hang_reported or self._ends_early or not launch.running:
             return
-        rank, silence = launch.most_silent()
-        if silence > limit:
+        report = self._watchdog.check(self._config.host.current, launch.exits, self._output.tail)
+        if report:
             self._hang_reported = True
-            report = FailureReport(
-                FailureClass.HANG,
-                f"no heartbeat for {silence:.0f} s (hang_timeout is {limit:g} s)",
-                "See the stacks of all ranks in the failure report: they show where each rank waits.",
-                rank=rank,
-                host=self._config.host.current,
-                phase="train",
-                log_tail=self._output.tail(rank),
-                time=time.time(),
-            )
             self._fail(report)
+
+    def _describe_ranks(self) -> Message:
+        """The stacks and positions of this host's ranks, for the leader."""
+        if self._launch is None or self._watchdog is None:
+            return {"type": "stacks", "text": ""}
+        ranks = self._watchdog.describe(self._launch.exits, self._output.tail)
+        return {"type": "stacks", "text": self._launch.stacks(), "ranks": ranks}
 
     def _stop(self) -> HostOutcome | None:
         """Ask the ranks to stop within the grace period. Before the launch, end immediately."""

@@ -23,7 +23,7 @@ from typing import BinaryIO
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
-from cloudtrain.observe import commits
+from cloudtrain.observe import commits, heartbeat
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
@@ -97,7 +97,7 @@ class Launch:
         run = str(self.plan.run)
         for slot in self.plan.slots:
             self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
-            Path(heartbeat_path(run, slot.local_rank)).touch()
+            heartbeat.create(heartbeat_path(run, slot.local_rank))
         if self.plan.agent:
             self._agent_output = self.output.add_launcher()
             self._write_agent_files()
@@ -282,16 +282,6 @@ class Launch:
         """Remove files of the agent, after everything has ended."""
         if self._session:
             shutil.rmtree(self._session, ignore_errors=True)
-
-    def most_silent(self) -> tuple[int, float]:
-        """The running rank with the oldest heartbeat, and the seconds since that heartbeat."""
-        silence = {
-            slot.rank: time.time() - os.stat(heartbeat_path(str(self.plan.run), slot.local_rank)).st_mtime
-            for slot in self.plan.slots
-            if slot.rank not in self.exits
-        }
-        rank = max(silence, key=lambda rank: silence[rank], default=0)
-        return rank, silence.get(rank, 0.0)
 
     def stacks(self) -> str:
         """Have every rank dump its Python stacks, and collect them."""

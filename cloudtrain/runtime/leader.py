@@ -33,6 +33,7 @@ from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.diagnose import first_cause
+from cloudtrain.runtime.hangs import Hang
 from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
 
 BEAT_SECONDS = 2.0
@@ -99,6 +100,7 @@ class Leader:
         self._selector = selectors.DefaultSelector()
         self._failures: list[FailureReport] = []
         self._stacks: dict[str, str] = {}
+        self._hang = Hang()
         self._abort_at: float | None = None
         self._next_beat = 0.0
         self._decision = ""
@@ -196,6 +198,8 @@ class Leader:
             self._fail(report)
         elif kind == "stacks":
             self._stacks[connection.host] = message["text"]
+            if "ranks" in message:
+                self._hang.add(connection.host, message["ranks"])
         elif kind == "noticed":
             self._broadcast({**message, "type": "notice"})
         elif kind == "stopping":
@@ -287,7 +291,7 @@ class Leader:
             self._report_lost(missing[0], "it never joined the job")
 
     def _abort(self) -> None:
-        report = first_cause(self._failures)
+        report = self._hang.blame(first_cause(self._failures))
         if self._stacks:
             stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})

@@ -53,7 +53,7 @@ def stacks_path(folder: str, local: int) -> str:
 
 
 def heartbeat_path(folder: str, local: int) -> str:
-    """The file whose modification time is the rank's last heartbeat."""
+    """The file that holds the rank's last heartbeat: see `cloudtrain.observe.heartbeat`."""
     return f"{folder}/rank-{local}.heartbeat"
 
 

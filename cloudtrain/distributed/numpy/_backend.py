@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
-from cloudtrain import observe
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.world import World
+from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 
 
 class Work(Protocol):
@@ -49,11 +49,13 @@ class Handle:
     def wait(self) -> Any:
         """Return the result. Later calls return the same object. Raises CollectiveError."""
         if self._finish is not None:
-            observe.beat()
-            given = None if self._work is None else self._work.wait()
+            enter_collective()
+            try:
+                given = None if self._work is None else self._work.wait()
+            finally:
+                leave_collective()
             self._output = self._finish(given)
             self._finish = self._work = None
-            observe.beat()
         return self._output
 
     __call__ = wait

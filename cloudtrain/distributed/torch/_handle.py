@@ -17,7 +17,7 @@ from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import Negotiation
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._thread_work import ThreadWork
-from cloudtrain.observe.heartbeat import beat
+from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
 
@@ -71,7 +71,7 @@ class Handle:
 
     def _complete(self, finish: Callable[[], Any]) -> None:
         work: Any = self._work
-        beat()
+        enter_collective()
         try:
             if isinstance(work, Negotiation):
                 work = _state.current().client.wait(work)
@@ -81,9 +81,10 @@ class Handle:
             raise
         except RuntimeError as error:
             raise collective_error(self._label, error) from error
+        finally:
+            leave_collective()
         if self._operation is not None and self._operation.ends_when_waited:
             self._operation.end()
-        beat()
         self._output = finish()
         self._finish = self._work = self._operation = None
 

@@ -75,6 +75,32 @@ def test_a_hang_shows_the_stacks_of_all_ranks(run: Run) -> None:
     assert [f"rank {rank}:" in failure.stacks for rank in range(4)] == [True] * 4
 
 
+COLLECTIVES = """
+    import os, time
+    import numpy as np
+    import cloudtrain.distributed.numpy as hvd
+    time.sleep(3)  # longer than the hang_timeout: no rank has sent a heartbeat
+    hvd.init()
+    hvd.allreduce(np.ones(1))
+    def loads_data_forever():
+        time.sleep(60)
+    if hvd.rank() == 1:
+        loads_data_forever()
+    hvd.allreduce(np.ones(1))
+"""
+
+
+def test_the_rank_that_the_others_wait_for_is_blamed_for_a_hang(run: Run) -> None:
+    job = run(
+        COLLECTIVES, instance_count=2, distribution={"processes": {"processes_per_host": 1}}, hang_timeout=2
+    )
+    failure = job.failure
+    assert failure
+    assert (failure.failure_class, failure.rank, failure.host) == (FailureClass.HANG, 1, "algo-2")
+    assert "rank 0 waits for it in a collective" in failure.message
+    assert "in loads_data_forever" in failure.stacks
+
+
 def test_a_job_that_sends_heartbeats_does_not_hang(run: Run) -> None:
     job = run(
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 import cloudtrain.distributed.torch as hvd
 from cloudtrain import distributed
 from cloudtrain.errors import CloudtrainError
+from cloudtrain.observe import heartbeat
 
 
 @pytest.fixture
@@ -69,9 +69,8 @@ def test_before_init(call: object) -> None:
 
 @pytest.mark.usefixtures("started")
 def test_collectives_and_steps_write_the_heartbeat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    heartbeat = tmp_path / "heartbeat"
-    heartbeat.touch()
-    monkeypatch.setenv("CLOUDTRAIN_HEARTBEAT_FILE", str(heartbeat))
+    file = tmp_path / "heartbeat"
+    monkeypatch.setenv("CLOUDTRAIN_HEARTBEAT_FILE", str(file))
     parameter = torch.ones(1, requires_grad=True)
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([parameter], lr=0.1))
     for call in (
@@ -84,6 +83,8 @@ def test_collectives_and_steps_write_the_heartbeat(tmp_path: Path, monkeypatch: 
         lambda: hvd.allgather_object(1),
     ):
         monkeypatch.setattr("cloudtrain.observe.heartbeat._last", 0.0)
-        os.utime(heartbeat, (0, 0))
+        heartbeat.create(str(file))
         call()
-        assert heartbeat.stat().st_mtime > 0, call
+        last = heartbeat.read(str(file))
+        assert last, call
+        assert not last.waits

@@ -1,0 +1,121 @@
+"""The watchdog of a host, and the rank that the leader blames for a hang."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import FailureClass, FailureReport, RankSlot
+from cloudtrain.observe import heartbeat
+from cloudtrain.runtime import hangs
+from cloudtrain.runtime.hangs import Hang, Position, Watchdog
+from cloudtrain.runtime.run_folder import heartbeat_path
+
+BEATS = """
+from cloudtrain.observe.heartbeat import beat, enter_collective, leave_collective
+for call in {calls}:
+    call()
+"""
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> str:
+    for local in (0, 1):
+        heartbeat.create(heartbeat_path(str(tmp_path), local))
+    return str(tmp_path)
+
+
+def slots() -> list[RankSlot]:
+    return RankSlot.on_host(0, 1, 2)
+
+
+def rank(run: str, local: int, calls: str) -> None:
+    """Run a rank that makes calls and ends."""
+    environ = {**os.environ, heartbeat.VARIABLE: heartbeat_path(run, local)}
+    subprocess.run([sys.executable, "-c", BEATS.format(calls=f"[{calls}]")], env=environ, check=True)
+
+
+def check(watchdog: Watchdog) -> FailureReport | None:
+    return watchdog.check("algo-1", (), lambda rank: [f"line of rank {rank}"])
+
+
+def test_time_counts_from_the_first_heartbeat(run: str) -> None:
+    watchdog = Watchdog(run, slots(), limit=0.2)
+    time.sleep(0.3)
+    assert check(watchdog) is None  # both ranks load their data
+    rank(run, 0, "enter_collective")
+    assert check(watchdog) is None
+    time.sleep(0.3)
+    report = check(watchdog)
+    assert report
+    assert (report.failure_class, report.rank, report.log_tail) == (
+        FailureClass.HANG,
+        1,
+        ("line of rank 1",),
+    )
+    assert report.message.endswith("while rank 0 waits for it in a collective")
+
+
+def test_a_paused_host_gives_its_ranks_fresh_time(run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hangs, "GAP_SECONDS", 0.5)
+    watchdog = Watchdog(run, slots(), limit=0.4)
+    rank(run, 0, "beat")
+    assert check(watchdog) is None
+    time.sleep(0.6)  # the watchdog itself does not run
+    assert check(watchdog) is None
+    time.sleep(0.45)
+    assert check(watchdog) is not None
+
+
+def test_a_step_of_the_wall_clock_is_not_silence(run: str) -> None:
+    rank(run, 0, "beat")
+    os.utime(heartbeat_path(run, 0), (0, 0))
+    assert check(Watchdog(run, slots()[:1], limit=5)) is None
+
+
+def test_without_a_limit_nothing_hangs(run: str) -> None:
+    rank(run, 0, "beat")
+    assert check(Watchdog(run, slots(), limit=0)) is None
+
+
+WAITS = Position(rank=0, entered=6, waits=True, silence=9)
+
+
+@pytest.mark.parametrize(
+    ("other", "blamed", "message"),
+    [
+        (
+            Position(1, 0, False, 30),
+            1,
+            "for 30 s (hang_timeout is 5 s), while rank 0 waits for it in a collective",
+        ),
+        (Position(1, 5, False, 9.5), 1, "while rank 0 waits for it in a collective"),
+        (Position(1, 5, True, 9), 1, "it waits in collective 5, rank 0 in a later one"),
+        (Position(1, 7, True, 9), 0, "it waits in collective 6, rank 1 in a later one"),
+        (Position(1, 6, True, 8), 0, "no heartbeat for 9 s (hang_timeout is 5 s)"),
+        (Position(1, 5, False, 1), 0, "no heartbeat for 9 s (hang_timeout is 5 s)"),
+    ],
+    ids=["never started", "outside", "an earlier one", "a later one", "the same one", "busy"],
+)
+def test_the_leader_blames_the_rank_that_the_others_wait_for(
+    other: Position, blamed: int, message: str
+) -> None:
+    hang = Hang()
+    for host, position in (("algo-1", WAITS), ("algo-2", other)):
+        sent = json.dumps({"positions": [position], "limit": 5, "tail": [f"the tail of {host}"]})
+        hang.add(host, json.loads(sent))
+    found = hang.blame(FailureReport(FailureClass.HANG, "no heartbeat", rank=0, host="algo-1"))
+    assert (found.rank, found.host) == (blamed, f"algo-{blamed + 1}")
+    assert found.message.endswith(message)
+    assert found.log_tail == (f"the tail of algo-{blamed + 1}",)
+
+
+def test_other_failures_keep_their_rank() -> None:
+    report = FailureReport(FailureClass.USER_ERROR, "no", rank=0)
+    assert Hang().blame(report) is report
