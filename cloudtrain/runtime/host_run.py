@@ -125,7 +125,8 @@ class HostRun:
         elif kind in ("shared", "uploaded"):
             self._leader.send(message)
         elif kind == "complete":
-            return HostOutcome(JobStatus.INTERRUPTED if self._stopping else JobStatus.COMPLETED)
+            completed = message["completed"] or not self._stopping
+            return HostOutcome(JobStatus.COMPLETED if completed else JobStatus.INTERRUPTED)
         elif kind == "failed":
             self._leader.send(message)
         elif kind == "signal":
@@ -252,7 +253,7 @@ class HostRun:
             if agent_report and not self._ends_early:
                 self._fail(agent_report)
             elif self._ends_early or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):
-                self._leader.send({"type": "done"})
+                self._leader.send({"type": "done", "completed": launch.completed})
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
             launch.kill()

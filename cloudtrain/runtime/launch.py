@@ -225,6 +225,14 @@ class Launch:
         return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
 
     @property
+    def completed(self) -> bool:
+        """Whether all ranks have ended with 0, and none of them because a handler of a signal ended its script."""
+        return len(self.exits) == len(self.plan.slots) and not any(
+            rank_exit.exit_code or (rank_exit.record and rank_exit.record.left_on_signal)
+            for rank_exit in self.exits.values()
+        )
+
+    @property
     def running(self) -> bool:
         """Whether any process that was or will be started here is still needed."""
         if self.plan.agent == "mpirun" and len(self.exits) == len(self.plan.slots):

@@ -107,6 +107,8 @@ class Leader:
         self._started = False
         self._reached: set[str] = set()
         """The states after ``ready`` that all hosts have reached."""
+        self._completed = True
+        """Whether the ranks of all hosts that have ended so far ended with 0, whatever they were asked meanwhile."""
         self._merge = Merge(hosts)
         self._strays: dict[str, list[str]] = {}
         """Models that are not where they belong, by host."""
@@ -183,6 +185,7 @@ class Leader:
             self._admit(connection, message)
         elif kind in ("ready", "done", "listed", "shared", "uploaded"):
             connection.state = kind
+            self._completed &= message.get("completed", True)
             self._strays.setdefault(connection.host, []).extend(message.get("strays", ()))
             if kind == "ready" and connection.host == self._ranked[0]:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
@@ -271,7 +274,7 @@ class Leader:
                 {"type": "assemble", "givers": self._merge.givers(), "warnings": list(self._warnings())}
             )
         elif reached == "uploaded":
-            self._decide({"type": "complete"})
+            self._decide({"type": "complete", "completed": self._completed})
             self._end_by = time.monotonic() + DISCONNECT_SECONDS
 
     def _warnings(self) -> Iterator[str]:

@@ -34,6 +34,7 @@ from cloudtrain.runtime.run_folder import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import TracebackType
 
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
@@ -127,11 +128,16 @@ def _run(script: Callable[[], None]) -> None:
     _dump_stacks_on_quit()
     try:
         script()
+        _ignore_stops()
         _record_end(owner, 0)
     except SystemExit as error:
         # exit() is 0, exit("why") is 1
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-        _record_end(owner, code & 0xFF, "SystemExit", str(error.code) if isinstance(error.code, str) else "")
+        on_signal = _is_in_handler(error.__traceback__)
+        if code == 0:
+            _ignore_stops()
+        message = error.code if isinstance(error.code, str) else ""
+        _record_end(owner, code & 0xFF, "SystemExit", message, left_on_signal=on_signal)
         raise
     except BaseException as error:
         import traceback
@@ -148,8 +154,36 @@ def _run(script: Callable[[], None]) -> None:
         sys.exit(code)
 
 
+def _ignore_stops() -> None:
+    """The script has succeeded: a stop or a preemption that comes while the interpreter ends changes nothing."""
+    import signal
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _is_in_handler(trace: TracebackType | None) -> bool:
+    """Whether an exception comes from a handler of a signal that asks for the end."""
+    import signal
+
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    codes = [getattr(getattr(handler, "__func__", handler), "__code__", None) for handler in handlers]
+    codes = [code for code in codes if code is not None]
+    while trace is not None:
+        if trace.tb_frame.f_code in codes:
+            return True
+        trace = trace.tb_next
+    return False
+
+
 def _record_end(
-    owner: int, code: int, exception_type: str = "", message: str = "", traceback: str = ""
+    owner: int,
+    code: int,
+    exception_type: str = "",
+    message: str = "",
+    traceback: str = "",
+    *,
+    left_on_signal: bool = False,
 ) -> None:
     folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
     if folder and os.getpid() == owner:  # not in a child that the script forked
@@ -161,6 +195,7 @@ def _record_end(
             message=_text(message),
             traceback=_text(traceback),
             time=time.time(),
+            left_on_signal=left_on_signal,
         ).write(folder, local_rank(os.environ))
 
 

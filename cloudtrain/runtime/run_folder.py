@@ -99,7 +99,7 @@ class RankRecord:
     """The state of a rank. It has an ``exit_code`` once its script has ended.
 
     ``time`` is the end of the script in seconds since the epoch. ``exception_type``, ``message`` and ``traceback``
-    describe the exception that ended it, if any.
+    describe the exception that ended it, if any. ``left_on_signal``: a signal handler ended the script, by SystemExit.
     """
 
     def __init__(
@@ -111,6 +111,7 @@ class RankRecord:
         message: str = "",
         traceback: str = "",
         time: float = 0.0,
+        left_on_signal: bool = False,
     ) -> None:
         self.pid = pid
         self.rank = rank
@@ -119,9 +120,10 @@ class RankRecord:
         self.message = message
         self.traceback = traceback
         self.time = time
+        self.left_on_signal = left_on_signal
 
     def write(self, folder: str, local: int) -> None:
-        if self.exception_type or self.message:
+        if self.exception_type or self.message or self.left_on_signal:
             import json
 
             text = json.dumps(vars(self))

@@ -58,6 +58,8 @@ class Supervisor:
         self._ended_by = ""
         """Why the job has to end early."""
         self._kill_at: float | None = None
+        self._killed = False
+        """Whether the runtimes did not end in time, and were killed for that."""
         self._crashed: FailureReport | None = None
         """The first host whose runtime ended without a report."""
         self._crashed_at = 0.0
@@ -74,7 +76,7 @@ class Supervisor:
         used = dict.fromkeys(budgets, 0)
         for attempt in count():
             self._crashed = self._kill_at = None
-            self._preempted = False
+            self._preempted = self._killed = False
             self._update(attempt=attempt)
             self._events.emit("attempt", attempt=attempt)
             failure = self._attempt(attempt)
@@ -114,6 +116,7 @@ class Supervisor:
                 self._end_early("its folder was removed")
             self._look_for_crash()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
+                self._killed = True
                 for process in self._runtimes.values():
                     process.send_signal(SIGKILL)
         failure = self._failure()
@@ -140,6 +143,8 @@ class Supervisor:
                 code = process.poll()
                 if code == -signal.SIGTERM and self._kill_at is not None:
                     continue  # stopped before it had a signal handler
+                if code == -SIGKILL and self._killed:
+                    continue
                 if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
                     continue
                 self._crashed = process.lost(name)
