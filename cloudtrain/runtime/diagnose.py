@@ -7,7 +7,6 @@ import re
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from cloudtrain._system.signals import LINUX, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
@@ -247,16 +246,3 @@ def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
             "Native code crashed. The rank's log contains the Python stack at that moment.",
         )
     return FailureClass.KILLED, ""
-
-
-def memory_kill_count(root: Path = Path("/sys/fs/cgroup")) -> int:
-    """The number of processes of this cgroup that the out-of-memory killer ended; 0 if unknown."""
-    for file in (root / "memory.events", root / "memory" / "memory.oom_control"):
-        try:
-            text = file.read_text()
-        except OSError:
-            continue
-        match = re.search(r"^oom_kill (\d+)$", text, re.MULTILINE)
-        if match:
-            return int(match[1])
-    return 0

@@ -20,7 +20,7 @@ from typing import Callable
 from cloudtrain.contract import FailureReport, JobStatus, Notice
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
-from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, memory_kill_count, report_error
+from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
 from cloudtrain.runtime.hangs import Watchdog
 from cloudtrain.runtime.hints.table import JobFacts
 from cloudtrain.runtime.horovod import start_rendezvous
@@ -32,6 +32,7 @@ from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
 from cloudtrain.runtime.leader import Message
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
+from cloudtrain.runtime.memory_kills import memory_kill_count
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome
 from cloudtrain.runtime.output import OutputMerger

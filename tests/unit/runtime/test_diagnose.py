@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import RankExit, diagnose, diagnose_torchrun, first_cause, memory_kill_count
+from cloudtrain.runtime.diagnose import RankExit, diagnose, diagnose_torchrun, first_cause
 from cloudtrain.runtime.run_folder import RankRecord
 
 
@@ -109,20 +107,6 @@ def failed(
 )
 def test_the_cause_among_several(reports: list[FailureReport], cause: int) -> None:
     assert first_cause(reports).rank == cause
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "count"),
-    [
-        ("memory.events", "low 0\noom 2\noom_kill 3\n", 3),
-        ("memory/memory.oom_control", "under_oom 0\noom_kill 2\n", 2),
-        ("other", "", 0),
-    ],
-)
-def test_kills_are_counted_in_both_kinds_of_cgroup(tmp_path: Path, file: str, text: str, count: int) -> None:
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(text)
-    assert memory_kill_count(tmp_path) == count
 
 
 def test_a_torchrun_without_torch_names_no_rank() -> None:
