@@ -14,6 +14,7 @@ from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.job import Job
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
+from cloudtrain.spec._bounds import check_values
 from cloudtrain.submission import Submission, prepare
 
 Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
@@ -116,6 +117,7 @@ class Estimator:
         self._platform = None if isinstance(platform, (str, type(None))) else platform
         if self._platform:
             given["platform"] = self._platform.name
+        check_values(given)
         self.arguments = {name: _to_builtins(value) for name, value in given.items()}
         self.latest_training_job: Job | None = None
 

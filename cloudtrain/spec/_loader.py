@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from cloudtrain.spec._yaml_bounds import check_bounds
+
 try:
     from yaml import CSafeLoader as _Loader
 except ImportError:  # PyYAML without libyaml
@@ -69,6 +71,11 @@ def load(text: str, *, field: str) -> Any:
     Args:
         field: the field that the document is the value of; empty if it is a mapping of fields.
     """
+    events = StrictLoader(text)
+    try:
+        check_bounds(events)
+    finally:
+        events.dispose()
     loader = StrictLoader(text)
     try:
         node = loader.get_single_node()

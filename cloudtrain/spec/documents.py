@@ -8,9 +8,13 @@ from typing import Any
 
 from cloudtrain._system.paths import relative
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._bounds import LARGEST_DOCUMENT, REDUCE
 from cloudtrain.spec._uris import to_uri
 
 PATH_FIELDS = ("source_dir", "dependencies")
+
+_TABS = "Indent with spaces: YAML does not allow tabs."
+_CHECK_YAML = "A job file has one field per line, for example: entry_point: train.py. Quote text with special characters."
 
 
 def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
@@ -30,20 +34,27 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
 
     from cloudtrain.spec._loader import load
 
+    if len(text) > LARGEST_DOCUMENT:
+        raise InvalidJob(f"{name} has more than {LARGEST_DOCUMENT:,} characters", hint=REDUCE)
     try:
         return load(text, field=field)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         if mark is None:
-            raise InvalidJob(f"{name}: {error}") from None
+            raise InvalidJob(f"{name}: {error}", hint=_CHECK_YAML) from None
         line = "".join(text.splitlines()[mark.line : mark.line + 1])
         at_tab = line[mark.column : mark.column + 1] == "\t"
         raise InvalidJob(
-            f"{name}, line {mark.line + 1}, column {mark.column + 1}: {error.problem}",
-            hint="Indent with spaces: YAML does not allow tabs." if at_tab else "",
+            f"{name}, line {mark.line + 1}, column {mark.column + 1}: {one_line(error.problem)}",
+            hint=_TABS if at_tab else error.note or _CHECK_YAML,
         ) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidJob(f"{name}: {error}") from None
+        raise InvalidJob(f"{name}: {one_line(error)}", hint=_CHECK_YAML) from None
+
+
+def one_line(text: object) -> str:
+    """A message of a library in one line."""
+    return " ".join(str(text).split())
 
 
 def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
@@ -55,12 +66,7 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
     Raises:
         InvalidJob: the file does not exist, cannot be read, or is not a YAML mapping of fields.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InvalidJob(f"there is no file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidJob(f"{path} cannot be read: {error}") from None
+    text = _read_text(path)
     fields = parse_yaml(text, str(path))
     if fields is None and may_be_empty:
         return {}
@@ -80,6 +86,25 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
     if isinstance(inputs, dict):
         fields["inputs"] = {name: _absolute_channel(path.parent, channel) for name, channel in inputs.items()}
     return fields
+
+
+def _read_text(path: Path) -> str:
+    """The text of a job file; at most as much of it as may be. Raises InvalidJob."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(LARGEST_DOCUMENT + 1)
+    except FileNotFoundError:
+        raise InvalidJob(f"there is no file {path}", hint="Check the path.") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidJob(f"{path} cannot be read: {reason}", hint="Check that it is a readable file.") from None
+    if len(data) > LARGEST_DOCUMENT:
+        raise InvalidJob(f"{path} has more than {LARGEST_DOCUMENT:,} bytes", hint=REDUCE)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InvalidJob(f"{path} cannot be read: line {line} is not UTF-8 text", hint="Save the file as UTF-8.") from None
 
 
 def _with_entry_point_in_source(fields: dict[str, Any], folder: Path) -> dict[str, Any]:

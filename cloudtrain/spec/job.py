@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._arguments import argument_list, number_to_text
+from cloudtrain.spec._bounds import check_values
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
@@ -128,6 +129,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             InvalidJob: a field is unknown, has the wrong type, is out of range, or contradicts another. The message
                 starts with the path of the field.
         """
+        check_values(fields)
         job = convert(_expand_short_forms(fields), cls)
         check(job)
         return job
@@ -137,8 +139,9 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """Like `from_dict`, from a JSON object. Raises InvalidJob."""
         try:
             fields = msgspec.json.decode(text, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeError) as error:
-            raise InvalidJob(f"the text is not a JSON object: {error}") from None
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            hint = "Pass the text of one JSON object, as to_json() returns it."
+            raise InvalidJob(f"the text is not a JSON object: {error}", hint=hint) from None
         return cls.from_dict(fields)
 
     def to_dict(self) -> dict[str, Any]:

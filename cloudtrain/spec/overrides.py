@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._bounds import DEEPEST
+from cloudtrain.spec._phrases import LONGEST
 from cloudtrain.spec.documents import parse_yaml
+
+_EXAMPLE = "For example: --set hyperparameters.lr=0.1"
 
 
 def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str, Any]:
@@ -21,13 +25,16 @@ def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator or not path:
-            raise InvalidJob(f"--set {setting}: does not have the form FIELD=VALUE")
-        fields = _put(fields, path.split("."), parse_yaml(text, f"--set {path}", field=path), setting)
+            raise InvalidJob(f"--set {path[:LONGEST]}: does not have the form FIELD=VALUE", hint=_EXAMPLE)
+        if path.count(".") > DEEPEST:
+            raise InvalidJob(f"--set {path[:LONGEST]}: has more than {DEEPEST} parts", hint=_EXAMPLE)
+        fields = _put(fields, path.split("."), parse_yaml(text, f"--set {path[:LONGEST]}", field=path), path)
     return fields
 
 
-def _put(fields: Any, path: list[str], value: Any, setting: str) -> dict[str, Any]:
+def _put(fields: Any, path: list[str], value: Any, name: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
-        raise InvalidJob(f"--set {setting}: cannot set {path[0]!r} in a field that is not a mapping")
+        problem = f"--set {name[:LONGEST]}: cannot set {path[0][:LONGEST]!r} in a field that is not a mapping"
+        raise InvalidJob(problem, hint="Set the whole field: --set FIELD='{NAME: VALUE}'.")
     key, *rest = path
-    return {**fields, key: _put(fields.get(key, {}), rest, value, setting) if rest else value}
+    return {**fields, key: _put(fields.get(key, {}), rest, value, name) if rest else value}
