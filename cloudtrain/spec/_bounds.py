@@ -15,6 +15,8 @@ MOST_VALUES = 100_000
 """Values, with aliases written out."""
 MOST_CHARACTERS = 16 << 20
 """Characters of all values, with aliases written out."""
+LONGEST_SHOWN = 60
+"""Characters of a name that a message shows."""
 
 REDUCE = "Put large data into a file in source_dir, or into an input channel."
 

@@ -51,12 +51,16 @@ def _check_values(job: TrainingJob) -> None:
     for number, definition in enumerate(job.metric_definitions):
         if set(definition) != {"Name", "Regex"}:
             raise InvalidJob(
-                f"metric_definitions[{number}]: expected the keys Name and Regex, got {', '.join(definition)}"
+                f"metric_definitions[{number}]: expected the keys Name and Regex, got {', '.join(definition)}",
+                hint="For example: {Name: loss, Regex: 'loss=([0-9.]+)'}",
             )
         try:
             groups = re.compile(definition["Regex"]).groups
         except re.error as error:
-            raise InvalidJob(f"metric_definitions[{number}].Regex: {error}") from None
+            raise InvalidJob(
+                f"metric_definitions[{number}].Regex: {error}",
+                hint="Write a regular expression of Python, for example: 'loss=([0-9.]+)'.",
+            ) from None
         if groups != 1:
             raise InvalidJob(
                 f"metric_definitions[{number}].Regex: has {groups} groups, expected 1",
@@ -87,7 +91,10 @@ def _check_distribution(job: TrainingJob) -> None:
         )
     libraries = job.distribution.smdistributed
     if libraries and libraries.dataparallel and libraries.modelparallel:
-        raise InvalidJob("distribution.smdistributed: dataparallel and modelparallel cannot be combined")
+        raise InvalidJob(
+            "distribution.smdistributed: dataparallel and modelparallel cannot be combined",
+            hint="Remove one of them.",
+        )
     groups = [group.instance_group_name for group in job.instance_groups]
     for group in job.distribution.instance_groups:
         if group not in groups:
@@ -107,18 +114,26 @@ def _check_distribution(job: TrainingJob) -> None:
 
 def _check_contradictions(job: TrainingJob) -> None:
     if job.instance_groups and (job.instance_type or job.instance_count != 1):
-        raise InvalidJob("instance_groups: cannot be combined with instance_type or instance_count")
+        raise InvalidJob(
+            "instance_groups: cannot be combined with instance_type or instance_count",
+            hint="Each group has its own type and count: remove the others.",
+        )
     if job.use_spot_instances and (job.max_wait is None or job.max_wait < job.max_run):
         raise InvalidJob(
             "use_spot_instances: needs a max_wait of at least max_run",
             hint=f"max_wait includes the run itself. For example: max_wait={2 * job.max_run}",
         )
     if job.max_wait is not None and not job.use_spot_instances:
-        raise InvalidJob("max_wait: needs use_spot_instances=True")
+        raise InvalidJob("max_wait: needs use_spot_instances=True", hint="Set it, or remove max_wait.")
     if job.checkpoint_local_path and not job.checkpoint_s3_uri:
-        raise InvalidJob("checkpoint_local_path: needs checkpoint_s3_uri, which it is synced with")
+        raise InvalidJob(
+            "checkpoint_local_path: needs checkpoint_s3_uri, which it is synced with",
+            hint="Set both, or neither.",
+        )
     if bool(job.subnets) != bool(job.security_group_ids):
-        raise InvalidJob("subnets and security_group_ids: set both or neither")
+        raise InvalidJob(
+            "subnets and security_group_ids: set both or neither", hint="A job in your VPC needs both."
+        )
     if job.model_dir and "model_dir" in job.hyperparameters:
         raise InvalidJob("model_dir: hyperparameters.model_dir is set too", hint="Remove one of them.")
     if job.source_dir and not job.entry_point:

@@ -108,7 +108,9 @@ def _check_string(what: str, text: str, prefix_size: int = 0, *, any_bytes: bool
         any_bytes: also accept bytes that are not UTF-8, as Python decodes them from a command line.
     """
     if "\0" in text:
-        raise InvalidJob(f"{what} contains a NUL character, which cannot be passed to a process")
+        raise InvalidJob(
+            f"{what} contains a NUL character, which cannot be passed to a process", hint="Remove it."
+        )
     size = _check_text(what, text, "surrogateescape" if any_bytes else "strict")
     limit = MAX_ARG_STRLEN - 1 - prefix_size
     if size > limit:
@@ -123,4 +125,6 @@ def _check_text(what: str, text: str, errors: str = "strict") -> int:
     try:
         return len(text.encode(errors=errors))
     except UnicodeEncodeError as error:
-        raise InvalidJob(f"{what} is not text: UTF-8 has no {text[error.start]!r}") from None
+        raise InvalidJob(
+            f"{what} is not text: UTF-8 has no {text[error.start]!r}", hint="Remove it."
+        ) from None

@@ -14,7 +14,7 @@ from cloudtrain.spec._uris import to_uri
 PATH_FIELDS = ("source_dir", "dependencies")
 
 _TABS = "Indent with spaces: YAML does not allow tabs."
-_CHECK_YAML = "A job file has one field per line, for example: entry_point: train.py. Quote text with special characters."
+_CHECK_YAML = "A job file has one field per line: entry_point: train.py. Quote text with special characters."
 
 
 def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
@@ -34,6 +34,8 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
 
     from cloudtrain.spec._loader import load
 
+    # PyYAML checks few values before it converts them: those with a tag, such as `!!int`
+    failures = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, OverflowError)
     if len(text) > LARGEST_DOCUMENT:
         raise InvalidJob(f"{name} has more than {LARGEST_DOCUMENT:,} characters", hint=REDUCE)
     try:
@@ -48,7 +50,7 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
             f"{name}, line {mark.line + 1}, column {mark.column + 1}: {one_line(error.problem)}",
             hint=_TABS if at_tab else error.note or _CHECK_YAML,
         ) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except failures as error:
         raise InvalidJob(f"{name}: {one_line(error)}", hint=_CHECK_YAML) from None
 
 
@@ -97,14 +99,18 @@ def _read_text(path: Path) -> str:
         raise InvalidJob(f"there is no file {path}", hint="Check the path.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InvalidJob(f"{path} cannot be read: {reason}", hint="Check that it is a readable file.") from None
+        raise InvalidJob(
+            f"{path} cannot be read: {reason}", hint="Check that it is a readable file."
+        ) from None
     if len(data) > LARGEST_DOCUMENT:
         raise InvalidJob(f"{path} has more than {LARGEST_DOCUMENT:,} bytes", hint=REDUCE)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidJob(f"{path} cannot be read: line {line} is not UTF-8 text", hint="Save the file as UTF-8.") from None
+        raise InvalidJob(
+            f"{path} cannot be read: line {line} is not UTF-8 text", hint="Save the file as UTF-8."
+        ) from None
 
 
 def _with_entry_point_in_source(fields: dict[str, Any], folder: Path) -> dict[str, Any]:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._bounds import DEEPEST
-from cloudtrain.spec._phrases import LONGEST
+from cloudtrain.spec._bounds import DEEPEST, LONGEST_SHOWN
 from cloudtrain.spec.documents import parse_yaml
 
 _EXAMPLE = "For example: --set hyperparameters.lr=0.1"
@@ -25,16 +24,24 @@ def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str
     for setting in settings:
         path, separator, text = setting.partition("=")
         if not separator or not path:
-            raise InvalidJob(f"--set {path[:LONGEST]}: does not have the form FIELD=VALUE", hint=_EXAMPLE)
+            raise InvalidJob(
+                f"--set {path[:LONGEST_SHOWN]}: does not have the form FIELD=VALUE", hint=_EXAMPLE
+            )
         if path.count(".") > DEEPEST:
-            raise InvalidJob(f"--set {path[:LONGEST]}: has more than {DEEPEST} parts", hint=_EXAMPLE)
-        fields = _put(fields, path.split("."), parse_yaml(text, f"--set {path[:LONGEST]}", field=path), path)
+            raise InvalidJob(f"--set {path[:LONGEST_SHOWN]}: has more than {DEEPEST} parts", hint=_EXAMPLE)
+        fields = _put(
+            fields, path.split("."), parse_yaml(text, f"--set {path[:LONGEST_SHOWN]}", field=path), path
+        )
     return fields
 
 
 def _put(fields: Any, path: list[str], value: Any, name: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
-        problem = f"--set {name[:LONGEST]}: cannot set {path[0][:LONGEST]!r} in a field that is not a mapping"
-        raise InvalidJob(problem, hint="Set the whole field: --set FIELD='{NAME: VALUE}'.")
+        part = path[0][:LONGEST_SHOWN]
+        problem = f"cannot set {part!r} in a field that is not a mapping"
+        raise InvalidJob(
+            f"--set {name[:LONGEST_SHOWN]}: {problem}",
+            hint="Set the whole field: --set FIELD='{NAME: VALUE}'.",
+        )
     key, *rest = path
     return {**fields, key: _put(fields.get(key, {}), rest, value, name) if rest else value}
