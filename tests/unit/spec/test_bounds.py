@@ -1,4 +1,4 @@
-"""Documents that are deep, long, or multiply by aliases are refused at once."""
+"""Documents that are deep, long, or multiply by aliases are refused immediately."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_hostile_documents_are_refused_at_once(tmp_path: Path, kind: str) -> None:
+def test_hostile_documents_are_refused_immediately(tmp_path: Path, kind: str) -> None:
     (tmp_path / "job.yaml").write_text(HOSTILE[kind])
     began = time.monotonic()
     with pytest.raises(InvalidJob) as caught:
@@ -72,7 +72,7 @@ def test_deep_values_in_python_and_json_are_refused() -> None:
         assert caught.value.hint
     with pytest.raises(InvalidJob):
         TrainingJob.from_json('{"hyperparameters": {"a": ' + "[" * 100_000 + "]" * 100_000 + "}}")
-    while deep:  # a list that deep cannot be removed at once in every version of Python
+    while deep:  # not every version of Python can remove a list that deep
         deep = deep.pop()  # type: ignore[assignment]
 
 
