@@ -57,7 +57,7 @@ def check_bounds(loader: Any) -> None:
             if any(parent.anchor == event.anchor for parent in open_nodes):
                 problem = f"the alias *{event.anchor} is inside of what it names"
                 raise OutOfBounds(problem=problem, problem_mark=mark, note=_REPEAT)
-            node = anchors.get(event.anchor, _Node(None))  # an unknown one is an error of the composer
+            node = anchors.get(event.anchor or "", _Node(None))  # an unknown one is an error of the composer
         else:
             continue
         _add(node, open_nodes, mark)
