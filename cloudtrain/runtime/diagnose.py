@@ -27,6 +27,9 @@ _ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
 _LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
 """Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
 
+_BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
+"""Messages of the backends of ``torch.distributed``."""
+
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
 _MEMORY = re.compile(
@@ -171,6 +174,13 @@ def is_consequence(report: FailureReport) -> bool:
     if _ADDRESS_IN_USE.search(report.message):
         return False
     return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
+
+
+def is_lost_partner(error: BaseException) -> bool:
+    """Whether a collective failed: of cloudtrain, Horovod or ``torch.distributed``."""
+    if type(error).__name__ in _LOST_PARTNER:
+        return True
+    return isinstance(error, RuntimeError) and bool(_BACKEND.search(str(error)))
 
 
 def first_cause(reports: list[FailureReport]) -> FailureReport:

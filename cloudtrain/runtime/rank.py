@@ -150,8 +150,22 @@ def _run(script: Callable[[], None]) -> None:
         lines = traceback.format_exception(type(error), error, inner)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         _record_end(owner, code, type(error).__qualname__, str(error), "".join(lines))
-        sys.excepthook(type(error), error, inner)
+        if _follows_preemption(error):
+            sys.stderr.write("[cloudtrain] this rank ends: another one has left because of the notice\n")
+        else:
+            sys.excepthook(type(error), error, inner)
         sys.exit(code)
+
+
+def _follows_preemption(error: BaseException) -> bool:
+    """Whether the script lost another rank after a notice. Its traceback would look like a failure in the log."""
+    from pathlib import Path
+
+    from cloudtrain.contract import Notice
+    from cloudtrain.runtime.diagnose import is_lost_partner
+
+    folder = os.environ.get("CLOUDTRAIN_RUN_DIR")
+    return bool(folder and is_lost_partner(error) and Notice.read(Path(folder)))
 
 
 def _ignore_stops() -> None:
