@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +26,34 @@ def temporary_sibling(path: Path) -> Iterator[Path]:
     make_folder(path.parent)
     with _temporary(path) as temporary:
         yield temporary
+
+
+def temporary_name() -> str:
+    """A name that no file has, for a file or folder that is not complete yet."""
+    return TEMPORARY + os.urandom(8).hex()
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Atomically rename a complete folder. Raises FileExistsError if there is ``target``, unless it is empty."""
+    try:
+        os.rename(folder, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.ENOTDIR):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target)) from None
+        raise
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder with its content: its name is free immediately, and no one sees a half of it.
+
+    Of several processes that do this, one does it and the others do nothing. Raises OSError.
+    """
+    rest = folder.with_name(temporary_name())
+    try:
+        os.rename(folder, rest)
+    except FileNotFoundError:
+        return
+    shutil.rmtree(rest)
 
 
 def write_file(path: Path, data: bytes) -> None:
@@ -59,7 +89,7 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    temporary = path.with_name(TEMPORARY + os.urandom(8).hex())
+    temporary = path.with_name(temporary_name())
     try:
         yield temporary
     finally:

@@ -35,6 +35,7 @@ EVENTS = "events.jsonl"
 SUMMARY = "summary.json"
 DESCRIPTION = "description.json"
 STOP_MARK = "stop"
+LOCK = "lock"
 
 READ_SIZE = 1 << 20
 
@@ -106,6 +107,15 @@ class JobFolder:
         # after a crash of the machine, only a final record is useful
         replace_file(self.path / RECORD, record.to_json(), fsync=record.status.is_final)
 
+    @property
+    def is_half_made(self) -> bool:
+        """Whether a submission that was killed has left this folder, without a record. Later versions leave none."""
+        try:
+            names = set(os.listdir(self.path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return names <= {REQUEST, LOG, SUPERVISOR_LOG, LOCK, STOP_MARK} and not self.is_locked()
+
     def is_locked(self) -> bool:
         """Whether another process holds the lock."""
         try:
@@ -122,7 +132,7 @@ class JobFolder:
 
         A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         if lock(descriptor, wait=False):
             return descriptor
         os.close(descriptor)

@@ -1,8 +1,11 @@
 """A supervisor that starts before its job, to load its modules while the client packs and renders.
 
 The supervisor's standard input is a socket, through which the client sends the folder, the environment, and the
-descriptors of the lock and the log. The supervisor acknowledges the job before it starts it. If the client disconnects
-without sending a job, the supervisor ends.
+descriptors of the lock and the log. The supervisor gives the folder the name of the job, and acknowledges that before
+it starts the job. If the client disconnects without sending a job, the supervisor ends: whichever of them is killed,
+there is a job with a supervisor, or none.
+
+The supervisor continues in a child process, so that it is not a child of the client, which would have to wait for it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cloudtrain._system.descriptors import receive_descriptors, send_descriptors
+from cloudtrain._system.processes import FORKS_SAFELY, fork
+from cloudtrain.storage.atomic import publish
 
 _SIZE = 8
 """The size, in bytes, of the length that precedes a message."""
@@ -25,9 +30,11 @@ _SIZE = 8
 PATIENCE = 60.0
 """Seconds after which a supervisor without a job ends."""
 
-ACKNOWLEDGED = b"+"
+ACKNOWLEDGED, REFUSED = b"+", b"-"
 ACKNOWLEDGE_SECONDS = 10.0
 """How long the client waits for the acknowledgement, in which the supervisor loads the rest of its modules."""
+START_SECONDS = 60.0
+"""The same for a supervisor that has just been started."""
 
 _RUN_MODULE = "import sys; del sys.path[0]; import runpy; runpy.run_module(sys.argv[1], run_name='__main__')"
 """As ``python -m``, but without the working folder on the path, where any file could shadow a module."""
@@ -41,8 +48,14 @@ class IdleSupervisor:
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, module: str, environ: Mapping[str, str]) -> IdleSupervisor | None:
-        """Start ``module`` as a program. None if that fails; the job's supervisor then starts later."""
+    def start(
+        cls, module: str, environ: Mapping[str, str], errors: int = subprocess.DEVNULL
+    ) -> IdleSupervisor | None:
+        """Start ``module`` as a program. None if that fails; the job's supervisor then starts later.
+
+        Args:
+            errors: the descriptor to which it writes why it does not start.
+        """
         client, supervisor = socket.socketpair()
         with supervisor:
             try:
@@ -52,7 +65,7 @@ class IdleSupervisor:
                     cwd="/",
                     stdin=supervisor.fileno(),
                     stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
+                    stderr=errors,
                     start_new_session=True,
                 )
             except OSError:
@@ -60,25 +73,56 @@ class IdleSupervisor:
                 return None
         return cls(client, process)
 
-    def take(self, folder: Path, environ: Mapping[str, str], lock: int, log: int) -> bool:
-        """Send the job in ``folder`` and its lock. False if the supervisor does not accept it; it is dead then."""
-        message = json.dumps({"folder": str(folder), "environ": dict(environ)}).encode()
+    def take(
+        self, draft: Path, target: Path, environ: Mapping[str, str], lock: int, log: int, seconds: float
+    ) -> bool:
+        """Send the job in ``draft``, and its lock. False if the supervisor does not accept it; it is dead then.
+
+        Args:
+            target: the folder's name from then on.
+            seconds: how long to wait for the answer.
+
+        Raises:
+            FileExistsError: there is ``target``.
+            OSError: the folder cannot be renamed.
+        """
+        # an earlier supervisor may have renamed the folder, and died before it said so
+        folder = draft if draft.exists() else target
+        message = json.dumps(
+            {"folder": str(folder), "target": str(target), "environ": dict(environ)}
+        ).encode()
+        answer = b""
         with self.channel, contextlib.suppress(OSError):
-            self.channel.settimeout(ACKNOWLEDGE_SECONDS)
+            self.channel.settimeout(seconds)
             send_descriptors(self.channel, len(message).to_bytes(_SIZE, "big"), [lock, log])
             self.channel.sendall(message)
-            if self.channel.recv(1) == ACKNOWLEDGED:
-                return True
-        # It may be paused and hold the lock: two supervisors must never run one job.
+            answer = self.channel.recv(16)
+        if answer == ACKNOWLEDGED:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(seconds)  # it continues in its child
+            return True
+        self.close()
+        if answer.startswith(REFUSED):
+            number = int(answer[1:])
+            raise OSError(number, os.strerror(number), str(target))
+        return False
+
+    def close(self) -> None:
+        """End a supervisor without a job. It may be paused and hold a lock: two supervisors must never run one job."""
+        self.channel.close()
         self.process.kill()
         self.process.wait()
-        return False
+
+    def __del__(self) -> None:
+        if self.process.returncode is None:
+            self.close()
 
 
 def wait_for_job() -> tuple[Path, int] | None:
     """The supervisor's side: the folder and the lock of its job; None if the client disconnected.
 
-    Also sets the environment, the working folder and the output of this process to those that the client sent.
+    Publishes the folder. Also sets the environment, the working folder and the output of this process to those that the
+    client sent.
     """
     with socket.socket(fileno=os.dup(0)) as channel:
         channel.settimeout(PATIENCE)
@@ -94,17 +138,23 @@ def wait_for_job() -> tuple[Path, int] | None:
             if not part:
                 return None
             data += part
-        try:
+        message = json.loads(data)
+        with contextlib.suppress(OSError):  # the client may be gone: the job runs nevertheless
+            try:
+                publish(Path(message["folder"]), Path(message["target"]))
+            except OSError as error:
+                channel.sendall(REFUSED + str(error.errno).encode())
+                return None
             channel.sendall(ACKNOWLEDGED)
-        except OSError:  # the client no longer waits
-            return None
-    message, (lock, log) = json.loads(data), descriptors
+    if FORKS_SAFELY and fork():
+        os._exit(0)
+    lock, log = descriptors
     os.environ.clear()
     os.environ.update(message["environ"])
-    os.chdir(message["folder"])
+    os.chdir(message["target"])
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
     os.close(null)
     os.close(log)
-    return Path(message["folder"]), lock
+    return Path(message["target"]), lock

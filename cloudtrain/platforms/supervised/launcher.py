@@ -19,13 +19,16 @@ class HostLauncher(Protocol):
     The process that it starts writes the job's record and its other files; see `folder.JobFolder`.
     """
 
-    def start(self, job: JobFiles, request: Request) -> None:
-        """Start or queue the hosts of ``job``, whose folder contains its request.
+    def start(self, draft: JobFiles, request: Request) -> None:
+        """Start or queue the hosts of a job.
 
-        Writes the job's first record, which is pending, before anything runs. From then on `is_alive` is true until
-        the job ends: a job with a record that is not alive has ended.
+        ``draft`` is its folder, which contains its request and has a temporary name. Writes the first record, which is
+        pending, and publishes the folder under the job's name (`JobFiles.publish`) before anything runs. From then on
+        `is_alive` is true until the job ends: a job that is not alive has ended. A process that is killed at any moment
+        thus leaves a job, or a folder that has no job's name.
 
-        Raises PlatformError or StorageError if the job cannot be started; then no part of it runs.
+        Raises PlatformError or StorageError if the job cannot be started, or FileExistsError if there is one of this
+        name; then no part of it runs, and nothing has its name.
         """
         ...
 

@@ -15,7 +15,7 @@ from cloudtrain.packaging.cache import archives_home
 from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
 from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
 from cloudtrain.storage import state_home
-from cloudtrain.storage.atomic import TEMPORARY
+from cloudtrain.storage.atomic import TEMPORARY, discard, is_temporary
 from cloudtrain.storage.mount import mounts_below, unmount
 
 CACHES = ("archives", "data", "runtime")
@@ -45,6 +45,8 @@ class Leftover:
 def job_folders() -> Iterator[tuple[str, JobFolder]]:
     """Every job of this user on this machine, with its platform."""
     for path in sorted((state_home() / "jobs").glob(f"*/*/{RECORD}")):
+        if is_temporary(path.parent.name):
+            continue
         yield path.parents[1].name, JobFolder(path.parent)
 
 
@@ -67,7 +69,7 @@ def abandoned_mounts() -> Iterator[Leftover]:
 def _remove_job(platform: str, folder: JobFolder) -> None:
     for mount in mounts_below(folder.path):
         unmount(mount)
-    shutil.rmtree(folder.path)
+    discard(folder.path)
     remove_job(IndexEntry(folder.name, platform, 0.0))
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from dataclasses import astuple
 
@@ -17,7 +15,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.idle import IdleSupervisor
+from cloudtrain.platforms.supervised.idle import ACKNOWLEDGE_SECONDS, START_SECONDS, IdleSupervisor
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.storage import uri_scheme
@@ -51,8 +49,7 @@ class SupervisorProcess:
 
     Args:
         root: the folders of the jobs.
-        module: the supervisor, run as ``python -m <module> FOLDER LOCK``. Without arguments, it waits for both; see
-            `idle`.
+        module: the supervisor, run as ``python -m <module>``. It waits for its job; see `idle`.
     """
 
     def __init__(self, root: LocalRoot, module: str) -> None:
@@ -65,16 +62,16 @@ class SupervisorProcess:
         if self._idle is None:
             self._idle = IdleSupervisor.start(self._module, _environ())
 
-    def start(self, job: JobFiles, request: Request) -> None:
+    def start(self, draft: JobFiles, request: Request) -> None:
         check_storage(request_settings(request.body))
-        folder = self._folder(job)
+        folder = self._folder(draft)
         folder.log.touch()
         folder.supervisor_log.touch()
         lock = folder.lock()
         if lock is None:
             raise PlatformError(f"another process has locked {folder.path}")
         try:
-            # take the lock before writing the record, because a job with a record must be alive
+            # take the lock first, because a job with a record must be alive
             folder.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
             self._start_process(folder, request, lock)
         finally:
@@ -94,21 +91,25 @@ class SupervisorProcess:
         return JobFolder(self._root.path / job.name)
 
     def _start_process(self, folder: JobFolder, request: Request, lock: int) -> None:
+        """Hand the job in ``folder``, a draft, to a supervisor, which publishes it. Raises FileExistsError."""
         environ = {**_environ(), **request.secrets}
         idle, self._idle = self._idle, None
         with open(folder.supervisor_log, "ab") as log:
-            if idle and idle.take(folder.path, environ, lock, log.fileno()):
+
+            def give_to(supervisor: IdleSupervisor, seconds: float) -> bool:
+                target = folder.path.with_name(request.job_name)
+                return supervisor.take(folder.path, target, environ, lock, log.fileno(), seconds)
+
+            if idle and give_to(idle, ACKNOWLEDGE_SECONDS):
                 return
-            subprocess.Popen(
-                [sys.executable, "-m", self._module, str(folder.path), str(lock)],
-                env=environ,
-                cwd=folder.path,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                pass_fds=(lock,),
-            )
+            fresh = IdleSupervisor.start(self._module, environ, errors=log.fileno())
+            if fresh and give_to(fresh, START_SECONDS):
+                return
+        words = folder.supervisor_log.read_text(errors="replace").strip().splitlines()[-1:]
+        raise PlatformError(
+            f"the supervisor of the job does not start: {''.join(words) or 'it gave no reason'}",
+            hint="Check that this machine has memory and processes left, and submit the job again.",
+        )
 
 
 def check_storage(settings: Settings) -> None:

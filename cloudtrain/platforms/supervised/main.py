@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts
@@ -14,14 +12,12 @@ from cloudtrain.platforms.supervised.supervisor import supervise
 
 
 def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
-    """Supervise the job whose folder and lock descriptor are the arguments of this process.
-
-    Without these arguments, wait for the client to send both.
+    """Wait for the client to send a job, and supervise it.
 
     Args:
         make_hosts: creates the hosts of the job in a folder. They must not inherit the descriptor.
     """
-    job = (Path(sys.argv[1]), int(sys.argv[2])) if len(sys.argv) > 2 else wait_for_job()
+    job = wait_for_job()
     if job is None:
         return
     folder, lock = JobFolder(job[0]), job[1]

@@ -67,22 +67,20 @@ class SupervisedPlatform(ABC):
     ) -> Mapping[str, Check]: ...
 
     def submit(self, request: Request) -> None:
-        job = JobFiles(self._root, request.job_name)
         try:
+            draft = JobFiles(self._root, self._root.create(request.job_name))
             try:
-                self._root.create(job.name)
-            except FileExistsError:
-                raise JobExists(
-                    f"there is already a {self.name} job {job.name}", hint="Choose another job_name."
-                ) from None
-            try:
-                job.write(REQUEST, request.to_json().encode())
-                self._launcher.start(job, request)
+                draft.write(REQUEST, request.to_json().encode())
+                self._launcher.start(draft, request)
             except BaseException:
-                self._root.remove(job.name)
+                self._root.remove(draft.name)
                 raise
         except CloudtrainError:  # some are OSErrors too
             raise
+        except FileExistsError:
+            raise JobExists(
+                f"there is already a {self.name} job {request.job_name}", hint="Choose another job_name."
+            ) from None
         except OSError as error:
             raise PlatformError(f"the job cannot be started: {error}") from error
 

@@ -13,9 +13,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from cloudtrain.platforms.supervised.folder import READ_SIZE, RECORD, REQUEST, STOP_MARK, jobs_home
+from cloudtrain.platforms.supervised.folder import READ_SIZE, RECORD, REQUEST, STOP_MARK, JobFolder, jobs_home
 from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
-from cloudtrain.storage.atomic import replace_file
+from cloudtrain.storage.atomic import discard, is_temporary, publish, replace_file, temporary_name
 
 
 class JobRoot(Protocol):
@@ -34,11 +34,21 @@ class JobRoot(Protocol):
         """The job's folder, for display."""
         ...
 
-    def create(self, job_name: str) -> None:
-        """Create the folder of a new job. Raises FileExistsError."""
+    def create(self, job_name: str) -> str:
+        """Create the folder of a new job, under a temporary name, which is the result: `names` does not include it.
+
+        Raises FileExistsError if there is a job of this name.
+        """
         ...
 
-    def remove(self, job_name: str) -> None:
+    def publish(self, draft: str, job_name: str) -> None:
+        """Give a folder that `create` made, and that is complete now, the name of its job, in one step.
+
+        Raises FileExistsError if there is a job of this name.
+        """
+        ...
+
+    def remove(self, name: str) -> None:
         """Remove the folder of a job that was not started."""
         ...
 
@@ -104,6 +114,11 @@ class JobFiles:
         except ValueError:
             return damaged_record(f"{self.root.place(self.name)}/{RECORD}", time.time())
 
+    def publish(self, job_name: str) -> JobFiles:
+        """Give this new folder the name of its job; see `JobRoot.publish`. Returns the job's files."""
+        self.root.publish(self.name, job_name)
+        return JobFiles(self.root, job_name)
+
     def write_record(self, record: JobRecord) -> None:
         self.write(RECORD, record.to_json())
 
@@ -138,14 +153,25 @@ class LocalRoot:
     def place(self, job_name: str) -> str:
         return f"{self.path}{os.sep}{job_name}"
 
-    def create(self, job_name: str) -> None:
-        (self.path / job_name).mkdir(parents=True, mode=0o700)
+    def create(self, job_name: str) -> str:
+        folder = JobFolder(self.path / job_name)
+        if folder.is_half_made:
+            discard(folder.path)
+        if folder.path.exists():
+            raise FileExistsError(folder.path)
+        draft = temporary_name()
+        (self.path / draft).mkdir(parents=True, mode=0o700)
+        return draft
 
-    def remove(self, job_name: str) -> None:
-        shutil.rmtree(self.path / job_name, ignore_errors=True)
+    def publish(self, draft: str, job_name: str) -> None:
+        publish(self.path / draft, self.path / job_name)
+
+    def remove(self, name: str) -> None:
+        shutil.rmtree(self.path / name, ignore_errors=True)
 
     def names(self) -> Iterable[str]:
-        return [path.parent.name for path in self.path.glob(f"*/{RECORD}")]
+        found = (path.parent.name for path in self.path.glob(f"*/{RECORD}"))
+        return [name for name in found if not is_temporary(name)]
 
     def read(self, path: str) -> bytes:
         with open(f"{self.path}/{path}", "rb") as file:  # thousands of files are listed: no Path for each

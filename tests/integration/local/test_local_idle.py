@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import time
 from pathlib import Path
 
 import pytest
+from local_jobs import wait_until
 
-from cloudtrain import Estimator
+from cloudtrain import Estimator, Job
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import InvalidSource
 from cloudtrain.platforms.local import LocalPlatform
@@ -46,7 +48,10 @@ def started_after(before: set[int]) -> int:
 
 @pytest.fixture
 def script(tmp_path: Path) -> str:
-    (tmp_path / "train.py").write_text('import os\nprint("hello", os.environ["A_TOKEN"], os.environ["A"])\n')
+    program = (
+        'import os, time\nprint("hello", os.environ["A_TOKEN"], os.environ["A"], flush=True)\ntime.sleep(1)\n'
+    )
+    (tmp_path / "train.py").write_text(program)
     return str(tmp_path / "train.py")
 
 
@@ -56,9 +61,9 @@ def test_the_job_gets_the_supervisor_that_waits(script: str, monkeypatch: pytest
     idle = started_after(before)
     monkeypatch.setenv("A", "set after the start")
     job = Estimator(script, platform=platform, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
-    assert "hello s3cret set after the start" in job.wait().logs()
-    assert JobFolder.of("local", job.name).read_record().pid == idle
-    assert job.status == JobStatus.COMPLETED
+    wait_until(lambda: "hello s3cret set after the start" in job.logs(), "the script")
+    assert os.getsid(JobFolder.of("local", job.name).read_record().pid or 0) == idle
+    assert job.wait().status == JobStatus.COMPLETED
 
 
 def test_a_supervisor_that_has_died_is_replaced(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +79,7 @@ def test_a_supervisor_that_has_died_is_replaced(script: str, monkeypatch: pytest
 
 def test_a_paused_supervisor_is_replaced(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A", "b")
-    monkeypatch.setattr("cloudtrain.platforms.supervised.idle.ACKNOWLEDGE_SECONDS", 0.5)
+    monkeypatch.setattr("cloudtrain.platforms.supervised.machine.ACKNOWLEDGE_SECONDS", 0.5)
     platform, before = LocalPlatform(), children()
     platform.warm_up()
     idle = started_after(before)
@@ -91,7 +96,7 @@ def test_a_supervisor_that_gave_up_waiting_is_replaced(tmp_path: Path) -> None:
     idle = IdleSupervisor.start("late", {"PYTHONPATH": str(tmp_path)})
     assert idle is not None
     with open(tmp_path / "log", "w") as log:
-        assert not idle.take(tmp_path, {}, log.fileno(), log.fileno())
+        assert not idle.take(tmp_path, tmp_path, {}, log.fileno(), log.fileno(), 10)
     assert idle.process.returncode is not None
 
 
@@ -113,10 +118,32 @@ def test_a_supervisor_without_a_job_ends_with_its_client(tmp_path: Path) -> None
         Estimator(str(tmp_path / "missing.py"), platform=platform).fit()
     idle = started_after(before)
     del platform
-    deadline = time.monotonic() + 60
-    while os.waitpid(idle, os.WNOHANG) == (0, 0):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(lambda: not Path(f"/proc/{idle}").exists(), "the end of the supervisor")  # not even a zombie
+
+
+def test_many_submissions_leave_nothing_in_their_process(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A", "b")
+
+    def submit() -> Job:
+        return Estimator(script, environment={"A_TOKEN": "s3cret"}).fit(wait=False)
+
+    jobs = [submit()]  # loads modules
+    gc.collect()
+    before = resources()
+    jobs += [submit() for _ in range(5)]
+    gc.collect()
+    assert resources() == before
+    for job in jobs:
+        assert job.wait().status == JobStatus.COMPLETED
+
+
+def resources() -> tuple[str, int, int]:
+    """The children, threads and descriptors of this process."""
+    own = Path(f"/proc/{os.getpid()}/task")
+    children = "".join(file.read_text() for file in own.glob("*/children"))
+    return children, len(list(own.iterdir())), len(os.listdir("/proc/self/fd"))
 
 
 def test_a_dry_run_starts_none(script: str) -> None:

@@ -106,13 +106,20 @@ class Transport:
 
     def list(self) -> list[str]:
         self.messages += 1
-        return [path.parent.name for path in self._folder.glob("*/state.json")]
+        found = (path.parent.name for path in self._folder.glob("*/state.json"))
+        return [name for name in found if not name.startswith(".new-")]
+
+    def has(self, name: str) -> bool:
+        return (self._folder / name).exists()
+
+    def rename_folder(self, name: str, new_name: str) -> None:
+        (self._folder / name).rename(self._folder / new_name)
 
     def make_folder(self, name: str) -> None:
         (self._folder / name).mkdir(parents=True)
 
     def remove_folder(self, name: str) -> None:
-        subprocess.run(["rm", "-r", self._folder / name], check=True)
+        subprocess.run(["rm", "-rf", self._folder / name], check=True)
 
 
 class ClusterRoot:
@@ -130,11 +137,18 @@ class ClusterRoot:
     def place(self, job_name: str) -> str:
         return f"cluster:{self.path}/{job_name}"
 
-    def create(self, job_name: str) -> None:
-        self._transport.make_folder(job_name)
+    def create(self, job_name: str) -> str:
+        if self._transport.has(job_name):
+            raise FileExistsError(job_name)
+        draft = f".new-{job_name}-{os.urandom(4).hex()}"
+        self._transport.make_folder(draft)
+        return draft
 
-    def remove(self, job_name: str) -> None:
-        self._transport.remove_folder(job_name)
+    def publish(self, draft: str, job_name: str) -> None:
+        self._transport.rename_folder(draft, job_name)
+
+    def remove(self, name: str) -> None:
+        self._transport.remove_folder(name)
 
     def names(self) -> Iterable[str]:
         return self._transport.list()
@@ -156,8 +170,16 @@ class BatchLauncher:
         self._scheduler = scheduler
         self._root = root
 
-    def start(self, job: JobFiles, request: Request) -> None:
-        job.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
+    def start(self, draft: JobFiles, request: Request) -> None:
+        draft.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
+        job = draft.publish(request.job_name)
+        try:
+            self._queue(job, request)
+        except PlatformError:
+            self._root.remove(job.name)
+            raise
+
+    def _queue(self, job: JobFiles, request: Request) -> None:
         command = [sys.executable, str(BATCH_STEP), f"{self._root.path}/{job.name}"]
         environment = {**os.environ, **request.secrets}
         number = self._scheduler.submit(command, environment, request.body["host_count"])
