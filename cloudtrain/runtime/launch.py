@@ -84,7 +84,11 @@ class Launch:
     exits: dict[int, RankExit] = field(default_factory=dict)
     """By global rank."""
     deaths: dict[int, float] = field(default_factory=dict)
-    """By global rank: when its process was first found to be gone."""
+    """By global rank: when it died, in seconds since the epoch."""
+    _gone: dict[int, float] = field(default_factory=dict)
+    """By global rank: when its process was first found to be gone, on the clock of `time.monotonic`."""
+    _failed: dict[int, float] = field(default_factory=dict)
+    """By global rank: when its script was first found to have failed, on the clock of `time.monotonic`."""
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of process id and signal. A restarted rank is signalled again."""
     _agent_output: BinaryIO = field(init=False)
@@ -171,7 +175,7 @@ class Launch:
 
     def _process_code(self, slot: RankSlot, record: RankRecord | None) -> int | None:
         code = self.processes[slot.local_rank].poll()
-        return _failed_but_lingers(record) if code is None else code
+        return self._failed_but_lingers(slot, record) if code is None else code
 
     def _code_by_agent(self, slot: RankSlot, record: RankRecord | None, agent_code: int | None) -> int | None:
         """The exit code of a rank that an agent started: as reported, else from the rank's record."""
@@ -182,24 +186,36 @@ class Launch:
             and not process_lives(record.pid)
         ):
             self.deaths[slot.rank] = time.time()
+            self._gone[slot.rank] = time.monotonic()
         reported = self._reported_code(slot)
         if reported:
             self.deaths.setdefault(slot.rank, reported[1])
             return reported[0]
         if self.plan.agent == "mpirun":
             # each rank's parent reports its exit code, even if mpirun dies
-            return _failed_but_lingers(record)
+            return self._failed_but_lingers(slot, record)
         if agent_code is not None:
             return agent_code
         if self.plan.restarts:
             return None
-        if record is None or slot.rank not in self.deaths:
-            return _failed_but_lingers(record)
-        if time.time() - self.deaths[slot.rank] < VANISHED_SECONDS:
+        if record is None or slot.rank not in self._gone:
+            return self._failed_but_lingers(slot, record)
+        if time.monotonic() - self._gone[slot.rank] < VANISHED_SECONDS:
             return None
         # The agent waits for other ranks to end. It reported the first failure before it ended the others.
         others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
         return record.exit_code or (-signal.SIGTERM if others_reported else -SIGKILL)
+
+    def _failed_but_lingers(self, slot: RankSlot, record: RankRecord | None) -> int | None:
+        """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
+
+        A rank that exits because of a preemption may use its grace period: it may still be saving.
+        """
+        if record is None or record.exit_code in (None, 0, PREEMPTED):
+            self._failed.pop(slot.rank, None)
+            return None
+        failed = self._failed.setdefault(slot.rank, time.monotonic())
+        return record.exit_code if time.monotonic() - failed >= LINGER_SECONDS else None
 
     def _reported_code(self, slot: RankSlot) -> tuple[int, float] | None:
         return read_code(str(self.plan.run), slot.local_rank)
@@ -327,17 +343,3 @@ def _exists(pid: int) -> bool:
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         signal_group(pid, SIGKILL)
-
-
-def _failed_but_lingers(record: RankRecord | None) -> int | None:
-    """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
-
-    A rank that exits because of a preemption may use its grace period: it may still be saving.
-    """
-    if (
-        record is None
-        or record.exit_code in (None, 0, PREEMPTED)
-        or time.time() - record.time < LINGER_SECONDS
-    ):
-        return None
-    return record.exit_code

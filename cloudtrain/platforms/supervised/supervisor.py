@@ -58,6 +58,7 @@ class Supervisor:
         self._ended_by = ""
         """Why the job has to end early."""
         self._kill_at: float | None = None
+        self._run_by = float("inf")
         self._killed = False
         """Whether the runtimes did not end in time, and were killed for that."""
         self._crashed: FailureReport | None = None
@@ -69,6 +70,7 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         handle(PREEMPT, self._on_preemption)
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
+        self._run_by = time.monotonic() + self._request["max_run"]  # a step of the clock must not end the job
         budgets = {
             "retry": self._request["max_retry_attempts"],
             "preemption": self._request["max_preemptions"],
@@ -103,14 +105,13 @@ class Supervisor:
         if not self._folder.stop_mark.exists():
             with open(self._folder.log, "ab") as log:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
-        deadline = (self._record.started_at or time.time()) + self._request["max_run"]
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
             if self._signalled:
                 self._end_early(SIGNAL)
             elif self._preempted and self._kill_at is None:
                 self._stop_runtimes()
-            if time.time() > deadline and not self._ended_by:
+            if time.monotonic() > self._run_by and not self._ended_by:
                 self._end_early(f"max_run of {self._request['max_run']} s is over")
             if not self._folder.path.exists() and not self._ended_by:
                 self._end_early("its folder was removed")

@@ -1,0 +1,57 @@
+"""A step of the machine's clock changes nothing: no time is up, no rank hangs, no host is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from local_jobs import TWO_RANKS, Run, wait_for_end, wait_until, write
+
+from cloudtrain import JobStatus
+
+STEPS = """
+    import os, time
+
+    _time = time.time
+
+    def _stepped():
+        try:
+            with open({file!r}) as file:
+                return _time() + float(file.read())
+        except (OSError, ValueError):
+            return _time()
+
+    time.time = _stepped
+"""
+"""Gives every Python of the job, its supervisor included, a clock that a file sets."""
+
+BEATS = """
+    import os, time
+    from cloudtrain.observe import beat
+    print("ready", flush=True)
+    for _ in range(80):
+        beat()
+        time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("seconds", [86400, -86400], ids=["ahead", "back"])
+def test_a_step_of_the_clock_does_not_end_a_job(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    step = tmp_path / "step"
+    folder = write(tmp_path / "clock", "sitecustomize.py", STEPS.format(file=str(step)))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    job = run(
+        BEATS,
+        wait=False,
+        instance_count=2,
+        distribution=TWO_RANKS,
+        max_run=3600,
+        hang_timeout=2,
+        stop_grace=5,
+    )
+    wait_until(lambda: job.logs().count("ready") == 4, "four ranks")
+    step.write_text(str(seconds))
+    wait_for_end(job)
+    assert job.status == JobStatus.COMPLETED, (job.failure, job.describe().reason)
