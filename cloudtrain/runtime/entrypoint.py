@@ -9,17 +9,19 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from cloudtrain._system.signals import SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, JobStatus, Paths
+from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
+from cloudtrain.runtime.job_secret import take_secret, write_ranks_secret
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     JOIN_TIMEOUT,
@@ -27,7 +29,6 @@ from cloudtrain.runtime.leader_client import (
     JoinInterrupted,
     LeaderClient,
     free_port,
-    fresh_token,
     listen,
 )
 from cloudtrain.runtime.outcome import HostOutcome
@@ -85,11 +86,11 @@ def _hold_stdin(inbox: Inbox) -> None:
     inbox.put({"type": "orphaned"})
 
 
-def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
+def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOutcome:
     """Run this host's part of the job under ``paths``.
 
     Raises:
-        CloudtrainError: the contract cannot be read, or the leader was not found.
+        CloudtrainError: the contract cannot be read, there is no job secret, or the leader was not found.
     """
     paths = _clean(paths)
     config = HostConfig.read(paths, environ)
@@ -98,6 +99,9 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
         Path(settings.events) if settings.events else paths.output / "events.jsonl", host.current
     )
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
+    secret = take_secret(paths, environ, host.count)
+    keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn")}
+    write_ranks_secret(paths.run, secret, settings.attempt)
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
@@ -105,30 +109,30 @@ def run(paths: Paths, environ: Mapping[str, str], inbox: Inbox) -> HostOutcome:
     if host.leads:
         # the name of a single host need not resolve
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
-        listener, token = listen(rendezvous, address)
         first = config.distribution_hosts[0]
         shares_machine = first == host.leader or settings.hosts_on_machine == host.count
         leader = Leader(
-            listener,
+            listen(rendezvous, address),
             host.hosts,
-            token,
-            spawn_token=fresh_token(),
+            keys,
             ranked=config.distribution_hosts,
             master=(address if shares_machine else first, settings.master_port or free_port()),
             join_timeout=JOIN_TIMEOUT,
         )
         leader.start()
     try:
-        client = LeaderClient.join(host.current, rendezvous, inbox)
+        client = LeaderClient.join(host.current, rendezvous, keys["control"], inbox)
     except JoinInterrupted:
         return HostOutcome(JobStatus.INTERRUPTED)
     if environ.get(SPOT_VARIABLE):
         from cloudtrain.environment.spot import watch_spot
 
         watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
-    outcome = HostRun(config, environ, inbox, client, events).run()
+    outcome = HostRun(config, environ, inbox, client, events, keys["spawn"]).run()
     if leader:
         leader.join()
+        if leader.refused:
+            events.emit("refused", connections=leader.refused)
     return outcome
 
 

@@ -25,6 +25,8 @@ from cloudtrain.contract.hyperparameters import FORMAT
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.run_folder import LIBRARY
 
+SECRET_CHANNEL = "cloudtrain-secret"
+"""The channel in which SageMaker delivers the job secret."""
 RUNTIME_CHANNEL = "cloudtrain"
 """The channel in which the platform delivers the bundled runtime, if `Settings.source_channel` is set."""
 
@@ -133,10 +135,10 @@ class HostConfig:
 
 
 def _channels(paths: Paths, settings: Settings) -> dict[str, Any]:
-    """The user's channels, without those of the runtime and the source."""
+    """The user's channels, without those of the runtime, the source and the job secret."""
     channels = dict(read_document(paths.input_config / "inputdataconfig.json", {}))
     if settings.source_channel:
-        for name in (RUNTIME_CHANNEL, settings.source_channel):
+        for name in (RUNTIME_CHANNEL, SECRET_CHANNEL, settings.source_channel):
             channels.pop(name, None)
     return channels
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
     from cloudtrain.runtime.checkpoint_sync import CheckpointSync
     from cloudtrain.runtime.host_config import HostConfig
-    from cloudtrain.runtime.leader import Message
+    from cloudtrain.runtime.leader_links import Message
     from cloudtrain.runtime.phases import Phase, Phases
     from cloudtrain.runtime.upload import HostOutputs, Results
     from cloudtrain.storage import Progress

@@ -30,8 +30,8 @@ from cloudtrain.runtime.host_outputs import OutputUpload
 from cloudtrain.runtime.installer import RequirementsFailed
 from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
-from cloudtrain.runtime.leader import Message
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
+from cloudtrain.runtime.leader_links import Message
 from cloudtrain.runtime.memory_kills import memory_kill_count
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome
@@ -56,7 +56,13 @@ class HostRun:
         inbox: Inbox,
         leader: LeaderClient,
         events: EventLog,
+        spawn_key: bytes,
     ) -> None:
+        """
+        Args:
+            spawn_key: the job's key for ``spawn``, which mpirun's remote shell needs.
+        """
+        self._spawn_key = spawn_key
         self._config = config
         self._environ = environ
         self._inbox = inbox
@@ -154,7 +160,9 @@ class HostRun:
             )
         elif kind == "lost":
             host = self._config.host
-            report = FailureReport.host_lost(host.leader, "the leader is gone", time.time())
+            report = FailureReport.host_lost(
+                host.leader, f"the leader is gone: {message['why']}", time.time()
+            )
             return HostOutcome(JobStatus.FAILED, report, is_announced=host.current == host.hosts[1])
         return None
 
@@ -207,8 +215,8 @@ class HostRun:
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
         plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ)
-        if "spawn_token" in message:  # mpirun may run on this host
-            self._leader.write_address(Path(spawn_address_path(str(plan.run))), message["spawn_token"])
+        if plan.agent == "mpirun" and plan.command:  # mpirun itself runs on this host
+            self._leader.write_address(Path(spawn_address_path(str(plan.run))), self._spawn_key)
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         self._launched_at = time.time()

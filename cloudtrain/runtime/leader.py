@@ -1,10 +1,12 @@
 """The leader of a job: it tracks every host and decides for all of them.
 
-Hosts, including the leader's own, connect over TCP and exchange JSON messages, one per line, each with a ``type``:
+Hosts, including the leader's own, connect over TCP, prove that they belong to the job, and exchange JSON messages,
+each with a ``type``:
 
     from a host   join, ready, done, files, listed, digests, shared, uploaded, failed, stopping, noticed, leaving, left,
                   stacks, beat
-    to the hosts  start, finish, share, assemble, complete, abort, stop, notice, leave, dump, beat, spawn
+    to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, dump, beat,
+                  spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
 
     join ─ ready ──(all)── start ─ done ──(all)── finish ─ listed ──(all)── share ─ shared ──(all)── assemble
@@ -19,50 +21,25 @@ succeeds.
 
 from __future__ import annotations
 
-import contextlib
-import hmac
-import json
 import os
-import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.diagnose import first_cause
 from cloudtrain.runtime.hangs import Hang
+from cloudtrain.runtime.leader_links import HOST_TIMEOUT, HostLink, LeaderLinks, Message
 from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
 
 BEAT_SECONDS = 2.0
-LOST_SECONDS = 10.0
-"""Seconds without a message after which a host is considered lost."""
 SETTLE_SECONDS = 0.7
 """Seconds for which failure reports are collected before one is chosen as the cause."""
 STACKS_SECONDS = 3.0
 """The same if ranks hang: all hosts are asked for the stacks of their ranks."""
 DISCONNECT_SECONDS = 15.0
 """Seconds for which the leader waits for hosts to disconnect, after its final message."""
-
-Message = dict[str, Any]
-
-
-@dataclass
-class _HostConnection:
-    """The connection of one host, or of a process that has not joined."""
-
-    socket: socket.socket
-    host: str | None = None
-    state: str = "joining"
-    seen: float = field(default_factory=time.monotonic)
-    buffer: bytes = b""
-
-    def send(self, message: Message) -> None:
-        # the leader detects a lost host by its silence
-        with contextlib.suppress(OSError):
-            self.socket.sendall(json.dumps(message).encode() + b"\n")
 
 
 class Leader:
@@ -71,33 +48,29 @@ class Leader:
     Args:
         listener: a bound, listening socket; the leader closes it.
         hosts: the names of all hosts.
-        token: the secret that a host must send to join.
-        spawn_token: the secret that mpirun's remote shell must send to run a command on a host.
+        keys: the keys for ``control``, which a host needs to join, and ``spawn``, which mpirun's remote shell needs.
         ranked: the hosts whose ranks form one world, starting with the host of rank 0. Default: all.
         master: address and port of rank 0.
         join_timeout: seconds within which all hosts must join.
+        host_timeout: seconds without a message after which a host is lost.
     """
 
     def __init__(
         self,
         listener: socket.socket,
         hosts: tuple[str, ...],
-        token: str,
+        keys: Mapping[str, bytes],
         *,
-        spawn_token: str,
         ranked: tuple[str, ...] = (),
         master: tuple[str, int],
         join_timeout: float,
+        host_timeout: float = HOST_TIMEOUT,
     ) -> None:
-        self._listener = listener
+        self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout)
         self._hosts = hosts
         self._ranked = ranked or hosts
-        self._token = token
-        self._spawn_token = spawn_token
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
         self._join_by = time.monotonic() + join_timeout
-        self._connections: dict[str, _HostConnection] = {}
-        self._selector = selectors.DefaultSelector()
         self._failures: list[FailureReport] = []
         self._stacks: dict[str, str] = {}
         self._hang = Hang()
@@ -118,81 +91,50 @@ class Leader:
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
     def start(self) -> None:
-        self._listener.setblocking(False)
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._thread.start()
 
     def join(self) -> None:
         """Wait until every host has disconnected (bounded)."""
         self._thread.join(DISCONNECT_SECONDS + 1)
 
+    @property
+    def refused(self) -> int:
+        """Connections that did not prove that they belong to the job."""
+        return self._links.refused
+
     def _run(self) -> None:
         while not self._is_over():
-            for key, _ in self._selector.select(0.1):
-                if key.data is None:
-                    self._accept()
-                else:
-                    self._receive(key.data)
+            for link, message in self._links.poll(0.1):
+                try:
+                    self._handle(link, message)
+                except (ValueError, LookupError, TypeError, AttributeError) as error:
+                    self._links.lose(link, f"its runtime sent an invalid message: {error!r}")
             self._tick(time.monotonic())
-        for key in list(self._selector.get_map().values()):
-            key.fileobj.close()  # type: ignore[union-attr]
+        self._links.close()
 
     def _is_over(self) -> bool:
         if self._end_by is None:
             return False
-        return not self._connections or time.monotonic() > self._end_by
+        return not self._links.joined or time.monotonic() > self._end_by
 
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):  # it disconnected, or this process is out of descriptors
-            connection, _ = self._listener.accept()
-            connection.settimeout(5)
-            self._selector.register(connection, selectors.EVENT_READ, _HostConnection(connection))
-
-    def _receive(self, connection: _HostConnection) -> None:
-        try:
-            data = connection.socket.recv(1 << 16)
-        except OSError:
-            data = b""
-        if not data:
-            self._disconnect(connection)
-            return
-        connection.seen = time.monotonic()
-        *lines, connection.buffer = (connection.buffer + data).split(b"\n")
-        for line in lines:
-            try:
-                message = json.loads(line)
-                self._handle(connection, message)
-            except (ValueError, LookupError, TypeError, RecursionError):
-                self._disconnect(connection)  # not a host of this job
-                return
-
-    def _disconnect(
-        self, connection: _HostConnection, why: str = "its runtime exited without a report"
-    ) -> None:
-        self._selector.unregister(connection.socket)
-        connection.socket.close()
-        if connection.host is None:
-            return
-        del self._connections[connection.host]
-        if self._end_by is None and not (self._decision == "stop" and not self._started):
-            self._report_lost(connection.host, why)
-
-    def _handle(self, connection: _HostConnection, message: Message) -> None:
+    def _handle(self, link: HostLink, message: Message) -> None:
         kind = message["type"]
-        if connection.host is None and kind == "spawn":
-            self._spawn(message)
-        elif connection.host is None:
-            self._admit(connection, message)
+        if kind == "join":
+            if self._decision == "stop":
+                link.send({"type": "stop"})
+        elif kind == "gone":
+            if self._end_by is None and not (self._decision == "stop" and not self._started):
+                self._report_lost(link.host, message["why"])
         elif kind in ("ready", "done", "listed", "shared", "uploaded"):
-            connection.state = kind
+            link.state = kind
             self._completed &= message.get("completed", True)
-            self._strays.setdefault(connection.host, []).extend(message.get("strays", ()))
-            if kind == "ready" and connection.host == self._ranked[0]:
+            self._strays.setdefault(link.host, []).extend(message.get("strays", ()))
+            if kind == "ready" and link.host == self._ranked[0]:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
         elif kind == "files":
-            self._merge.add_files(connection.host, message["files"])
+            self._merge.add_files(link.host, message["files"])
         elif kind == "digests":
-            self._merge.add_digests(connection.host, message["digests"])
+            self._merge.add_digests(link.host, message["digests"])
         elif kind == "failed" and not self._leaving:
             report = FailureReport.from_dict(message["report"])
             if report.failure_class == FailureClass.HANG and not self._failures:
@@ -200,9 +142,9 @@ class Leader:
                 self._abort_at = time.monotonic() + STACKS_SECONDS
             self._fail(report)
         elif kind == "stacks":
-            self._stacks[connection.host] = message["text"]
+            self._stacks[link.host] = message["text"]
             if "ranks" in message:
-                self._hang.add(connection.host, message["ranks"])
+                self._hang.add(link.host, message["ranks"])
         elif kind == "noticed":
             self._broadcast({**message, "type": "notice"})
         elif kind == "stopping":
@@ -212,22 +154,6 @@ class Leader:
             self._decide({"type": "stop"})
         elif kind == "left":
             self._broadcast({"type": "leave"})
-
-    def _admit(self, connection: _HostConnection, message: Message) -> None:
-        host = message["host"]
-        known = message["type"] == "join" and host in self._hosts and host not in self._connections
-        if not known or not hmac.compare_digest(message["token"], self._token):
-            raise ValueError("not a host of this job")
-        connection.host, connection.state = host, "joined"
-        self._connections[host] = connection
-        if self._decision == "stop":
-            connection.send({"type": "stop"})
-
-    def _spawn(self, message: Message) -> None:
-        if not hmac.compare_digest(message["token"], self._spawn_token):
-            raise ValueError("not a host of this job")
-        connection = self._connections[self._ranked[message["host_rank"]]]
-        connection.send({"type": "spawn", "command": message["command"]})
 
     def _fail(self, report: FailureReport) -> None:
         self._failures.append(report)
@@ -240,23 +166,23 @@ class Leader:
     def _tick(self, now: float) -> None:
         if now >= self._next_beat:
             self._next_beat = now + BEAT_SECONDS
-            self._broadcast({"type": "beat"})
+            self._links.beat()
         if self._end_by is not None:
             return
         if self._abort_at is not None:
             if now >= self._abort_at:
                 self._abort()
             return
-        self._look_for_lost_hosts(now)
-        states = {connection.state for connection in self._connections.values()}
-        if len(self._connections) == len(self._hosts) and len(states) == 1:
+        self._look_for_missing_hosts(now)
+        states = {link.state for link in self._links.joined.values()}
+        if len(self._links.joined) == len(self._hosts) and len(states) == 1:
             [state] = states
             if state == "ready" and self._decision == "":
                 self._decide_start()
             elif state not in ("joined", "ready", *self._reached):
                 self._reached.add(state)
                 self._proceed(state)
-        elif self._decision == "stop" and not self._connections:
+        elif self._decision == "stop" and not self._links.joined:
             self._end_by = now
 
     def _proceed(self, reached: str) -> None:
@@ -265,10 +191,10 @@ class Leader:
             self._decide({"type": "finish"})
         elif reached == "listed":
             parts, shares = os.urandom(8).hex(), self._merge.plan()
-            for connection in list(self._connections.values()):
-                share = shares[str(connection.host)]
+            for link in list(self._links.joined.values()):
+                share = shares[link.host]
                 give, compare = to_ranges(share.give), to_ranges(share.compare)
-                connection.send({"type": "share", "give": give, "compare": compare, "parts": parts})
+                link.send({"type": "share", "give": give, "compare": compare, "parts": parts})
         elif reached == "shared":
             self._broadcast(
                 {"type": "assemble", "givers": self._merge.givers(), "warnings": list(self._warnings())}
@@ -285,11 +211,8 @@ class Leader:
         if strays and MODEL not in self._merge.givers():
             yield stray_message(strays[0])
 
-    def _look_for_lost_hosts(self, now: float) -> None:
-        for connection in list(self._connections.values()):
-            if now - connection.seen > LOST_SECONDS:
-                self._disconnect(connection, f"no message for {LOST_SECONDS:.0f} s")
-        missing = [host for host in self._hosts if host not in self._connections]
+    def _look_for_missing_hosts(self, now: float) -> None:
+        missing = [host for host in self._hosts if host not in self._links.joined]
         if missing and now > self._join_by and not self._decision:
             self._report_lost(missing[0], "it never joined the job")
 
@@ -302,11 +225,8 @@ class Leader:
         self._end_by = time.monotonic() + DISCONNECT_SECONDS
 
     def _decide_start(self) -> None:
-        """Start all hosts. Only the host of rank 0, where mpirun may run, receives the spawn token."""
-        self._started, self._decision = True, "start"
-        for connection in list(self._connections.values()):
-            secret = {"spawn_token": self._spawn_token} if connection.host == self._ranked[0] else {}
-            connection.send({**self._start, **secret})
+        self._started = True
+        self._decide(self._start)
 
     def _decide(self, message: Message) -> None:
         """Send a message to all hosts, unless it was the last decision already."""
@@ -315,5 +235,4 @@ class Leader:
             self._broadcast(message)
 
     def _broadcast(self, message: Message) -> None:
-        for connection in list(self._connections.values()):
-            connection.send(message)
+        self._links.broadcast(message)

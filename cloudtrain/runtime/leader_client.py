@@ -6,54 +6,62 @@ import contextlib
 import json
 import os
 import queue
+import selectors
 import socket
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime.leader import LOST_SECONDS, Message
+from cloudtrain.link.conversation import Conversation
+from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.handshake import NotAuthenticated, prove
+from cloudtrain.link.peer import Peer
+from cloudtrain.runtime.leader_links import HOST_TIMEOUT, Message
 
 JOIN_TIMEOUT = 600.0
 """Seconds within which all hosts have to join: the machines of a job do not start at the same time."""
+CONNECT_SECONDS = 2.0
+"""Seconds for which one attempt to connect may take. A lost packet costs one second."""
+PROVE_SECONDS = 5.0
+IMPOSTOR_SECONDS = 10.0
+"""Seconds for which the wrong process may answer at the leader's address before the host gives up."""
+RECONNECT_SECONDS = 5.0
+"""Seconds of silence after which the host connects again: the leader sends a message every two."""
+PAUSED_SECONDS = 2.0
+"""A longer gap between two rounds means that this process was paused: the leader was not silent."""
+CLOSE_SECONDS = 2.0
 
 Inbox = queue.SimpleQueue[Message]
 
 
-def listen(rendezvous: str, address: str) -> tuple[socket.socket, str]:
-    """Open the leader's socket; returns it with the token that joining hosts must send.
+def listen(rendezvous: str, address: str) -> socket.socket:
+    """Open the leader's socket.
 
     Args:
-        rendezvous: ``host:port``, on a network that only the job uses (the token is then empty); or the path of a file
-            to write the address and a new token to, readable by its owner only.
+        rendezvous: ``host:port``; or the path of a file to write the address to, readable by its owner only.
         address: this host's address, for hosts that read the file.
 
     Raises:
         PlatformError: the port is in use.
     """
     if "/" not in rendezvous:
-        port = int(rendezvous.rpartition(":")[2])
-        return _bind("", port), ""
+        return _bind("", int(rendezvous.rpartition(":")[2]))
     listener = _bind(address, 0)
-    token = fresh_token()
-    _write_address(Path(rendezvous), f"{address}:{listener.getsockname()[1]}", token)
-    return listener, token
+    _write_private(Path(rendezvous), f"{address}:{listener.getsockname()[1]}")
+    return listener
 
 
-def fresh_token() -> str:
-    return os.urandom(16).hex()
-
-
-def _write_address(path: Path, address: str, token: str) -> None:
-    """Write address and token to a file that only its owner can read."""
+def _write_private(path: Path, text: str) -> None:
     from cloudtrain.storage.atomic import replace_file  # only few hosts need it
 
-    replace_file(path, f"{address} {token}".encode(), mode=0o600)
+    replace_file(path, text.encode(), mode=0o600)
 
 
 def _bind(address: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((address, port), backlog=256)
+        return socket.create_server((address, port), backlog=BACKLOG)
     except OSError as error:
         raise PlatformError(
             f"the leader cannot listen on port {port}: {error.strerror}",
@@ -77,82 +85,244 @@ class JoinInterrupted(PlatformError):
     """A signal arrived before the leader was found."""
 
 
-class LeaderClient:
-    """Sends messages to the leader, and puts the leader's messages into ``inbox``.
+class _Refused(PlatformError):
+    """The leader does not take this host."""
 
-    Puts ``{"type": "lost"}`` there when the connection is lost.
+
+class LeaderClient:
+    """Exchanges messages with the leader, in a thread; puts the leader's messages into ``inbox``.
+
+    After an outage of the network it connects again, and no message is lost. Once the leader is gone, or silent for too
+    long, it puts ``{"type": "lost", "why": ...}`` into the inbox.
+
+    Args:
+        host: this host's name.
+        rendezvous: see `listen`.
+        key: the job's key for ``control``.
+        host_timeout: seconds without a message after which the leader is lost.
     """
 
-    def __init__(self, host: str, connection: socket.socket, inbox: Inbox) -> None:
-        self._connection = connection
+    def __init__(
+        self, host: str, rendezvous: str, key: bytes, inbox: Inbox, host_timeout: float = HOST_TIMEOUT
+    ) -> None:
+        self._host, self._rendezvous, self._key = host, rendezvous, key
         self._inbox = inbox
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._receive, name="leader-client", daemon=True)
+        self._timeout = host_timeout
+        self._number = os.urandom(16).hex()
+        self._conversation = Conversation()
+        self._outbox: deque[Message] = deque()
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, selectors.EVENT_READ)
+        self._peer: Peer | None = None
+        self._candidate: Peer | None = None
+        """A connection on which the leader has not answered."""
+        self._address = ""
+        self._heard = 0.0
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="leader-client", daemon=True)
 
     @classmethod
-    def join(cls, host: str, rendezvous: str, inbox: Inbox, timeout: float = JOIN_TIMEOUT) -> LeaderClient:
+    def join(
+        cls,
+        host: str,
+        rendezvous: str,
+        key: bytes,
+        inbox: Inbox,
+        timeout: float = JOIN_TIMEOUT,
+        host_timeout: float = HOST_TIMEOUT,
+    ) -> LeaderClient:
         """Find the leader and join the job.
 
         Raises:
             JoinInterrupted: a message arrived in ``inbox`` first.
-            PlatformError: the leader was not found within ``timeout`` seconds.
+            PlatformError: the leader was not found within ``timeout`` seconds, does not know the job secret, or refuses
+                this host.
         """
+        client = cls(host, rendezvous, key, inbox, host_timeout)
         deadline = time.monotonic() + timeout
+        deceived_since: float | None = None
         while True:
             try:
-                address, token = _read_address(rendezvous)
-                connection = socket.create_connection(address, timeout=5)
+                client._enter()
                 break
+            except NotAuthenticated:
+                now = time.monotonic()
+                deceived_since = deceived_since or now
+                if now > min(deadline, deceived_since + IMPOSTOR_SECONDS):
+                    raise PlatformError(
+                        f"{host}: the process that answers at {rendezvous} does not know the secret of this job",
+                        hint="Give all hosts the same CLOUDTRAIN_SECRET. If they have it, another program or job"
+                        " listens there: end it, or choose another port with CLOUDTRAIN_RENDEZVOUS.",
+                    ) from None
             except (OSError, ValueError) as error:
-                if not inbox.empty():
-                    raise JoinInterrupted(f"{host}: stopped before the leader was found") from None
+                deceived_since = None
                 if time.monotonic() > deadline:
                     raise PlatformError(
                         f"{host}: the leader was not found at {rendezvous} within {timeout:.0f} s: {error}",
                         hint="Check that the first host has started, and that the other hosts can reach its port.",
                     ) from None
-                time.sleep(0.05)
-        connection.settimeout(LOST_SECONDS)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client = cls(host, connection, inbox)
-        client.send({"type": "join", "host": host, "token": token})
+            if not inbox.empty():
+                raise JoinInterrupted(f"{host}: stopped before the leader was found")
+            time.sleep(0.05)
         client._thread.start()
         return client
 
-    def write_address(self, path: Path, token: str) -> None:
-        """Write the leader's ``address:port token`` to a file that only its owner can read."""
-        host, port, *_ = self._connection.getpeername()
-        _write_address(path, f"{host}:{port}", token)
+    def write_address(self, path: Path, key: bytes) -> None:
+        """Write the leader's ``address:port`` and a key to a file that only its owner can read."""
+        _write_private(path, f"{self._address} {key.hex()}")
 
     def send(self, message: Message) -> None:
-        """Send a message. If the leader is gone, ``lost`` arrives in the inbox; this does not raise."""
-        with self._lock, contextlib.suppress(OSError):
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+        """Send a message. Never waits, and raises nothing: if the leader is gone, ``lost`` arrives in the inbox."""
+        self._outbox.append(message)
+        self._wake()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+        """Send what is left, and disconnect."""
+        self._closing = True
+        self._wake()
         self._thread.join()
-        self._connection.close()
 
-    def _receive(self) -> None:
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):  # full: the thread is awake already
+            self._wake_writer.send(b"x")
+
+    # -- the thread
+
+    def _run(self) -> None:
+        why = self._serve()
+        if self._peer:
+            self._peer.close()
+        self._inbox.put({"type": "lost", "why": why})
+        self._selector.close()
+
+    def _serve(self) -> str:
+        """Exchange messages until the leader is gone or this host disconnects; returns why."""
+        retry = min(RECONNECT_SECONDS, self._timeout / 3)
+        next_try = 0.0
+        close_by: float | None = None
+        last_round = self._heard = time.monotonic()
+        while True:
+            try:
+                why = self._round(0.5)
+            except PlatformError as error:
+                why = error.message
+            if why:
+                return why
+            now = time.monotonic()
+            if now - last_round > PAUSED_SECONDS:
+                self._heard += now - last_round  # this process was paused: the leader was not silent
+            if self._closing:
+                close_by = close_by or now + CLOSE_SECONDS
+                if self._peer is None or self._peer.is_idle or now > close_by:
+                    return "this host has disconnected"
+            silence = now - self._heard
+            if silence > self._timeout:
+                return f"no message for {self._timeout:g} s"
+            if (self._peer is None or silence > retry) and now > next_try and not self._closing:
+                with contextlib.suppress(PlatformError, OSError, ValueError):
+                    self._connect()
+                next_try = time.monotonic() + retry / 2
+            last_round = time.monotonic()
+
+    def _round(self, timeout: float) -> str:
+        """Handle what arrives; returns why the leader is gone, or nothing. Raises _Refused."""
+        for key, mask in self._selector.select(timeout):
+            if key.data is None:
+                self._take_outbox()
+            elif not key.data.closed:
+                why = self._receive(key.data, mask)
+                if why:
+                    return why
+        return ""
+
+    def _take_outbox(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._wake_reader.recv(1 << 12)
+        while self._outbox:
+            envelope = self._conversation.write(json.dumps(self._outbox.popleft()).encode())
+            if self._peer:
+                self._peer.send(envelope)
+
+    def _receive(self, peer: Peer, mask: int) -> str:
         try:
-            with self._connection.makefile("rb") as lines:
-                for line in lines:
-                    message = json.loads(line)
-                    if message["type"] == "beat":
-                        self.send(message)
-                    else:
-                        self._inbox.put(message)
-        except (OSError, ValueError):
-            pass
-        self._inbox.put({"type": "lost"})
+            for envelope in peer.handle(mask):
+                self._heard = time.monotonic()
+                data = self._conversation.read(envelope)
+                if data is not None:
+                    self._take(peer, json.loads(data))
+        except (EOFError, ConnectionError):
+            if peer is self._peer and self._candidate is None:
+                return "its connection was closed"
+            self._drop(peer)
+        except OSError:  # the network is down
+            self._drop(peer)
+        except (ValueError, LookupError, TypeError) as error:
+            return f"it sent an invalid message: {error!r}"
+        return ""
+
+    def _take(self, peer: Peer, message: Message) -> None:
+        kind = message["type"]
+        if kind == "beat":
+            peer.send(self._conversation.write_fleeting(b'{"type": "beat"}'))
+        elif kind == "refused":
+            raise _Refused(
+                f"{self._host}: the leader refuses this host: {message['why']}",
+                hint="Start one runtime for each host, all of the same job.",
+            )
+        elif kind == "joined":
+            old, self._peer, self._candidate = self._peer, peer, None
+            if old:
+                old.close()
+            for envelope in self._conversation.resume(message["received"]):
+                peer.send(envelope)
+        else:
+            self._inbox.put(message)
+
+    def _drop(self, peer: Peer) -> None:
+        peer.close()
+        if peer is self._candidate:
+            self._candidate = None
+        else:
+            self._peer = None
+
+    def _enter(self) -> None:
+        """Join for the first time. Raises as `_connect`, and _Refused."""
+        self._connect()
+        deadline = time.monotonic() + PROVE_SECONDS
+        while self._candidate and time.monotonic() < deadline:
+            self._round(0.1)
+        if self._peer is None:
+            if self._candidate:
+                self._drop(self._candidate)
+            raise ConnectionResetError("the leader did not answer")
+
+    def _connect(self) -> None:
+        """Connect, and ask to join or to return. The answer comes later.
+
+        Raises:
+            NotAuthenticated: the leader's address belongs to another process.
+            OSError, ValueError: there is no leader, or the network is down.
+        """
+        if self._candidate:
+            self._drop(self._candidate)
+        host, _, port = _read_address(self._rendezvous).rpartition(":")
+        connection = socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            keys = prove(connection, self._key, "control", time.monotonic() + PROVE_SECONDS)
+            address, port_number, *_ = connection.getpeername()
+        except BaseException:
+            connection.close()
+            raise
+        self._address = f"{address}:{port_number}"
+        self._candidate = Peer(connection, keys, self._selector)
+        received = self._conversation.received
+        join = {"type": "join", "host": self._host, "number": self._number, "received": received}
+        self._candidate.send(self._conversation.write_fleeting(json.dumps(join).encode()))
 
 
-def _read_address(rendezvous: str) -> tuple[tuple[str, int], str]:
-    if "/" in rendezvous:
-        rendezvous, _, token = Path(rendezvous).read_text().partition(" ")
-    else:
-        token = ""
-    address, _, port = rendezvous.rpartition(":")
-    return (address, int(port)), token
+def _read_address(rendezvous: str) -> str:
+    return Path(rendezvous).read_text() if "/" in rendezvous else rendezvous

@@ -11,27 +11,32 @@ from __future__ import annotations
 import json
 import socket
 import sys
+import time
 
+from cloudtrain.link.handshake import prove
 from cloudtrain.runtime.parent_death import die_with_runtime
 from cloudtrain.runtime.run_folder import spawn_address_path
 
 NOT_STARTED = 255
 """The exit code of ssh if it cannot run the command."""
 
+PROVE_SECONDS = 30.0
+
 
 def main(run: str, arguments: list[str]) -> int:
-    """Raises OSError if the leader is gone."""
+    """Raises OSError if the leader is gone, PlatformError if another process answers in its place."""
     die_with_runtime()
     while arguments[0].startswith("-"):
         del arguments[0]
     node, *command = arguments
     host_rank = int(node.rpartition("-")[2])
     with open(spawn_address_path(run)) as file:
-        address, token = file.read().split(" ")
+        address, key = file.read().split(" ")
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
-        message = {"type": "spawn", "token": token, "host_rank": host_rank, "command": " ".join(command)}
-        connection.sendall(json.dumps(message).encode() + b"\n")
+        keys = prove(connection, bytes.fromhex(key), "spawn", time.monotonic() + PROVE_SECONDS)
+        message = {"type": "spawn", "host_rank": host_rank, "command": " ".join(command)}
+        connection.sendall(keys.sealer().seal(json.dumps(message).encode()))
         connection.recv(1)  # the leader sends nothing and closes the connection at the end
     return NOT_STARTED
 

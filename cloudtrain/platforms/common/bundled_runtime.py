@@ -5,7 +5,7 @@ from __future__ import annotations
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
-from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
+from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.spec import TrainingJob
 
 DEFAULT_CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
@@ -34,8 +34,8 @@ def check_bundled_runtime(job: TrainingJob) -> None:
 
 
 def check_channel_names(job: TrainingJob) -> None:
-    """Raises InvalidJob for a channel whose name cloudtrain uses for the runtime or the source."""
-    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL):
+    """Raises InvalidJob for a channel whose name cloudtrain uses for the runtime, the source or the secret."""
+    for name in (RUNTIME_CHANNEL, SOURCE_CHANNEL, SECRET_CHANNEL):
         if name in job.channels:
             raise InvalidJob(
                 f"inputs.{name}: cloudtrain uses a channel of this name for its runtime",

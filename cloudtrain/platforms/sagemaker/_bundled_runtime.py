@@ -1,8 +1,9 @@
 """The runtime "cloudtrain" on SageMaker, which is bundled with the job and needs only Python 3.9 in the image.
 
-A job gets two additional channels: the runtime, a zip archive that is uploaded once per version, and the source. The
-image therefore needs no boto3, and the job needs no network. The container's entrypoint is a shell command that starts
-the archive. SageMaker itself fetches the channels, syncs checkpoints, and uploads the model and the outputs.
+A job gets two additional channels: the runtime, a zip archive that is uploaded once per version, and the source. With
+several hosts, a third brings the job secret. The image therefore needs no boto3, and the job needs no network. The
+container's entrypoint is a shell command that starts the archive. SageMaker itself fetches the channels, syncs
+checkpoints, and uploads the model and the outputs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
 from cloudtrain.platforms.common.bundled_runtime import DEFAULT_CHECKPOINTS, check_bundled_runtime
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
-from cloudtrain.runtime.host_config import RUNTIME_CHANNEL
+from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
 
@@ -70,8 +71,9 @@ def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict
         "Environment": {**body.get("Environment", {}), **_settings(job).to_environ()},
         "InputDataConfig": [
             *body.get("InputDataConfig", ()),
-            _channel(RUNTIME_CHANNEL, f"{join_uri(_location(job), runtime_sha256())}/"),
+            _channel(RUNTIME_CHANNEL, f"{join_uri(_location(job), 'runtime', runtime_sha256())}/"),
             _channel(SOURCE_CHANNEL, _prefix(job.source)),
+            *_secret_channel(job),
         ],
     }
 
@@ -112,10 +114,11 @@ def runtime_uri(body: Mapping[str, Any]) -> str | None:
 
 def _check(job: TrainingJob) -> None:
     check_bundled_runtime(job)
-    if len(job.channels) > MOST_CHANNELS - 2:
+    own, word = (2, "two") if job.host_count == 1 else (3, "three")
+    if len(job.channels) + own > MOST_CHANNELS:
         raise InvalidJob(
-            f"inputs: {len(job.channels)} channels and the two of cloudtrain's runtime exceed SageMaker's limit of "
-            f"{MOST_CHANNELS}",
+            f"inputs: {len(job.channels)} channels and the {word} of cloudtrain's runtime exceed SageMaker's "
+            f"limit of {MOST_CHANNELS}",
             hint='Combine the data of several channels under one prefix, or use runtime="toolkit".',
         )
 
@@ -158,12 +161,18 @@ def _settings(job: TrainingJob) -> Settings:
 
 
 def _location(job: TrainingJob) -> str:
-    """The folder of all runtimes: below the user's code location, or next to the default one."""
+    """The folder for what jobs share: the user's code location, or the parent of the default one."""
     assert job.code_location, "a job is resolved before it is rendered"
     location = job.code_location.rstrip("/")
-    return join_uri(
-        location.removesuffix("/source") if location.endswith(OUR_SOURCES) else location, "runtime"
-    )
+    return location.removesuffix("/source") if location.endswith(OUR_SOURCES) else location
+
+
+def _secret_channel(job: TrainingJob) -> list[dict[str, Any]]:
+    """The channel of the job secret, which only a job with several hosts needs."""
+    if job.host_count == 1:
+        return []
+    assert job.job_name, "a job is named before it is rendered"
+    return [_channel(SECRET_CHANNEL, f"{join_uri(_location(job), 'secrets', job.job_name)}/")]
 
 
 def _prefix(source: Source) -> str:

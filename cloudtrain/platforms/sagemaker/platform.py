@@ -47,8 +47,10 @@ class SageMakerPlatform:
             runtime_uri,
             upload_runtime,
         )
+        from cloudtrain.platforms.sagemaker._job_secret import upload_secret
         from cloudtrain.platforms.sagemaker.submit import submit
 
+        upload_secret(request.body, self.upload)
         upload = partial(self.upload, if_absent=False)
         upload_runtime(request.body, upload)
         try:

@@ -10,8 +10,11 @@ from itertools import islice
 from typing import Any, Protocol
 
 from cloudtrain.contract import FailureReport, Host, encode_arguments
+from cloudtrain.link.secret import fresh_secret
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.runtime.job_secret import SECRET_FILE
+from cloudtrain.storage.atomic import replace_file
 
 
 class RunningHost(Protocol):
@@ -73,10 +76,13 @@ class FolderHosts:
     def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:
         self._folder = folder
         self._request = folder.read_request()
+        self._secret = ""
+        """The job secret of this attempt. It is in no request, record or environment."""
         self.names = names
 
     def prepare(self) -> None:
         (self._folder.leader).unlink(missing_ok=True)
+        self._secret = fresh_secret()
         groups = tuple(_groups_with_hosts(self._request.get("instance_groups", ()), self.names))
         for name in self.names:
             self._prepare_host(name, groups)
@@ -104,6 +110,8 @@ class FolderHosts:
         }
         for file, content in documents.items():
             (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
+        if len(self.names) > 1 and self._request.get("runtime", "cloudtrain") == "cloudtrain":
+            replace_file(paths.input_config / SECRET_FILE, self._secret.encode(), mode=0o600)
 
 
 def numbered_names(count: int) -> list[str]:

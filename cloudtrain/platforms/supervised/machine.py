@@ -11,6 +11,7 @@ from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
+from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.common.request_body import request_settings
@@ -39,6 +40,8 @@ LEFT_BEHIND = {
         "CLOUDTRAIN_DIE_WITH_PARENT",
         "CLOUDTRAIN_RUNTIME_PID",
     ),
+    VARIABLE,
+    RANKS_VARIABLE,
     *Settings.variables(),
 }
 """Variables that this client inherits if it runs inside a job. The new job must not inherit them."""

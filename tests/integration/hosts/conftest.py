@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,9 +17,16 @@ from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
 @pytest.fixture
 def two_hosts(tmp_path: Path) -> Iterator[list[Machine]]:
     """Two linked machines, n1 and n2."""
+    with linked(2, tmp_path) as machines:
+        yield machines
+
+
+@contextmanager
+def linked(count: int, folder: Path) -> Iterator[list[Machine]]:
+    """Linked machines: n1, n2, ..."""
     with ExitStack() as stack:
         try:
-            network = stack.enter_context(Network(2, tmp_path))
+            network = stack.enter_context(Network(count, folder))
         except NetworkError as error:
             missing(str(error))
         yield network.machines

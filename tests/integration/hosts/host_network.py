@@ -88,11 +88,15 @@ class Program:
             self._signal(signal.SIGKILL)  # the kernel kills the others before process 1 counts as ended
             self._process.wait()
 
-    def _signal(self, number: int) -> None:
-        """Signal process 1, or its parent if it does not exist yet."""
+    @property
+    def first_process(self) -> int:
+        """The id, outside, of process 1; that of its parent if it does not exist yet."""
         outer = self._process.pid
         inner = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
-        os.kill(int(inner[0]) if inner else outer, number)
+        return int(inner[0]) if inner else outer
+
+    def _signal(self, number: int) -> None:
+        os.kill(self.first_process, number)
 
 
 class Machine:

@@ -18,6 +18,7 @@ from host_network import Machine, Program
 
 import cloudtrain
 from cloudtrain.contract import FailureReport, Paths, encode_arguments, encode_hyperparameters
+from cloudtrain.link.secret import fresh_secret
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,10 @@ LAUNCHES = {
 }
 
 
+DESCRIPTORS = 1024
+"""The open files that a runtime and its ranks may have, as many systems limit them."""
+
+
 class HostPart:
     """One host of the job: its program and its files."""
 
@@ -62,7 +67,7 @@ class HostPart:
         self.machine = machine
         self.program: Program
 
-    def start(self, launch: Launch) -> None:
+    def start(self, launch: Launch, environment: Mapping[str, str]) -> None:
         env = {
             "PATH": os.defpath,
             "HOME": str(self.paths.base),
@@ -70,11 +75,11 @@ class HostPart:
             "PYTHONPATH": os.pathsep.join([str(Path(cloudtrain.__file__).parents[1]), *launch.packages]),
             "SAGEMAKER_BASE_DIR": str(self.paths.base),
             "CLOUDTRAIN_STOP_GRACE": "20",
+            **environment,
         }
         with self.log.open("wb") as output:
-            self.program = self.machine.start(
-                [launch.python, "-m", "cloudtrain.runtime"], cwd=self.paths.base, env=env, output=output
-            )
+            command = ["prlimit", f"--nofile={DESCRIPTORS}", launch.python, "-m", "cloudtrain.runtime"]
+            self.program = self.machine.start(command, cwd=self.paths.base, env=env, output=output)
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")
@@ -91,6 +96,8 @@ class HostsJob:
         launch: see `LAUNCHES`.
         hyperparameters: those of the script.
         arguments: those of the script.
+        environment: further variables of the runtimes.
+        of: those of one host, by its name.
     """
 
     def __init__(
@@ -102,7 +109,11 @@ class HostsJob:
         *,
         hyperparameters: Mapping[str, Any] | None = None,
         arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+        of: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
+        self._of = of or {}
+        self.environment = {"CLOUDTRAIN_SECRET": fresh_secret(), **(environment or {})}
         self.parts = [HostPart(machine, folder / machine.name) for machine in machines]
         values = {"sagemaker_program": "train.py", **launch.values, **(hyperparameters or {})}
         for part in self.parts:
@@ -125,7 +136,7 @@ class HostsJob:
         """Start the runtime of every host. After `kill`, this restarts it in place, like a container."""
         self.started_at = time.monotonic()
         for part in self.parts:
-            part.start(self._launch)
+            part.start(self._launch, {**self.environment, **self._of.get(part.name, {})})
 
     def kill(self) -> None:
         """Send SIGKILL to all processes of all hosts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 
 import pytest
@@ -55,6 +56,9 @@ def test_a_job_completes(sagemaker: SimulatedSageMaker) -> None:
     lines = job.logs().splitlines()
     assert sum("""channels ["train"] ['a.txt', 'b.txt']""" in line for line in lines) == 2
     assert sum("token a secret" in line for line in lines) == 2
+    secret = open_store(f"s3://{sagemaker.bucket}/code/secrets/completes").read("secret").decode()
+    assert len(secret) == 64
+    assert secret not in json.dumps(sagemaker.service.jobs["completes"].request) + job.logs()
     archive = open_store(f"s3://{sagemaker.bucket}/out/completes/output").read("model.tar.gz")
     with tarfile.open(fileobj=io.BytesIO(archive)) as model:
         assert sorted(model.getnames()) == ["config", "model-0", "model-1"]

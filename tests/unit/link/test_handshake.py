@@ -129,6 +129,8 @@ def test_a_recorded_handshake_cannot_be_replayed() -> None:
 
     def replay(end: socket.socket) -> None:
         end.sendall(b"".join(recorded))
+        while end.recv(1024):
+            pass
 
     assert isinstance(run(prove, relay)[0], Keys)
     assert isinstance(run(replay, examine)[1], NotAuthenticated)

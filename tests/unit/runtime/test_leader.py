@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +16,23 @@ import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import PlatformError
+from cloudtrain.link import handshake
+from cloudtrain.link.conversation import Conversation
+from cloudtrain.link.secret import derive
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
     JoinInterrupted,
     LeaderClient,
     free_port,
-    fresh_token,
     listen,
 )
+from cloudtrain.runtime.leader_links import Message
 from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM, spawn_address_path
 
 HOSTS = ("algo-1", "algo-2")
+SECRET = "the secret of the job under test"
+KEYS = {purpose: derive(SECRET, purpose) for purpose in ("control", "spawn")}
 
 
 class Cluster:
@@ -33,22 +40,15 @@ class Cluster:
 
     def __init__(self, folder: Path, join_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
-        listener, self.token = listen(self.rendezvous, "127.0.0.1")
-        self.spawn_token = fresh_token()
         self.leader = Leader(
-            listener,
-            HOSTS,
-            self.token,
-            spawn_token=self.spawn_token,
-            master=("h", 1),
-            join_timeout=join_timeout,
+            listen(self.rendezvous, "127.0.0.1"), HOSTS, KEYS, master=("h", 1), join_timeout=join_timeout
         )
         self.leader.start()
         self.inboxes: dict[str, Inbox] = {}
 
     def join(self, host: str) -> LeaderClient:
         self.inboxes[host] = queue.SimpleQueue()
-        return LeaderClient.join(host, self.rendezvous, self.inboxes[host], timeout=5)
+        return LeaderClient.join(host, self.rendezvous, KEYS["control"], self.inboxes[host], timeout=5)
 
     def receive(self, host: str) -> dict[str, Any]:
         return self.inboxes[host].get(timeout=20)
@@ -99,16 +99,9 @@ def test_all_hosts_receive_the_choice_of_rank_0s_host(cluster: Cluster) -> None:
     assert [cluster.receive(host)["horovod"] for host in HOSTS] == ["the leader's"] * 2
 
 
-def test_only_the_host_of_rank_0_receives_the_spawn_token(cluster: Cluster) -> None:
-    for host in HOSTS:
-        cluster.join(host).send({"type": "ready"})
-    assert cluster.receive("algo-1")["spawn_token"] == cluster.spawn_token
-    assert "spawn_token" not in cluster.receive("algo-2")
-
-
 def test_a_command_runs_on_the_named_host(cluster: Cluster, tmp_path: Path) -> None:
     leader, _ = [cluster.join(host) for host in HOSTS]
-    leader.write_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
+    leader.write_address(Path(spawn_address_path(str(tmp_path))), KEYS["spawn"])
     program = [
         sys.executable,
         REMOTE_SHELL_PROGRAM,
@@ -127,7 +120,7 @@ def test_a_command_runs_on_the_named_host(cluster: Cluster, tmp_path: Path) -> N
 
 def test_a_command_for_a_host_that_is_gone_fails(cluster: Cluster, tmp_path: Path) -> None:
     leader = cluster.join("algo-1")
-    leader.write_address(Path(spawn_address_path(str(tmp_path))), cluster.spawn_token)
+    leader.write_address(Path(spawn_address_path(str(tmp_path))), KEYS["spawn"])
     program = [sys.executable, REMOTE_SHELL_PROGRAM, str(tmp_path), "cloudtrain-1", "true"]
     assert subprocess.run(program, timeout=20, check=False).returncode == 255
 
@@ -147,31 +140,79 @@ def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
     assert "never joined" in report["message"]
 
 
+def knock(cluster: Cluster, purpose: str, key: bytes) -> tuple[socket.socket, handshake.Keys]:
+    """A connection that proves that it knows a key."""
+    host, _, port = Path(cluster.rendezvous).read_text().rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=5)
+    keys = handshake.prove(connection, key, purpose, time.monotonic() + 5)
+    connection.settimeout(5)
+    return connection, keys
+
+
 @pytest.mark.parametrize(
     "data",
     [
         b"GET / HTTP/1.1\r\n\r\n",
         b"\xff\xfe\n",
-        json.dumps({"type": "join", "host": "algo-1", "token": "wrong"}).encode() + b"\n",
-        json.dumps({"type": "join", "host": "stranger", "token": ""}).encode() + b"\n",
-        json.dumps({"type": "spawn", "token": "wrong", "host_rank": 1, "command": "id"}).encode() + b"\n",
-        b"[]\n",
+        json.dumps({"type": "join", "host": "algo-1", "token": ""}).encode() + b"\n",
+        json.dumps({"type": "spawn", "token": "", "host_rank": 1, "command": "id"}).encode() + b"\n",
+        b"x" * 10_000_000,
     ],
 )
-def test_unknown_clients_are_disconnected_and_do_no_harm(cluster: Cluster, data: bytes) -> None:
-    address = Path(cluster.rendezvous).read_text().split()[0].rpartition(":")
-    with socket.create_connection((address[0], int(address[2])), timeout=5) as client:
+def test_unauthenticated_peers_are_disconnected_and_do_no_harm(cluster: Cluster, data: bytes) -> None:
+    host, _, port = Path(cluster.rendezvous).read_text().rpartition(":")
+    with (
+        socket.create_connection((host, int(port)), timeout=5) as client,
+        contextlib.suppress(ConnectionError),
+    ):
         client.sendall(data)
         assert client.recv(1) == b""
     clients = [cluster.join(host) for host in HOSTS]
     for client in clients:
         client.send({"type": "ready"})
     assert cluster.receive("algo-2")["type"] == "start"
+    assert cluster.leader.refused == 1
 
 
-def test_only_the_owner_can_read_the_token(cluster: Cluster) -> None:
+def test_a_host_that_has_joined_is_not_replaced(cluster: Cluster) -> None:
+    first = cluster.join("algo-1")
+    with pytest.raises(PlatformError, match="another process has joined as algo-1"):
+        cluster.join("algo-1")
+    with pytest.raises(PlatformError, match="'algo-9' is not a host of this job"):
+        cluster.join("algo-9")
+    first.send({"type": "stopping"})
+
+
+@pytest.mark.parametrize("purpose", ["control", "spawn"])
+def test_the_key_for_one_purpose_opens_no_other(cluster: Cluster, purpose: str) -> None:
+    other = {"control": "spawn", "spawn": "control"}[purpose]
+    with pytest.raises(handshake.NotAuthenticated):
+        knock(cluster, purpose, KEYS[other])
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "", "[" * 100_000, '{"type": "join", "host": [], "number": 1, "received": 0}']
+)
+def test_a_damaged_first_message_harms_only_its_sender(cluster: Cluster, text: str) -> None:
+    connection, keys = knock(cluster, "control", KEYS["control"])
+    with connection:
+        connection.sendall(keys.sealer().seal(Conversation().write(text.encode())))
+        assert connection.recv(1) == b""
+    cluster.join("algo-1").send({"type": "stopping"})
+    assert cluster.receive("algo-1")["type"] == "stop"
+
+
+def test_a_host_with_another_secret_says_what_to_do(cluster: Cluster) -> None:
+    key, inbox = derive("another", "control"), queue.SimpleQueue[Message]()
+    with pytest.raises(PlatformError, match=r"algo-2: .* does not know the secret of this job") as caught:
+        LeaderClient.join("algo-2", cluster.rendezvous, key, inbox, timeout=0.3)
+    assert "same CLOUDTRAIN_SECRET" in caught.value.hint
+
+
+def test_only_the_owner_can_read_the_address(cluster: Cluster, tmp_path: Path) -> None:
     assert Path(cluster.rendezvous).stat().st_mode & 0o777 == 0o600
-    assert len(cluster.token) == 32
+    cluster.join("algo-1").write_address(tmp_path / "spawn", KEYS["spawn"])
+    assert (tmp_path / "spawn").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_port_in_use_is_an_error() -> None:
@@ -184,7 +225,7 @@ def test_a_port_in_use_is_an_error() -> None:
 def test_a_leader_that_cannot_be_found() -> None:
     inbox: Inbox = queue.SimpleQueue()
     with pytest.raises(PlatformError, match="leader was not found"):
-        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=0.2)
+        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS["control"], inbox, timeout=0.2)
     inbox.put({"type": "signal"})
     with pytest.raises(JoinInterrupted):
-        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", inbox, timeout=60)
+        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS["control"], inbox, timeout=60)

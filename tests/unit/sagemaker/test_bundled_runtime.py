@@ -21,6 +21,7 @@ from cloudtrain.platforms.sagemaker._bundled_runtime import (
     upload_runtime,
     with_runtime,
 )
+from cloudtrain.platforms.sagemaker._job_secret import upload_secret
 from cloudtrain.platforms.sagemaker.resolve import resolve
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import state_home
@@ -217,3 +218,33 @@ def test_after_a_day_it_is_looked_for_again() -> None:
     for _ in range(2):
         upload_runtime(body, shelf.upload)
     assert len(shelf.uploads) == 2
+
+
+def test_the_secret_of_several_hosts_is_an_object_that_a_channel_brings() -> None:
+    assert bundled()["InputDataConfig"] == bundled(instance_count=1)["InputDataConfig"]
+    body = bundled(instance_count=2)
+    channel = body["InputDataConfig"][-1]
+    uri = "s3://bucket/code/secrets/a-job/"
+    assert (channel["ChannelName"], channel["DataSource"]["S3DataSource"]["S3Uri"]) == (
+        "cloudtrain-secret",
+        uri,
+    )
+    secrets: list[str] = []
+
+    def upload(path: Path, to: str) -> None:
+        assert to == f"{uri}secret"
+        secrets.append(path.read_text())
+
+    upload_secret(body, upload)
+    upload_secret(bundled(), upload)
+    upload_secret(body, upload)
+    assert len(set(secrets)) == len(secrets) == 2
+    assert all(len(secret) == 64 for secret in secrets)
+    assert body == bundled(instance_count=2), "a request is data: it shows no secret"
+
+
+def test_most_channels() -> None:
+    inputs = {f"c{number}": "s3://bucket/data" for number in range(18)}
+    bundled(inputs=inputs)
+    with pytest.raises(InvalidJob, match="18 channels and the three of cloudtrain's runtime exceed"):
+        bundled(inputs=inputs, instance_count=2)

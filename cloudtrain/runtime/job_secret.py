@@ -1,0 +1,54 @@
+"""Finds the job secret on this host, and writes the secret of its ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from cloudtrain.contract import Paths
+from cloudtrain.errors import InvalidJob
+from cloudtrain.link.secret import RANKS_FILE, VARIABLE, derive, fresh_secret
+from cloudtrain.runtime.host_config import SECRET_CHANNEL
+
+SECRET_FILE = "secret"
+"""In ``input/config``, where supervisors write it; in the channel `SECRET_CHANNEL` on SageMaker."""
+
+_HINT = (
+    "Set CLOUDTRAIN_SECRET to the same random value on all hosts, for example in the job's environment: the output of "
+    'python3 -c "import secrets; print(secrets.token_hex(32))"'
+)
+
+
+def take_secret(paths: Paths, environ: MutableMapping[str, str], hosts: int) -> str:
+    """The job secret. Removes it from ``environ`` and, where possible, from the disk.
+
+    Args:
+        hosts: the number of the job's hosts. A single host makes its own secret.
+
+    Raises:
+        InvalidJob: there is none, or it is too short.
+    """
+    secret = environ.pop(VARIABLE, "")
+    for path in (paths.input_config / SECRET_FILE, paths.channel(SECRET_CHANNEL) / SECRET_FILE):
+        with contextlib.suppress(OSError):
+            if not secret:
+                secret = path.read_text(encoding="utf-8", errors="replace").strip()
+            path.unlink()
+            if path.parent.name == SECRET_CHANNEL:
+                path.parent.rmdir()
+    if hosts == 1:
+        return fresh_secret()
+    if not re.fullmatch(r"[ -~]{32,1024}", secret):
+        what = "is shorter than 32 characters, or has others than ASCII" if secret else "is missing"
+        raise InvalidJob(f"the secret of this job, which its {hosts} hosts share, {what}", hint=_HINT)
+    return secret
+
+
+def write_ranks_secret(run: Path, secret: str, attempt: int) -> None:
+    """Write the secret of the ranks to the run folder. See `cloudtrain.link.secret.ranks_secret`."""
+    descriptor = os.open(run / RANKS_FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(derive(secret, "ranks", attempt).hex())

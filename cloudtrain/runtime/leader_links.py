@@ -1,0 +1,210 @@
+"""The leader's connections with the hosts of its job."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cloudtrain.link.conversation import Conversation
+from cloudtrain.link.gate import Gate
+from cloudtrain.link.peer import Peer
+
+Message = dict[str, Any]
+
+SPAWN_BYTES = 1 << 20
+"""The longest command that mpirun's remote shell may send."""
+PAUSED_SECONDS = 1.0
+"""A longer gap between two polls means that this process was paused: the hosts were not silent."""
+HOST_TIMEOUT = 10.0
+"""Seconds without a message after which a host is considered lost, unless the job has another ``host_timeout``."""
+
+
+@dataclass
+class HostLink:
+    """One host of the job. Its connections may come and go."""
+
+    host: str
+    peer: Peer | None
+    number: str
+    """Random: distinguishes the process that joined from another one of the same host."""
+    conversation: Conversation = field(default_factory=Conversation)
+    state: str = "joined"
+    seen: float = field(default_factory=time.monotonic)
+
+    def send(self, message: Message) -> None:
+        """Send a message. If there is no connection, the next one brings it."""
+        envelope = self.conversation.write(json.dumps(message).encode())
+        if self.peer:
+            self.peer.send(envelope)
+
+    def beat(self) -> None:
+        if self.peer:
+            self.peer.send(self.conversation.write_fleeting(b'{"type": "beat"}'))
+
+
+@dataclass
+class _Connection:
+    """An authenticated connection: of a host, of a host that has not joined, or of mpirun's remote shell."""
+
+    purpose: str
+    peer: Peer = field(init=False)
+    link: HostLink | None = None
+
+
+class LeaderLinks:
+    """Admits the hosts, receives their messages, and lets them return after an outage.
+
+    Args:
+        listener: a bound, listening socket; `close` closes it.
+        hosts: the names of all hosts.
+        ranked: the hosts whose ranks form one world, in rank order. mpirun's remote shell names one by its number.
+        keys: the keys for ``control``, which a host needs to join, and ``spawn``, which mpirun's remote shell needs.
+        host_timeout: seconds without a message after which a host is lost.
+    """
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        hosts: Iterable[str],
+        ranked: Sequence[str],
+        keys: Mapping[str, bytes],
+        host_timeout: float,
+    ) -> None:
+        self._hosts = frozenset(hosts)
+        self._ranked = ranked
+        self._timeout = host_timeout
+        self._selector = selectors.DefaultSelector()
+        self._gate = Gate(listener, keys, self._selector)
+        self._links: dict[str, HostLink] = {}
+        self._gone: set[str] = set()
+        self._events: list[tuple[HostLink, Message]] = []
+        self._last_poll = time.monotonic()
+
+    @property
+    def joined(self) -> Mapping[str, HostLink]:
+        """The hosts that have joined and are not lost, by name."""
+        return self._links
+
+    @property
+    def refused(self) -> int:
+        """Connections that did not prove that they belong to the job."""
+        return self._gate.refused
+
+    def poll(self, timeout: float) -> list[tuple[HostLink, Message]]:
+        """Wait for messages; returns each with its host.
+
+        Two messages do not come from the host itself: ``join``, and ``gone`` with the reason ``why``.
+        """
+        knocking = []
+        for key, mask in self._selector.select(timeout):
+            if key.data is self._gate:
+                knocking.append(key.fileobj)
+            elif not key.data.peer.closed:
+                self._receive(key.data, mask)
+        for admitted in self._gate.admit(knocking):
+            connection = _Connection(admitted.purpose)
+            limit = SPAWN_BYTES if admitted.purpose == "spawn" else None
+            connection.peer = Peer(admitted.socket, admitted.keys, self._selector, connection, limit)
+        self._look_for_silent_hosts(time.monotonic(), timeout)
+        events, self._events = self._events, []
+        return events
+
+    def broadcast(self, message: Message) -> None:
+        for link in list(self._links.values()):
+            link.send(message)
+
+    def beat(self) -> None:
+        for link in list(self._links.values()):
+            link.beat()
+
+    def lose(self, link: HostLink, why: str) -> None:
+        """Disconnect a host. The next `poll` returns that it is ``gone``."""
+        if link.peer:
+            link.peer.close()
+        if self._links.pop(link.host, None):
+            self._gone.add(link.host)
+            self._events.append((link, {"type": "gone", "why": why}))
+
+    def close(self) -> None:
+        self._gate.close()
+        for key in list(self._selector.get_map().values()):
+            key.data.peer.close()
+        self._selector.close()
+
+    def _receive(self, connection: _Connection, mask: int) -> None:
+        link = connection.link
+        try:
+            for envelope in connection.peer.handle(mask):
+                self._take(connection, envelope)
+        except (EOFError, ConnectionError):
+            self._drop(connection, "its runtime exited without a report")
+        except OSError:  # the network is down: the host may return
+            connection.peer.close()
+            if link and link.peer is connection.peer:
+                link.peer = None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            self._drop(connection, f"its runtime sent an invalid message: {error!r}")
+
+    def _take(self, connection: _Connection, envelope: bytes) -> None:
+        """Raises ValueError, LookupError, TypeError, AttributeError or RecursionError for an invalid message."""
+        if connection.purpose == "spawn":
+            message = json.loads(envelope)
+            named = self._links[self._ranked[message["host_rank"]]]
+            named.send({"type": "spawn", "command": message["command"]})
+            return
+        link = connection.link
+        if link is None:
+            self._join(connection, json.loads(Conversation().read(envelope) or b""))
+            return
+        link.seen = time.monotonic()
+        data = link.conversation.read(envelope)
+        if data is not None:
+            message = json.loads(data)
+            if message["type"] != "beat":
+                self._events.append((link, message))
+
+    def _join(self, connection: _Connection, message: Message) -> None:
+        """A new host, or one that returns after an outage."""
+        host, number, received = message["host"], message["number"], message["received"]
+        peer, known = connection.peer, self._links.get(host)
+        returns = known is not None and known.number == number
+        why = ""
+        if message["type"] != "join" or host not in self._hosts:
+            why = f"{host!r} is not a host of this job"
+        elif host in self._gone:
+            why = f"{host} was lost"
+        elif known and not returns:
+            why = f"another process has joined as {host}"
+        if why:
+            peer.send(Conversation().write_fleeting(json.dumps({"type": "refused", "why": why}).encode()))
+            peer.close()
+            return
+        link = known or HostLink(host, peer, number)
+        if link.peer and link.peer is not peer:
+            link.peer.close()
+        link.peer, link.seen, connection.link = peer, time.monotonic(), link
+        answer = {"type": "joined", "received": link.conversation.received}
+        peer.send(link.conversation.write_fleeting(json.dumps(answer).encode()))
+        for envelope in link.conversation.resume(received):
+            peer.send(envelope)
+        if not known:
+            self._links[host] = link
+            self._events.append((link, {"type": "join"}))
+
+    def _drop(self, connection: _Connection, why: str) -> None:
+        connection.peer.close()
+        if connection.link and connection.link.peer is connection.peer:
+            self.lose(connection.link, why)
+
+    def _look_for_silent_hosts(self, now: float, timeout: float) -> None:
+        gap, self._last_poll = now - self._last_poll, now
+        paused = gap if gap > timeout + PAUSED_SECONDS else 0.0
+        for link in list(self._links.values()):
+            link.seen += paused
+            if now - link.seen > self._timeout:
+                self.lose(link, f"no message for {self._timeout:g} s")
