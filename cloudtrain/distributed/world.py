@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
 from cloudtrain.distributed.errors import InvalidArgument
 
+LOOPBACK = "127.0.0.1"
+"""Where ranks of one machine listen: it cannot be reached from other machines."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -29,6 +32,11 @@ class World:
     master_addr: str = ""
     """Empty if the launcher does not set it; then all ranks are on one host."""
     master_port: int = 0
+
+    @property
+    def on_one_machine(self) -> bool:
+        """Whether all ranks are on one host."""
+        return self.local_size == self.size
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> World:

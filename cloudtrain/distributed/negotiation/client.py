@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable, Protocol
 
+from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.connection import REST_SECONDS
 from cloudtrain.distributed.negotiation.messages import GLOBAL, JOIN, CollectiveRequest, CollectiveResponse
@@ -105,11 +106,14 @@ class NegotiationClient:
     """
 
     channel: Channel
+    objects: Objects
+    """Packs objects for other ranks, and unpacks what other ranks packed."""
 
     def __init__(
         self, contribute: Callable[[CollectiveResponse], None], timeout: float, cycle: float = CYCLE_SECONDS
     ) -> None:
         self._contribute = contribute
+        self.objects = Objects()
         self._timeout = timeout + GRACE_SECONDS
         self._cycle = cycle
         self.joins = 0

@@ -17,6 +17,7 @@ from cloudtrain.distributed.negotiation.messages import (
     BYE,
     HELLO,
     LOST,
+    MESSAGE_BYTES,
     POSITION,
     POSITION_SECONDS,
     RESPONSE,
@@ -28,10 +29,15 @@ from cloudtrain.distributed.negotiation.messages import (
     pack_request,
     unpack_response,
 )
+from cloudtrain.link.handshake import prove
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
 TICK_SECONDS = 0.5
 """The longest time that one read waits for input."""
+PURPOSE = "ranks"
+"""The purpose of the handshake (see `cloudtrain.link.handshake`)."""
+ATTEMPT_SECONDS = 5.0
+RETRY_SECONDS = 0.05
 REST_SECONDS = 0.001
 """How long the background thread sleeps while another thread reads, and how soon after it the background resumes."""
 
@@ -40,13 +46,14 @@ class CoordinatorConnection:
     """Sends requests to the coordinator and handles its messages. Arguments as for `Coordinator`.
 
     Raises:
+        NotAuthenticated: it does not know the key.
         OSError: the coordinator is unreachable.
     """
 
     def __init__(
         self,
         address: tuple[str, int],
-        token: str,
+        key: bytes,
         rank: int,
         *,
         deliver: Callable[[CollectiveResponse], None],
@@ -55,9 +62,7 @@ class CoordinatorConnection:
         timeout: float,
     ) -> None:
         self._deliver, self._lose, self._position = deliver, lose, position
-        self._connection = socket.create_connection(address, timeout=timeout)
-        self._connection.settimeout(None)
-        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._connection = _connect(address, key, time.monotonic() + timeout)
         self._lock = threading.Lock()
         self._closing = False
         self._positions: dict[int, Any] = {}
@@ -65,10 +70,10 @@ class CoordinatorConnection:
         self._exchange: Exchange | None = None
         self._time_received = threading.Event()
         self._closed = False
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(MESSAGE_BYTES)
         self._bye = False
         self._wait_for_input = input_waiter(self._connection)
-        self._send(pack(HELLO, [rank, token]))
+        self._send(pack(HELLO, rank))
         close_on_fork(self)
         self._reader = Reader(self._read, "cloudtrain-negotiation")
 
@@ -128,6 +133,9 @@ class CoordinatorConnection:
                     self._deliver(unpack_response(content, payload))
                 elif kind == LOST:
                     self._lose(*content)
+                    self._closing = (
+                        self._closing or content[0] == 0
+                    )  # rank 0 has said why it closes the connection
                 elif kind == ASK_POSITIONS:
                     self._send(pack(POSITION, self._position()))
                 elif kind == ALL_POSITIONS:
@@ -148,6 +156,29 @@ class CoordinatorConnection:
         if not data and not self._closing:
             self._lose(0, why)
         return bool(data)
+
+
+def _connect(address: tuple[str, int], key: bytes, deadline: float) -> socket.socket:
+    """A connection to the coordinator, once both ends have proved themselves.
+
+    Raises:
+        NotAuthenticated: the other end does not know the key.
+        OSError: no process listens, or the deadline has passed.
+    """
+    while True:
+        connection = socket.create_connection(address, timeout=max(deadline - time.monotonic(), 0.01))
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            prove(connection, key, PURPOSE, min(deadline, time.monotonic() + ATTEMPT_SECONDS))
+            return connection
+        except OSError:  # others filled the gate: try again
+            connection.close()
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_SECONDS)
+        except BaseException:
+            connection.close()
+            raise
 
 
 class Reader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hmac
 import selectors
 import socket
 import threading
@@ -11,14 +10,16 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
-from cloudtrain.distributed.negotiation.connection import TICK_SECONDS, Reader, close_on_fork
+from cloudtrain.distributed.negotiation.connection import PURPOSE, TICK_SECONDS, Reader, close_on_fork
 from cloudtrain.distributed.negotiation.matcher import Combine, Matcher, RankResponse
 from cloudtrain.distributed.negotiation.messages import (
     ALL_POSITIONS,
     ASK_POSITIONS,
     BYE,
     HELLO,
+    HELLO_BYTES,
     LOST,
+    MESSAGE_BYTES,
     POSITION,
     POSITION_SECONDS,
     REQUEST,
@@ -31,15 +32,13 @@ from cloudtrain.distributed.negotiation.messages import (
     unpack_request,
 )
 from cloudtrain.distributed.options import logger
+from cloudtrain.link.gate import Gate
 from cloudtrain.observe.timeline.clock import Exchange, clock
-
-HELLO_BYTES = 1024
-"""The longest message accepted from a peer that has not authenticated."""
 
 
 @dataclass
 class _RankConnection:
-    """The connection of another rank."""
+    """The connection of another rank, which has proved that it belongs to this job."""
 
     connection: socket.socket
     rank: int | None = None
@@ -56,7 +55,7 @@ class Coordinator:
 
     Args:
         listener: a listening socket; `close` closes it.
-        token: authenticates a rank.
+        key: ranks prove that they know it.
         size: the number of ranks.
         combine: see `Matcher`.
         deliver: takes the responses to rank 0 itself, in order.
@@ -69,7 +68,7 @@ class Coordinator:
     def __init__(
         self,
         listener: socket.socket,
-        token: str,
+        key: bytes,
         size: int,
         combine: Combine,
         *,
@@ -79,12 +78,13 @@ class Coordinator:
         timeout: float,
         warn_after: float,
     ) -> None:
-        self._listener = listener
-        self._token = token
+        self._size = size
         self._matcher = Matcher(size, combine)
         self._deliver, self._lose, self._position = deliver, lose, position
         self._timeout, self._warn_after = timeout, warn_after
         self._ranks: dict[int, _RankConnection] = {}
+        self._seen: set[int] = set()
+        """All ranks that were ever connected. None of them may come again."""
         self._lock = threading.RLock()
         self._positions: dict[int, Any] = {}
         self._asked_at = float("-inf")
@@ -96,7 +96,7 @@ class Coordinator:
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_reader, selectors.EVENT_READ, None)
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._gate = Gate(listener, {PURPOSE: key}, self._selector)
         self._last_tick = time.monotonic()
         close_on_fork(self)
         self._reader = Reader(self._read, "cloudtrain-coordinator")
@@ -128,6 +128,7 @@ class Coordinator:
                 peer.send(pack(BYE, 0))
         self._wake_writer.send(b"x")
         self._reader.stop()
+        self._gate.close()
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
@@ -145,15 +146,14 @@ class Coordinator:
     # -- messages of the other ranks
 
     def _read(self, timeout: float) -> bool:
-        for key, _ in self._selector.select(timeout):
-            if key.fileobj is self._listener:
-                with contextlib.suppress(OSError):
-                    connection, _ = self._listener.accept()
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._selector.register(connection, selectors.EVENT_READ, _RankConnection(connection))
-            elif key.data is not None and not self._receive(key.data):
+        events = self._selector.select(timeout)
+        for key, _ in events:
+            if isinstance(key.data, _RankConnection) and not self._receive(key.data):
                 self._selector.unregister(key.fileobj)
                 key.data.connection.close()
+        for peer in self._gate.admit(key.fileobj for key, _ in events if key.data is self._gate):
+            peer.socket.setblocking(True)
+            self._selector.register(peer.socket, selectors.EVENT_READ, _RankConnection(peer.socket))
         now = time.monotonic()
         if now - self._last_tick > TICK_SECONDS:
             self._last_tick = now
@@ -183,13 +183,8 @@ class Coordinator:
 
     def _handle(self, peer: _RankConnection, kind: str, content: Any, payload: bytes | None) -> bool:
         if peer.rank is None:
-            rank, token = content
-            if kind != HELLO or not hmac.compare_digest(token, self._token):
-                return False
-            peer.rank = rank
-            self._ranks[rank] = peer
-            peer.unpacker.limit = None
-        elif kind == REQUEST:
+            return kind == HELLO and self._admit(peer, content)
+        if kind == REQUEST:
             request = unpack_request(content, payload)
             self._send(self._matcher.announce(peer.rank, request, time.monotonic()))
         elif kind == TIME:
@@ -206,6 +201,19 @@ class Coordinator:
         elif kind == BYE:
             self._lost(peer.rank, "has shut down", died=False)
             return False
+        return True
+
+    def _admit(self, peer: _RankConnection, rank: Any) -> bool:
+        """Accept a connection as that of ``rank``; False if it cannot be that rank."""
+        if type(rank) is not int or not 0 < rank < self._size or rank in self._seen:
+            peer.send(
+                pack(LOST, [0, f"refused this process: rank {rank} is here already, or does not exist", True])
+            )
+            return False
+        peer.rank = rank
+        self._seen.add(rank)
+        self._ranks[rank] = peer
+        peer.unpacker.limit = MESSAGE_BYTES
         return True
 
     def _send(self, responses: list[RankResponse]) -> None:

@@ -11,6 +11,10 @@ from typing import Any
 _HEADER = struct.Struct("!II")
 EAGER_BYTES = 16 << 10
 """Data up to this size is sent with the request, through rank 0."""
+HELLO_BYTES = 1024
+"""The longest first message of a rank."""
+MESSAGE_BYTES = 64 << 20
+"""The longest message. The results of small operations among thousands of ranks come near."""
 POSITION_SECONDS = 2.0
 """How long rank 0 waits for the other ranks' positions."""
 GLOBAL = 0
@@ -89,10 +93,10 @@ class Unpacker:
     """Splits a byte stream into messages.
 
     Args:
-        limit: the longest message in bytes; None for no limit.
+        limit: the longest message in bytes.
     """
 
-    def __init__(self, limit: int | None = None) -> None:
+    def __init__(self, limit: int = MESSAGE_BYTES) -> None:
         self.limit = limit
         self._buffer = bytearray()
 
@@ -102,8 +106,8 @@ class Unpacker:
         while len(self._buffer) >= _HEADER.size:
             text_length, payload_length = _HEADER.unpack_from(self._buffer)
             end = _HEADER.size + text_length + payload_length
-            if self.limit is not None and end > self.limit:
-                raise ValueError("the message is too long")
+            if end > self.limit:
+                raise ValueError(f"a message of {end} bytes is longer than {self.limit}")
             if len(self._buffer) < end:
                 return
             kind, content, has_payload = json.loads(self._buffer[_HEADER.size : _HEADER.size + text_length])

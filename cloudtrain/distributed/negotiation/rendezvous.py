@@ -7,23 +7,30 @@ import contextlib
 import json
 import os
 import socket
-import stat
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Protocol
 
-from cloudtrain._system.users import owns, user_id
+from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
-from cloudtrain.distributed.world import World
+from cloudtrain.distributed.negotiation.secret import find_secret, private_folder, session_key
+from cloudtrain.distributed.options import logger
+from cloudtrain.distributed.world import LOOPBACK, World
+from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.handshake import NotAuthenticated
+from cloudtrain.link.secret import RANKS_VARIABLE, fresh_secret
 
 STORE_KEY = "cloudtrain/control"
+NO_SECRET = (
+    f"the ranks are on several machines and have no common secret: anyone who can reach the ports of rank 0 can join "
+    f"them. Set {RANKS_VARIABLE} to the same random text on all hosts"
+)
 
 
 class Store(Protocol):
@@ -37,8 +44,7 @@ class Store(Protocol):
 def connect(
     client: NegotiationClient,
     store: Store,
-    rank: int,
-    size: int,
+    world: World,
     address: str,
     combine: Combine,
     *,
@@ -48,43 +54,83 @@ def connect(
 ) -> None:
     """Connect ``client`` to the coordinator. All ranks call it.
 
+    The store has rank 0's address, and nothing that is secret: rank 0 and the other rank prove to each other that they
+    know the secret of the ranks (`find_secret`). Only if ranks on several machines were not given one, rank 0 puts one
+    into the store, and warns.
+
     Args:
         store: shared by all ranks.
-        address: the address of rank 0's host for the other ranks.
+        address: the address of rank 0's host for the ranks of other machines.
         start_timeout: seconds to wait for the connection.
 
     Raises:
-        CollectiveError: rank 0 is unreachable.
+        CollectiveError: rank 0 is unreachable, or does not know the secret.
     """
     callbacks: dict[str, Callable[..., Any]] = {
         "deliver": client.deliver,
         "lose": client.lose,
         "position": client.sequence_numbers.position,
     }
-    if rank == 0:
-        listener = _listen(address, size)
-        token = os.urandom(16).hex()
+    secret = find_secret(world.on_one_machine)
+    if world.rank == 0:
+        listener = _listen(LOOPBACK if world.on_one_machine else address)
+        session, given = os.urandom(16).hex(), secret
+        if not given:
+            logger.warning("%s", NO_SECRET)
+            secret = fresh_secret()
+        client.objects = Objects(session_key(secret, "objects", session))
+        key = session_key(secret, "ranks", session)
         client.channel = Coordinator(
-            listener, token, size, combine, timeout=timeout, warn_after=warn_after, **callbacks
+            listener, key, world.size, combine, timeout=timeout, warn_after=warn_after, **callbacks
         )
-        store.set(STORE_KEY, json.dumps([address, listener.getsockname()[1], token]))
+        host, port = LOOPBACK if world.on_one_machine else address, listener.getsockname()[1]
+        store.set(STORE_KEY, json.dumps([host, port, session, "" if given else secret]))
         return
-    host, port, token = json.loads(store.get(STORE_KEY))
+    host, port, session, published = _read_address(store.get(STORE_KEY))
+    where = f"rank {world.rank} could not join rank 0 at {host}:{port}"
+    if bool(secret) == bool(published):
+        have, lack = ("this rank", "rank 0") if secret else ("rank 0", "this rank")
+        raise CollectiveError(
+            f"{where}: {have} has a secret of the ranks, and {lack} has none",
+            hint=f"Set {RANKS_VARIABLE} to the same random text on all hosts, or on none.",
+        )
+    secret = secret or published
+    client.objects = Objects(session_key(secret, "objects", session))
+    key = session_key(secret, "ranks", session)
     try:
-        client.channel = CoordinatorConnection((host, port), token, rank, timeout=start_timeout, **callbacks)
+        client.channel = CoordinatorConnection(
+            (host, port), key, world.rank, timeout=start_timeout, **callbacks
+        )
+    except NotAuthenticated as error:
+        raise CollectiveError(
+            f"{where}: {error}",
+            hint=f"Check what listens there, and that {RANKS_VARIABLE}, if set, is the same for all ranks.",
+        ) from error
     except OSError as error:
         raise CollectiveError(
-            f"rank {rank} could not reach rank 0 at {host}:{port}: {error}",
+            f"{where}: {error}",
             hint="Open the hosts' TCP ports to each other: rank 0 listens on a port of its choice.",
         ) from error
 
 
-def _listen(address: str, size: int) -> socket.socket:
+def _read_address(published: bytes) -> tuple[str, int, str, str]:
+    """The address that rank 0 put into the store. Raises CollectiveError for anything else."""
+    try:
+        host, port, session, secret = json.loads(published)
+        return str(host), int(port), str(session), str(secret)
+    except (ValueError, TypeError) as error:
+        raise CollectiveError(
+            f"the store of the job does not have the address of rank 0: {error}",
+            hint="Check that all ranks run the same version of cloudtrain, and who else can reach the store.",
+        ) from error
+
+
+def _listen(address: str) -> socket.socket:
     """Listen on ``address`` if this host has it; behind address translation, on all addresses."""
     try:
-        return socket.create_server((address, 0), backlog=size)
+        return socket.create_server((address, 0), backlog=BACKLOG)
     except OSError:
-        return socket.create_server(("", 0), backlog=size)
+        return socket.create_server(("", 0), backlog=BACKLOG)
 
 
 def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:
@@ -96,7 +142,7 @@ def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.en
     """
     if world.size == 1 or (world.master_addr and world.master_port):
         return world
-    address = world.master_addr or "127.0.0.1"
+    address = world.master_addr or LOOPBACK
     path = _rendezvous_file(environ)
     if world.rank == 0:
         from cloudtrain.storage.atomic import replace_file  # few ranks need it
@@ -121,14 +167,7 @@ def _rendezvous_file(environ: Mapping[str, str]) -> Path:
     session = environ.get("PMIX_SERVER_TMPDIR")
     if session and os.path.isdir(session):
         return Path(session, "cloudtrain-master")
-    folder = Path(tempfile.gettempdir(), f"cloudtrain-{user_id()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if not stat.S_ISDIR(status.st_mode) or not owns(status):
-        raise CollectiveError(
-            f"{folder} is not a folder of this user", hint="Set MASTER_ADDR and MASTER_PORT."
-        )
-    return folder / f"master-{os.getppid()}"
+    return private_folder() / f"master-{os.getppid()}"
 
 
 def _free_port(address: str) -> int:

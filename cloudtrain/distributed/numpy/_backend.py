@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
+from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.numpy._arrays import Array, accumulator_type, scale
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
@@ -126,6 +127,11 @@ class Backend(Collectives, Protocol):
 
     @property
     def world(self) -> World: ...
+
+    @property
+    def objects(self) -> Objects:
+        """Packs objects for other ranks, and unpacks what other ranks packed."""
+        ...
 
     def add_process_set(self, process_set: ProcessSet) -> None:
         """Register the set with all ranks, and attach it. Raises InvalidArgument, CollectiveError."""

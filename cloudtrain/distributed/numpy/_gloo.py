@@ -15,6 +15,7 @@ from cloudtrain.distributed.numpy._arrays import Array, copy_back, is_extension
 from cloudtrain.distributed.numpy._backend import Handle
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
+from cloudtrain.distributed.torch._state import current
 from cloudtrain.distributed.world import World
 
 _TYPES = {
@@ -43,6 +44,7 @@ class GlooBackend:
         self.world = World(
             hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size()
         )
+        self.objects = current().client.objects
         self._sets: list[ProcessSet] = []
 
     def add_process_set(self, process_set: ProcessSet) -> None:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -155,21 +153,24 @@ def broadcast_object(
 ) -> Any:
     """Return the root's ``obj``, pickled. The ``obj`` of other ranks is ignored."""
     is_root = current().world.rank == root_rank
-    blob = np.frombuffer(bytearray(pickle.dumps(obj) if is_root else b""), np.uint8)
+    objects = current().objects
+    purpose = f"broadcast_object {name or ''} of rank {root_rank}"
+    blob = np.frombuffer(objects.pack(obj, purpose) if is_root else bytearray(), np.uint8)
     size_name = None if name is None else f"{name} (size)"
     size = broadcast_(np.array(blob.size), root_rank, name=size_name, process_set=process_set)
     sent = blob if is_root else np.empty(size, np.uint8)
     received = broadcast_(sent, root_rank, name=name, process_set=process_set)
-    return obj if is_root else pickle.loads(received.data)
+    return obj if is_root else objects.unpack(received.data, purpose)
 
 
 def allgather_object(
     obj: Any, *, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Return the ``obj`` of every rank, pickled, in order of rank."""
-    blob = np.frombuffer(bytearray(pickle.dumps(obj)), np.uint8)
-    stream = io.BytesIO(allgather(blob, name=name, process_set=process_set).data)
-    return [pickle.load(stream) for _ in range(process_set.size())]
+    objects = current().objects
+    purposes = [f"allgather_object {name or ''} of rank {rank}" for rank in process_set.members()]
+    blob = np.frombuffer(objects.pack(obj, purposes[process_set.rank()]), np.uint8)
+    return objects.unpack_all(allgather(blob, name=name, process_set=process_set).data, purposes)
 
 
 def _gather(arrays: list[Array], name: str | None, process_set: ProcessSet) -> Handle:

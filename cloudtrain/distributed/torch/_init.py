@@ -26,7 +26,7 @@ from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
 from cloudtrain.distributed.torch._operation import combine
-from cloudtrain.distributed.torch._rendezvous import init_process_group, shared_store
+from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loopback, shared_store
 from cloudtrain.distributed.torch._shared_memory import open_shared_memory
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
@@ -85,7 +85,7 @@ def init(
         # moment: shutdown() could then not end the group's threads, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
         if owns_group:
-            world = find_master(world, start_timeout)
+            world = on_loopback(find_master(world, start_timeout))
             init_process_group(world, backend, start_timeout, timeout)
             world = _with_cross_rank(world, start_timeout)
     client = NegotiationClient(contribute, timeout, cycle_seconds())
@@ -122,8 +122,7 @@ def _connect(context: Context, start_timeout: float) -> None:
         connect(
             context.client,
             shared_store(world, start_timeout),
-            world.rank,
-            world.size,
+            world,
             world.master_addr or socket.gethostname(),
             combine,
             start_timeout=start_timeout,
@@ -133,7 +132,7 @@ def _connect(context: Context, start_timeout: float) -> None:
         ranks = list(range(world.size))
         negotiated = dist.new_group(ranks, timeout=timedelta(seconds=context.timeout))
         groups = context.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
-        if world.local_size == world.size:
+        if world.on_one_machine:
             for group in (groups.ordered, groups.negotiated):
                 memory = open_shared_memory(
                     shared_store(world, start_timeout), world.rank, world.size, context.timeout

@@ -8,6 +8,7 @@ import os
 import socket
 import threading
 import time
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,14 +18,35 @@ import torch.distributed as dist
 from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.options import START_TIMEOUT
-from cloudtrain.distributed.world import World
+from cloudtrain.distributed.world import LOOPBACK, World
 
+LOOPBACK_INTERFACES = ("lo", "lo0")
+"""On Linux, and on macOS."""
+BACKLOG = 1024
+"""Connections to the store that may wait: all ranks connect at the same time."""
 POLL_SECONDS = 0.02
 """How often a rank checks the store while it waits for the others."""
 TORCH_SLACK = 5.0
 """Seconds that torch may be late on a busy machine. A torch thread that still runs when Python exits aborts it."""
 
 _meetings = itertools.count()
+
+
+def on_loopback(world: World) -> World:
+    """``world``, with a store and with connections that only this machine can reach, if all ranks are on it.
+
+    The address stays if an elastic agent has the store, or if this machine does not have the address.
+    """
+    if not world.on_one_machine:
+        return world
+    for _, name in socket.if_nameindex():
+        if name in LOOPBACK_INTERFACES:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", name)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", name)
+            break
+    if _agent_serves() or not _is_own_address(world.master_addr):
+        return world
+    return replace(world, master_addr=LOOPBACK)
 
 
 def init_process_group(world: World, backend: str | None, start_timeout: float, timeout: float) -> None:
@@ -75,6 +97,22 @@ def _fresh_store(store: Any, world: World, timeout: float, where: str) -> Any:
     return dist.PrefixStore(_sign_in(world, store, timeout, where), store)  # type: ignore[attr-defined]
 
 
+def _agent_serves() -> bool:
+    """Whether torchrun's agent has the store. Then rank 0 is a client, too."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _is_own_address(host: str) -> bool:
+    """Whether a server on this machine can have the address of ``host``."""
+    try:
+        for family, _, _, _, address in socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM):
+            with socket.socket(family) as probe:
+                probe.bind(address)
+        return True
+    except OSError:
+        return False
+
+
 _servers: dict[World, Any] = {}
 """Kept for the life of the process, so that ``init`` after ``shutdown`` finds the other ranks again."""
 
@@ -83,20 +121,24 @@ def _server(world: World, timeout: float) -> Any:
     """The store of all ranks. Under torchrun the agent serves it, and rank 0 is a client too."""
     if world in _servers:
         return _servers[world]
-    agent_serves = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    is_master = world.rank == 0 and not _agent_serves()
     opened: list[Any] = []
 
     def open_store() -> None:
         try:
             _resolve(world.master_addr, timeout)
+            listener = None  # torch would listen on all interfaces
+            if is_master and world.master_addr == LOOPBACK:
+                listener = socket.create_server((LOOPBACK, world.master_port), backlog=BACKLOG).detach()
             store = dist.TCPStore(  # type: ignore[attr-defined]
                 world.master_addr,
                 world.master_port,
                 world.size,
-                is_master=world.rank == 0 and not agent_serves,
+                is_master=is_master,
                 timeout=timedelta(seconds=timeout),
                 wait_for_workers=False,
                 multi_tenant=True,
+                master_listen_fd=listener,
             )
         except (RuntimeError, ValueError, OSError) as error:
             opened.append(error)

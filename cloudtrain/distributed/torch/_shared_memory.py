@@ -170,6 +170,9 @@ def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     try:
         if name:
             peer = system.connect(name, timeout)
+            if not system.is_own_process(peer):  # another user put his name into the store
+                peer.close()
+                peer = None
     except OSError:  # on another machine, or in another network namespace
         peer = None
     store.set(f"memory/{rank}", "yes" if peer else "no")

@@ -36,7 +36,9 @@ def broadcast_object(
     if alone(process_set):
         return obj
     is_root = _state.rank() == root_rank
-    blob = _Blob(pickle.dumps(obj) if is_root else b"")
+    objects = _state.current().client.objects
+    purpose = f"broadcast_object {name or ''} of rank {root_rank}"
+    blob = _Blob(objects.pack(obj, purpose) if is_root else memoryview(b""))
 
     def launch(group: Any, response: CollectiveResponse) -> Any:
         blob.size = response.per_rank[members.index(root_rank)]
@@ -48,9 +50,9 @@ def broadcast_object(
         process_set,
         {"root_rank": root_rank, "type": "object"},
         launch,
-        lambda: obj if is_root else pickle.loads(blob.read()),
+        lambda: obj if is_root else objects.unpack(blob.read(), purpose),
         per_rank=len(blob.sent),
-        payload=blob.sent if len(blob.sent) <= EAGER_BYTES else None,
+        payload=bytes(blob.sent) if len(blob.sent) <= EAGER_BYTES else None,
         arrived=blob.arrived,
     ).wait()
 
@@ -66,11 +68,12 @@ def allgather_object(
     obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
     """Every rank's ``obj``, pickled, in order of rank."""
-    blob = torch.frombuffer(bytearray(pickle.dumps(obj)), dtype=torch.uint8)
-    device = _state.current().control_device()
-    handle, rows = gather_tensors([blob.to(device)], name, process_set)
+    objects = _state.current().client.objects
+    purposes = [f"allgather_object {name or ''} of rank {rank}" for rank in process_set.members()]
+    blob = torch.frombuffer(objects.pack(obj, purposes[process_set.rank()]), dtype=torch.uint8)
+    handle, _ = gather_tensors([blob.to(_state.current().control_device())], name, process_set)
     [gathered] = handle.wait()
-    return [pickle.loads(part.cpu().numpy().tobytes()) for part in gathered.split(rows[0])]
+    return objects.unpack_all(gathered.cpu().numpy().data, purposes)
 
 
 def broadcast_parameters(
@@ -143,7 +146,7 @@ def broadcast_optimizer_state(
 class _Blob:
     """Bytes whose length only one rank knows at first."""
 
-    def __init__(self, sent: bytes) -> None:
+    def __init__(self, sent: memoryview) -> None:
         self.sent = sent
         self.size = len(sent)
         self._tensor: Tensor | None = None
@@ -151,15 +154,20 @@ class _Blob:
 
     def tensor(self) -> Tensor:
         """The tensor that the backend sends or fills."""
-        flat = torch.frombuffer(bytearray(self.sent or bytes(self.size)), dtype=torch.uint8)
+        flat = (
+            torch.frombuffer(self.sent, dtype=torch.uint8)
+            if self.sent
+            else torch.empty(self.size, dtype=torch.uint8)
+        )
         self._tensor = flat.to(_state.current().control_device())
         return self._tensor
 
     def arrived(self, response: CollectiveResponse) -> None:
         self._received = response.payload or b""
 
-    def read(self) -> bytes:
-        return self._received if self._tensor is None else self._tensor.cpu().numpy().tobytes()
+    def read(self) -> Any:
+        """The bytes, without a copy if they are in host memory."""
+        return self._received if self._tensor is None else self._tensor.cpu().numpy().data
 
 
 def _pairs(params: Iterable[Any]) -> Iterable[tuple[str, Any]]:

@@ -128,3 +128,49 @@ def test_contradicting_variables() -> None:
     environment = {**RankSlot.on_host(0, 1, 2)[1].environment("127.0.0.1", 29500), "RANK": "2"}
     text = failure(run_each("_starts.py", [environment], "alone", timeout=60))
     assert text.startswith("InvalidArgument: RANK=2 is not below its world's size, 2")
+
+
+def two_hosts(*keys: str | None, left: int | None = None) -> list[Ended]:
+    """Two hosts of one rank each, with these secrets. See `run_each`."""
+    port = free_port()
+    slots = [slot for host in range(2) for slot in RankSlot.on_host(host, 2, 1)]
+    environments = [slot.environment("127.0.0.1", port) for slot in slots]
+    for environment, key in zip(environments, keys, strict=True):
+        if key is not None:
+            environment["CLOUDTRAIN_RANKS_KEY"] = key
+    return run_each("_starts.py", environments, "together", timeout=60, left=left)
+
+
+WARNING = "the ranks are on several machines and have no common secret"
+
+
+def test_hosts_with_a_common_secret() -> None:
+    ended = two_hosts("the same", "the same")
+    assert lines(ended) == ["0 2 0 1 0 2 1 False False", "1 2 0 1 1 2 1 False False"]
+    assert WARNING not in ended[0].stderr + ended[1].stderr
+
+
+def test_hosts_without_a_secret_are_warned() -> None:
+    ended = two_hosts(None, None)
+    assert lines(ended) == ["0 2 0 1 0 2 1 False False", "1 2 0 1 1 2 1 False False"]
+    assert ended[0].stderr.count(WARNING) == 1
+    assert "Set CLOUDTRAIN_RANKS_KEY to the same random text on all hosts" in ended[0].stderr
+    assert WARNING not in ended[1].stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "error"),
+    [
+        (
+            ("one", "another"),
+            r"could not join rank 0 at 127.0.0.1:\d+: it does not know the secret of this job",
+        ),
+        (("one", None), r"rank 0 has a secret of the ranks, and this rank has none"),
+        ((None, "one"), r"this rank has a secret of the ranks, and rank 0 has none"),
+    ],
+)
+def test_hosts_with_different_secrets(keys: tuple[str | None, str | None], error: str) -> None:
+    ended = two_hosts(*keys, left=0)
+    assert ended[1].returncode == 3
+    assert re.match(r"CollectiveError: .*" + error, ended[1].stdout)
+    assert "CLOUDTRAIN_RANKS_KEY" in ended[1].stdout

@@ -210,3 +210,15 @@ def test_a_failed_write_of_a_commit(agent: Path) -> None:
 
     with pytest.raises(StorageError, match=f"the commit cannot be written to {agent}{os.sep}run-"):
         train(state)
+
+
+@pytest.mark.parametrize("mode", ["file", "folder"])
+def test_a_commit_that_another_user_could_have_written_is_not_read(agent: Path, mode: str) -> None:
+    file = commit_file(0)
+    assert file is not None
+    state = elastic.ObjectState(batch=1)
+    state.resume(file)
+    state.commit()
+    (file.path if mode == "file" else agent).chmod(0o777)
+    with pytest.raises(StorageError, match="another user can write to"):
+        elastic.ObjectState(batch=0).resume(file)

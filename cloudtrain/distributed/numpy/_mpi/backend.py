@@ -30,6 +30,7 @@ class MpiBackend:
     def __init__(self, comm: Any, start_timeout: float | None, timeout: float | None) -> None:
         self._context = MpiContext(comm, start_timeout, timeout)
         self.world = self._context.world
+        self.objects = self._context.client.objects
         self._sets: list[ProcessSet] = []
 
     def add_process_set(self, process_set: ProcessSet) -> None:

@@ -52,13 +52,11 @@ class Rendezvous:
 
     def join(self, client: NegotiationClient, combine: Combine, timeout: float) -> None:
         """Connect ``client`` to the coordinator (see `connect`)."""
-        one_host = self.world.cross_size == 1
         connect(
             client,
             self,
-            self.world.rank,
-            self.world.size,
-            os.environ.get("MASTER_ADDR") or ("127.0.0.1" if one_host else socket.gethostname()),
+            self.world,
+            os.environ.get("MASTER_ADDR") or socket.gethostname(),
             combine,
             start_timeout=self._timeout,
             timeout=timeout,

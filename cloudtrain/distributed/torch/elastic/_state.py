@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Callable
 import torch
 from torch import Tensor, nn, optim
 
+from cloudtrain._system.files import READ_REGULAR
+from cloudtrain._system.users import owns, user_id
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
 from cloudtrain.distributed.torch.functions import (
@@ -229,11 +231,27 @@ class CommitFile:
     def read(self) -> Commit | None:
         """The commit; None if there is none.
 
-        It is a pickle, because a script may keep any object in its state. Only this user can write to the folder.
+        It is a pickle, because a script may keep any object in its state, so only a file that no other user could
+        have written is read.
+
+        Raises:
+            StorageError: another user can write the file, or to its folder.
         """
-        if not self.path.exists():
+        try:
+            descriptor = os.open(self.path, READ_REGULAR)
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        return Commit(**torch.load(self.path, weights_only=False))
+        with open(descriptor, "rb") as file:
+            for what, status in (
+                (self.path, os.fstat(descriptor)),
+                (self.path.parent, self.path.parent.stat()),
+            ):
+                if not owns(status) or (user_id() >= 0 and status.st_mode & 0o022):
+                    raise StorageError(
+                        f"another user can write to {what}, so the commit in it is not read",
+                        hint="Remove it, and choose a folder that only you can write to with torchrun's --log-dir.",
+                    )
+            return Commit(**torch.load(file, weights_only=False))
 
     def sweep(self) -> None:
         """Remove the leftovers of a killed `write`."""

@@ -1,0 +1,144 @@
+"""The coordinator admits each rank once, and no one else."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cloudtrain.distributed.negotiation.client import NegotiationClient
+from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
+from cloudtrain.distributed.negotiation.coordinator import Coordinator
+from cloudtrain.distributed.negotiation.messages import HELLO, MESSAGE_BYTES, pack
+from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.handshake import NotAuthenticated, prove
+
+KEY = b"k" * 32
+
+
+class _Job:
+    """A coordinator of three ranks, and what it says about those that ended."""
+
+    def __init__(self) -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+        self.address: tuple[str, int] = listener.getsockname()
+        self.ended: list[tuple[int, str]] = []
+        self.coordinator = Coordinator(
+            listener,
+            KEY,
+            3,
+            lambda *_: b"",
+            deliver=lambda _: None,
+            lose=lambda rank, why, died=True: self.ended.append((rank, why)),
+            position=lambda: "rank 0",
+            timeout=60,
+            warn_after=60,
+        )
+
+    def join(self, rank: Any, key: bytes = KEY) -> NegotiationClient:
+        client = NegotiationClient(lambda _: None, 60)
+        client.channel = CoordinatorConnection(
+            self.address,
+            key,
+            rank,
+            deliver=client.deliver,
+            lose=client.lose,
+            position=lambda: f"rank {rank}",
+            timeout=10,
+        )
+        return client
+
+    def proved(self) -> socket.socket:
+        """A connection that has proved itself, and said nothing yet."""
+        connection = socket.create_connection(self.address, timeout=10)
+        prove(connection, KEY, "ranks", time.monotonic() + 10)
+        connection.settimeout(10)
+        return connection
+
+
+@pytest.fixture
+def job() -> Iterator[_Job]:
+    started = _Job()
+    yield started
+    started.coordinator.close()
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def wait_until_lost(client: NegotiationClient) -> str:
+    wait_until(lambda: 0 in client.lost)
+    return client.lost[0]
+
+
+def test_each_rank_joins_once(job: _Job) -> None:
+    first = job.join(1)
+    wait_until(lambda: job.coordinator.positions() == {0: "rank 0", 1: "rank 1"})
+    assert wait_until_lost(job.join(1)) == "refused this process: rank 1 is here already, or does not exist"
+    assert first.positions() == {0: "rank 0", 1: "rank 1"}
+    assert job.ended == [], "who was refused has not ended"
+    first.close()
+    wait_until(lambda: 1 in dict(job.ended))
+    assert "refused" in wait_until_lost(job.join(1)), "a rank that has ended is not replaced"
+
+
+@pytest.mark.parametrize("rank", [0, 3, -1, True, "1", None, [1]])
+def test_only_ranks_of_the_job_join(job: _Job, rank: object) -> None:
+    assert "refused this process" in wait_until_lost(job.join(rank))
+    assert job.coordinator.positions() == {0: "rank 0"}
+
+
+def test_without_the_key(job: _Job) -> None:
+    with pytest.raises(NotAuthenticated, match="does not know the secret of this job"):
+        job.join(1, b"another key")
+    assert job.coordinator.positions() == {0: "rank 0"}
+
+
+def test_a_rank_does_not_speak_with_a_coordinator_that_lacks_the_key() -> None:
+    """Such as one whose address another user has put into the store."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        heard: list[bytes] = []
+
+        def pretend() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                heard.append(connection.recv(4096))
+                connection.sendall(bytes(64))
+                heard.append(connection.recv(4096))
+
+        thread = threading.Thread(target=pretend)
+        thread.start()
+        job = object.__new__(_Job)
+        job.address = listener.getsockname()
+        with pytest.raises(NotAuthenticated):
+            job.join(1)
+        thread.join(10)
+    assert len(heard[0]) == 48
+    assert heard[1:] == [b""], "the rank proved itself to someone else"
+
+
+@pytest.mark.parametrize("length", [2000, MESSAGE_BYTES + 1])
+def test_messages_are_bounded(job: _Job, length: int) -> None:
+    """Before and after a rank has said who it is. Nothing is kept of a message that is too long."""
+    with job.proved() as connection:
+        if length > MESSAGE_BYTES:
+            connection.sendall(pack(HELLO, 1))
+        connection.sendall(length.to_bytes(4, "big") + bytes(4))
+        assert connection.recv(1) == b""
+    if length > MESSAGE_BYTES:
+        wait_until(lambda: bool(job.ended))
+        assert f"a message of {length + 8} bytes is longer than" in job.ended[0][1]
+
+
+def test_another_message_than_the_first(job: _Job) -> None:
+    with job.proved() as connection:
+        connection.sendall(pack("request", [1]))
+        assert connection.recv(1) == b""
