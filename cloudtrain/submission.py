@@ -188,6 +188,7 @@ def _pack(job: TrainingJob) -> tuple[TrainingJob, SourceArchive | None]:
         [Path(path) for path in job.dependencies],
         cache_dir=archives_home(),
         allow_secrets=job.allow_secrets,
+        limits=job.source_limits,
     )
     return msgspec.structs.replace(job, entry_point=name), archive
 

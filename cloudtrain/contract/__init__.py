@@ -20,6 +20,7 @@ from cloudtrain.contract.paths import Paths
 from cloudtrain.contract.preemption import PREEMPTED, SPOT_VARIABLE, Notice
 from cloudtrain.contract.rank import RankSlot
 from cloudtrain.contract.settings import Settings
+from cloudtrain.contract.source import SourceLimits
 from cloudtrain.contract.status import JobStatus
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Paths",
     "RankSlot",
     "Settings",
+    "SourceLimits",
     "cpu_count",
     "decode_arguments",
     "decode_hyperparameters",

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from cloudtrain.contract.source import SourceLimits
+
 PREFIX = "CLOUDTRAIN_"
 
 
@@ -25,6 +27,10 @@ class Settings:
     """Where checkpoints are stored; ``checkpoints/`` is synced with it."""
     source_sha256: str = ""
     """The expected SHA-256 of the source archive; empty: not checked."""
+    max_source_size: int = SourceLimits.size
+    """The bytes that the unpacked source may have."""
+    max_source_files: int = SourceLimits.files
+    """The files, folders and links that it may have."""
     source_channel: str = ""
     """The channel in which the platform delivers the source archive; hidden from the script."""
     git_commit: str = ""

@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 
 from cloudtrain._system.files import replace
+from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging._archive import write_archive
 from cloudtrain.packaging._git import GitState, git_state
 from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import ALLOWED, find_secrets
-from cloudtrain.packaging._tree import ArchiveMember, Changed, read_tree, shown
+from cloudtrain.packaging._tree import ArchiveMember, Changed, Tree, read_tree, shown
 from cloudtrain.packaging._warnings import largest, warnings_about
 from cloudtrain.packaging.cache import FILE_NAME
 from cloudtrain.packaging.companions import Companions, companions
@@ -59,6 +60,7 @@ def pack(
     *,
     cache_dir: Path,
     allow_secrets: bool = False,
+    limits: SourceLimits = DEFAULT_LIMITS,
 ) -> SourceArchive:
     """Pack a source into ``sourcedir.tar.gz``; a single file together with its `companions`.
 
@@ -70,18 +72,21 @@ def pack(
         dependencies: directories and files to add at the top of the archive, each under its base name.
         cache_dir: the folder of the cached archives.
         allow_secrets: pack files that look like secrets.
+        limits: what the source may contain.
 
     Raises:
-        InvalidSource: a file is missing, cannot be read or packed, looks like a secret, or keeps changing.
+        InvalidSource: a file is missing, cannot be read or packed, looks like a secret, or keeps changing; or there
+            is more than ``limits`` allow.
         StorageError: the cache cannot be written.
     """
     folder = source if source.is_dir() else source.absolute().parent
     added = Companions(()) if source.is_dir() else companions(source, dependencies)
+    tree = Tree(source, dependencies, added.names, limits)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(1) as pool:
             git = pool.submit(git_state, folder)
-            members, sha256 = _pack_still_tree(source, dependencies, added.names, cache_dir, allow_secrets)
+            members, sha256 = _pack_still_tree(tree, cache_dir, allow_secrets)
         path = cache_dir / sha256 / FILE_NAME
         _record_git(path.parent, git.result())
         size = path.stat().st_size
@@ -104,14 +109,12 @@ def pack(
     )
 
 
-def _pack_still_tree(
-    source: Path, dependencies: Sequence[Path], added: Sequence[str], cache_dir: Path, allow_secrets: bool
-) -> tuple[list[ArchiveMember], str]:
+def _pack_still_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[list[ArchiveMember], str]:
     """The members and the SHA-256 of the cached archive. If the tree changes meanwhile, tries once more."""
     with suppress(Changed):
-        return _pack_tree(source, dependencies, added, cache_dir, allow_secrets)
+        return _pack_tree(tree, cache_dir, allow_secrets)
     try:
-        return _pack_tree(source, dependencies, added, cache_dir, allow_secrets)
+        return _pack_tree(tree, cache_dir, allow_secrets)
     except Changed as change:
         raise InvalidSource(
             f"{shown(change.path)} keeps changing while it is packed",
@@ -119,13 +122,11 @@ def _pack_still_tree(
         ) from change
 
 
-def _pack_tree(
-    source: Path, dependencies: Sequence[Path], added: Sequence[str], cache_dir: Path, allow_secrets: bool
-) -> tuple[list[ArchiveMember], str]:
+def _pack_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[list[ArchiveMember], str]:
     walked_at = time.time_ns()
-    members = read_tree(source, dependencies, cache_dir, added)
+    members = read_tree(tree, cache_dir)
     fingerprint = take_fingerprint(members, walked_at)
-    index = Index(cache_dir / "index" / _index_name(source, dependencies, allow_secrets))
+    index = Index(cache_dir / "index" / _index_name(tree, allow_secrets))
     sha256 = index.find(fingerprint, members)
     if not sha256 or not (cache_dir / sha256 / FILE_NAME).is_file():
         if not allow_secrets:
@@ -146,8 +147,8 @@ def _write(members: Sequence[ArchiveMember], cache_dir: Path) -> str:
     return sha256
 
 
-def _index_name(source: Path, dependencies: Sequence[Path], allow_secrets: bool) -> str:
-    paths = [str(path.absolute()) for path in (source, *dependencies)]
+def _index_name(tree: Tree, allow_secrets: bool) -> str:
+    paths = [str(path.absolute()) for path in (tree.source, *tree.dependencies)]
     return hashlib.sha256(repr((paths, allow_secrets)).encode()).hexdigest() + ".json"
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 
+from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
 
@@ -56,25 +57,42 @@ def shown(name: str) -> str:
     return name.encode("utf-8", "backslashreplace").decode()
 
 
-def read_tree(
-    source: Path, dependencies: Sequence[Path], cache_dir: Path, companions: Sequence[str] = ()
-) -> list[ArchiveMember]:
-    """All members of the archive, sorted by name.
+@dataclass(frozen=True)
+class Tree:
+    """The files to pack.
 
     The content of ``source`` is at the top, or ``source`` itself if it is a file. Each dependency is next to it,
     under its base name, and the ``companions`` of a file, paths relative to its folder, under these paths.
-    ``cache_dir`` is left out.
+    """
+
+    source: Path
+    dependencies: Sequence[Path] = ()
+    companions: Sequence[str] = ()
+    limits: SourceLimits = DEFAULT_LIMITS
+
+
+def read_tree(tree: Tree, cache_dir: Path) -> list[ArchiveMember]:
+    """All members of the archive, sorted by name, without ``cache_dir``.
 
     Raises:
-        InvalidSource: a file cannot be packed, or two files have the same name in the archive.
+        InvalidSource: a file cannot be packed, two files have the same name in the archive, or the tree is too large.
         Changed: a file vanished during the walk.
     """
     members: dict[str, ArchiveMember] = {}
     skipped = os.path.realpath(cache_dir)
-    found = [_root(root, skipped, at_top=root is source) for root in (source, *dependencies)]
-    found.append(_companion(source.absolute().parent, name) for name in companions)
+    source = tree.source
+    found = [_root(root, skipped, at_top=root is source) for root in (source, *tree.dependencies)]
+    found.append(_companion(source.absolute().parent, name) for name in tree.companions)
+    size = 0
     for members_of_root in found:
         for member in members_of_root:
+            size += member.size
+            if exceeded := tree.limits.exceeded(size, len(members) + 1):
+                raise InvalidSource(
+                    f"the source {shown(str(source))} has {exceeded[0]}",
+                    hint=f"List in .cloudtrainignore what the job does not need, or raise its {exceeded[1]}. "
+                    "Large data belongs into an input channel.",
+                )
             other = members.setdefault(member.name, member)
             if other is not member:
                 raise InvalidSource(

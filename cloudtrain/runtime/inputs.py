@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cloudtrain.contract.source import SourceLimits
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.unpack import unpack
@@ -22,20 +23,22 @@ if TYPE_CHECKING:
 def fetch_source(config: HostConfig) -> None:
     """Unpack the source archive, downloaded or from its channel, into the code folder.
 
-    Raises StorageError if it is missing, is not the submitted archive, or does not fit on the disk.
+    Raises StorageError if it is missing, is not the submitted archive, or does not fit on the disk; InvalidSource if it
+    is too large or unsafe.
     """
     if config.source_uri is None:
         return
     sha256 = config.settings.source_sha256 or None
+    limits = SourceLimits(config.settings.max_source_size, config.settings.max_source_files)
     parent, name = split_uri(config.source_uri)
     if config.settings.source_channel:
-        unpack(config.paths.channel(config.settings.source_channel) / name, config.paths.code, sha256)
+        unpack(config.paths.channel(config.settings.source_channel) / name, config.paths.code, sha256, limits)
     elif uri_scheme(config.source_uri) == "file":
-        unpack(uri_to_path(config.source_uri), config.paths.code, sha256)
+        unpack(uri_to_path(config.source_uri), config.paths.code, sha256, limits)
     else:
         archive = config.paths.run / name
         open_store(parent).download(name, archive)
-        unpack(archive, config.paths.code, sha256)
+        unpack(archive, config.paths.code, sha256, limits)
         archive.unlink()
 
 

@@ -14,6 +14,7 @@ from cloudtrain.runtime.digest import sha256_of
 _INCLUDE = re.compile(r"(?:-r|-c|--requirement|--constraint)(?:\s+|=)?(?P<path>.+)")
 _LINKS = re.compile(r"(?:-f|--find-links|-e|--editable)(?:\s+|=)?(?P<path>.+)")
 _BUILT = re.compile(r"(?:^|/)(?:__pycache__|[^/]+\.egg-info|build/(?:lib|bdist\.|temp\.)[^/]*)/")
+_PROJECT_FILES = ("pyproject.toml", "setup.py")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
@@ -40,7 +41,23 @@ def _content_of(file: Path, code: Path, seen: set[Path]) -> Iterator[str]:
         if include:
             yield from _content_of((file.parent / include["path"]).absolute(), code, seen)
         elif path := _local_path(line, code):
+            yield from _content_of_path(path)
+
+
+def _content_of_path(path: Path) -> Iterator[str]:
+    """The digest of what an installer takes from a local path: a file, a project, or the packages in a folder.
+
+    Nothing else is read: a line may name any folder, ``/`` too.
+    """
+    try:
+        if path.is_file() or any((path / name).is_file() for name in _PROJECT_FILES):
             yield digest_of(path)
+            return
+        for package in sorted(path.iterdir()):
+            if _is_archive(package.name) and package.is_file():
+                yield f"{package.name} {sha256_of(package)}"
+    except OSError:
+        return  # the installer reports it
 
 
 def _local_path(line: str, code: Path) -> Path | None:

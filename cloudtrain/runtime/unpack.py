@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import io
 import os
 import shutil
 import tarfile
@@ -12,8 +13,10 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from cloudtrain._system.users import group_id, user_id
+from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource, NotFound, StorageError
 from cloudtrain.runtime.digest import sha256_of
 
@@ -23,21 +26,29 @@ _DAMAGE = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
     *(ValueError, OverflowError, MemoryError),
 )
+
+LARGEST_READ = 1 << 20
+"""In bytes. tarfile reads files in smaller parts, and no header of a real archive is as long."""
+_HEADERS = 8192
+"""Bytes that the headers and the padding of a member may have: long names, and times."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
+def unpack(
+    archive: Path, folder: Path, sha256: str | None = None, limits: SourceLimits = DEFAULT_LIMITS
+) -> None:
     """Extract ``archive`` into ``folder`` atomically.
 
     Args:
         folder: an existing folder (of the image, or of an earlier attempt) is replaced. It is not modified if
             anything fails.
         sha256: the expected SHA-256 of the archive, in hexadecimal; None: not checked.
+        limits: what the archive may contain. A small archive can unpack to more than any disk has.
 
     Raises:
         NotFound: the archive does not exist.
         InvalidSource: a member would be extracted, or links, outside ``folder``, or is neither a file, a folder nor a
-            link.
+            link; or the archive exceeds ``limits``.
         StorageError: the archive is damaged, the disk is full, or ``folder`` cannot be written.
     """
     if not archive.is_file():
@@ -53,14 +64,18 @@ def unpack(archive: Path, folder: Path, sha256: str | None = None) -> None:
         new = scratch / "new"
         new.mkdir()
         new.chmod(0o755)
-        _extract(archive, new)
+        _extract(archive, new, limits)
         _replace(folder, new, scratch / "old")
     except _DAMAGE as error:
         raise StorageError(f"{archive} is damaged: {error}", hint=_SUBMIT_AGAIN) from error
     except OSError as error:
         if isinstance(error, StorageError):
             raise
-        hint = "Free some space there, or request a larger volume_size." if error.errno in _FULL else ""
+        hint = (
+            "Free some space there, or request a larger volume_size."
+            if error.errno in _FULL
+            else "Check that the folder can be written, and that its file system accepts the names in the archive."
+        )
         raise StorageError(f"cannot unpack {archive} into {folder}: {error.strerror}", hint=hint) from error
     finally:
         if scratch is not None:
@@ -85,14 +100,67 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
         raise
 
 
-def _extract(archive: Path, folder: Path) -> None:
-    with gzip.open(archive) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+class _SmallReads(io.RawIOBase):
+    """The archive without its compression. Refuses to read much at a time, or to pass the limit.
+
+    tarfile reads a header of any size as one piece, into memory.
+    """
+
+    def __init__(self, file: BinaryIO, limits: SourceLimits) -> None:
+        super().__init__()
+        self._file = file
+        self._limits = limits
+        self._end = limits.size + limits.files * _HEADERS
+        """No archive within the limits is longer."""
+
+    def read(self, size: int = -1) -> bytes:
+        if size < 0 or size > LARGEST_READ:
+            raise tarfile.ReadError(f"a header has more than {LARGEST_READ:,} bytes")
+        return self._file.read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        # skips data by reading it; tarfile only seeks from the beginning
+        if whence != os.SEEK_SET or offset > self._end:
+            raise _too_large(self._limits, self._limits.size + 1, 0)
+        return self._file.seek(offset)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+
+def _extract(archive: Path, folder: Path, limits: SourceLimits) -> None:
+    with gzip.open(archive) as zipped, tarfile.open(fileobj=_SmallReads(zipped, limits), mode="r:") as tar:
         # Python's filter exists since 3.9.17, 3.10.12 and 3.11.4; `_checked` alone is equally strict.
         tar.extraction_filter = getattr(tarfile, "data_filter", None)
-        tar.extractall(folder, members=_checked(tar))
+        tar.extractall(folder, members=_limited(_checked(tar), limits))
         # tarfile stops at its end mark, before gzip's checksum.
-        while file.read(1 << 20):
-            pass
+        rest = limits.size
+        while rest > 0 and (data := zipped.read(LARGEST_READ)):
+            rest -= len(data)
+
+
+def _limited(members: Iterable[tarfile.TarInfo], limits: SourceLimits) -> Iterator[tarfile.TarInfo]:
+    """The members. Raises InvalidSource before the first one that exceeds a limit."""
+    size = 0
+    for number, member in enumerate(members, 1):
+        size += max(0, member.size)
+        if limits.exceeded(size, number):
+            raise _too_large(limits, size, number)
+        yield member
+
+
+def _too_large(limits: SourceLimits, size: int, files: int) -> InvalidSource:
+    problem, field = limits.exceeded(size, files) or ("too much", "max_source_size")
+    return InvalidSource(
+        f"the source archive contains {problem}",
+        hint=f"If it is right, raise the job's {field}, and submit it again.",
+    )
 
 
 def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from cloudtrain.contract.source import GB, SourceLimits
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._arguments import argument_list, number_to_text
 from cloudtrain.spec._bounds import check_values
@@ -54,6 +55,8 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     container_arguments: list[str] | None = None
     container_log_level: int = 20
     allow_secrets: bool = False
+    max_source_size: Annotated[float, Meta(gt=0)] = SourceLimits.size / GB
+    max_source_files: Positive = SourceLimits.files
     source: Source | None = None
 
     # its image
@@ -157,6 +160,10 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """The inputs, and the channel of the model to start from, if any."""
         model = TrainingInput(self.model_uri) if self.model_uri else None
         return {**self.inputs, self.model_channel_name: model} if model else self.inputs
+
+    @property
+    def source_limits(self) -> SourceLimits:
+        return SourceLimits(int(self.max_source_size * GB), self.max_source_files)
 
     @property
     def host_count(self) -> int:

@@ -109,6 +109,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"input_mode": "FastFile", "inputs": {"train": "s3://bucket/train"}},
         {"inputs": {"train": "s3://bucket/train"}},
     ),
+    "max_source_size": ({"max_source_size": 5}, {}),
+    "max_source_files": ({"max_source_files": 5}, {}),
     "model_uri": ({"model_uri": "s3://bucket/model.tar.gz"}, {}),
     "model_channel_name": (
         {"model_uri": "s3://bucket/m", "model_channel_name": "start"},

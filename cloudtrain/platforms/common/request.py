@@ -60,6 +60,8 @@ def _settings(job: TrainingJob, master_port: int) -> Settings:
         checkpoint_uri=job.checkpoint_s3_uri,
         source_sha256=job.source.sha256 if job.source else "",
         git_commit=job.source.git_commit if job.source else "",
+        max_source_size=job.source_limits.size,
+        max_source_files=job.source_limits.files,
         compress_output=not job.disable_output_compression,
         master_port=master_port,
         metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),

@@ -153,6 +153,8 @@ def _settings(job: TrainingJob) -> Settings:
         else "",
         source_sha256=job.source.sha256,
         git_commit=job.source.git_commit,
+        max_source_size=job.source_limits.size,
+        max_source_files=job.source_limits.files,
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
         hang_timeout=job.hang_timeout or 0.0,

@@ -60,19 +60,35 @@ def test_other_content(folder: Path, name: str, text: str) -> None:
     assert content(folder) != before
 
 
-@pytest.mark.parametrize(
-    "line",
-    ["{path}", "-e {path}", "lib @ file://{path}", "-f {path}", "--find-links={path}", "{path}[extra] ; x"],
-)
-def test_local_paths_count_by_their_content(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize("line", ["{path}", "-e {path}", "lib @ file://{path}", "{path}[extra] ; x"])
+@pytest.mark.parametrize("project", ["pyproject.toml", "setup.py"])
+def test_local_projects_count_by_their_content(tmp_path: Path, line: str, project: str) -> None:
     path = tmp_path / "lib"
     path.mkdir()
+    (path / project).write_text("")
     (tmp_path / "requirements.txt").write_text(line.format(path=path))
     before = content(tmp_path)
     (path / "x.py").write_text("")
     assert len(before) == 2
     assert content(tmp_path)[0] == before[0]
     assert content(tmp_path) != before
+
+
+@pytest.mark.parametrize("line", ["-f {path}", "--find-links={path}"])
+def test_folders_of_packages_count_by_their_packages(tmp_path: Path, line: str) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "requirements.txt").write_text(line.format(path=tmp_path / "lib"))
+    before = content(tmp_path)
+    (tmp_path / "lib" / "notes.txt").write_text("")
+    assert content(tmp_path) == before
+    (tmp_path / "lib" / "x-1.0-py3-none-any.whl").write_text("")
+    assert content(tmp_path) != before
+
+
+@pytest.mark.parametrize("line", ["/", "-e /", "-f /", "x @ file:///", "-f /proc", "-r /", "//"])
+def test_other_folders_are_not_read(tmp_path: Path, line: str) -> None:
+    (tmp_path / "requirements.txt").write_text(line)
+    assert content(tmp_path) == [line]
 
 
 @pytest.mark.parametrize("text", ["", "\n", "# nothing\n", None])
