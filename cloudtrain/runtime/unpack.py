@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gzip
-import io
 import os
 import shutil
 import tarfile
@@ -13,7 +12,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from cloudtrain._system.users import group_id, user_id
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
@@ -21,10 +20,10 @@ from cloudtrain.errors import InvalidSource, NotFound, StorageError
 from cloudtrain.runtime.digest import sha256_of
 
 _SUBMIT_AGAIN = "The archive was truncated or modified after it was packed. Submit the job again."
-# tarfile raises the last three if the header of a member contains an absurd size.
+# tarfile raises the last four for absurd headers: sizes, and hard links that name themselves.
 _DAMAGE = (
     *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
-    *(ValueError, OverflowError, MemoryError),
+    *(ValueError, OverflowError, MemoryError, RecursionError),
 )
 
 LARGEST_READ = 1 << 20
@@ -100,14 +99,13 @@ def _replace(folder: Path, new: Path, old: Path) -> None:
         raise
 
 
-class _SmallReads(io.RawIOBase):
+class _SmallReads:
     """The archive without its compression. Refuses to read much at a time, or to pass the limit.
 
     tarfile reads a header of any size as one piece, into memory.
     """
 
-    def __init__(self, file: BinaryIO, limits: SourceLimits) -> None:
-        super().__init__()
+    def __init__(self, file: gzip.GzipFile, limits: SourceLimits) -> None:
         self._file = file
         self._limits = limits
         self._end = limits.size + limits.files * _HEADERS
@@ -127,18 +125,14 @@ class _SmallReads(io.RawIOBase):
     def tell(self) -> int:
         return self._file.tell()
 
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
 
 def _extract(archive: Path, folder: Path, limits: SourceLimits) -> None:
-    with gzip.open(archive) as zipped, tarfile.open(fileobj=_SmallReads(zipped, limits), mode="r:") as tar:
-        # Python's filter exists since 3.9.17, 3.10.12 and 3.11.4; `_checked` alone is equally strict.
-        tar.extraction_filter = getattr(tarfile, "data_filter", None)
-        tar.extractall(folder, members=_limited(_checked(tar), limits))
+    with gzip.GzipFile(archive) as zipped:
+        file = cast(BinaryIO, _SmallReads(zipped, limits))
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            # Python's filter exists since 3.9.17, 3.10.12 and 3.11.4; `_checked` alone is equally strict.
+            tar.extraction_filter = getattr(tarfile, "data_filter", None)
+            tar.extractall(folder, members=_limited(_checked(tar), limits))
         # tarfile stops at its end mark, before gzip's checksum.
         rest = limits.size
         while rest > 0 and (data := zipped.read(LARGEST_READ)):
@@ -180,9 +174,9 @@ def _checked(members: Iterable[tarfile.TarInfo]) -> Iterator[tarfile.TarInfo]:
         name = "/".join(parts)
         if not links.isdisjoint(paths):
             raise _refused(member, "is at or below a link")
+        if (member.issym() or member.islnk()) and name in taken:
+            raise _refused(member, "is a link with the name of another member")
         if member.issym():
-            if name in taken:
-                raise _refused(member, "is a link with the name of another member")
             _check_target(member, len(parts) - 1)
             links.add(name)
         elif member.islnk():

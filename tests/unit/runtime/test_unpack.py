@@ -137,6 +137,8 @@ UNSAFE = {
     "hard link to nothing": [hard_link("x", "y")],
     "hard link to a link": [link("y", "a"), hard_link("x", "y")],
     "hard link to itself": [hard_link("x", "x")],
+    "hard link over its target": [member("x"), hard_link("x", "x")],
+    "hard link over a folder": [member("y"), member("x/z"), hard_link("x", "y")],
     "null byte": [null_byte()],
 }
 
