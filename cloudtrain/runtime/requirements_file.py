@@ -66,7 +66,10 @@ def _local_path(line: str, code: Path) -> Path | None:
     target = link["path"] if link else line.partition(" @ ")[2] or line
     target = target.partition(" ;")[0].partition(" --")[0].partition("[")[0].strip()
     if target.startswith("file:"):
-        target = unquote(urlsplit(target).path)
+        try:
+            target = unquote(urlsplit(target).path)
+        except ValueError:  # the installer reports it
+            return None
     elif "://" in target or not (
         link or target.startswith((".", "/")) or os.sep in target or _is_archive(target)
     ):

@@ -38,7 +38,7 @@ PUBLIC = {
     """,
     "cloudtrain.contract": """
         FailureClass FailureReport Host JobStatus Launcher Notice PREEMPTED Paths RankSlot SPOT_VARIABLE
-        Settings cpu_count decode_arguments decode_hyperparameters encode_arguments encode_hyperparameters expand
+        Settings SourceLimits cpu_count decode_arguments decode_hyperparameters encode_arguments encode_hyperparameters expand
         gpu_count host_hyperparameters placeholder_channels read_document script_environment to_arguments
         user_hyperparameters
     """,

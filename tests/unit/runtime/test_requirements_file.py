@@ -85,7 +85,9 @@ def test_folders_of_packages_count_by_their_packages(tmp_path: Path, line: str) 
     assert content(tmp_path) != before
 
 
-@pytest.mark.parametrize("line", ["/", "-e /", "-f /", "x @ file:///", "-f /proc", "-r /", "//"])
+@pytest.mark.parametrize(
+    "line", ["/", "-e /", "-f /", "x @ file:///", "-f /proc", "-r /", "//", "x @ file://]"]
+)
 def test_other_folders_are_not_read(tmp_path: Path, line: str) -> None:
     (tmp_path / "requirements.txt").write_text(line)
     assert content(tmp_path) == [line]
