@@ -38,8 +38,8 @@ PUBLIC = {
     """,
     "cloudtrain.contract": """
         FailureClass FailureReport Host JobStatus Launcher Notice PREEMPTED Paths RankSlot SPOT_VARIABLE
-        Settings SourceLimits cpu_count decode_arguments decode_hyperparameters encode_arguments encode_hyperparameters expand
-        gpu_count host_hyperparameters placeholder_channels read_document script_environment to_arguments
+        Settings SourceLimits cpu_count decode_arguments decode_hyperparameters encode_arguments encode_hyperparameters
+        expand gpu_count host_hyperparameters placeholder_channels read_document script_environment to_arguments
         user_hyperparameters
     """,
     "cloudtrain.data": "",
