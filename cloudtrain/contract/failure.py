@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
 from typing import Any
 
@@ -152,6 +152,23 @@ class FailureReport:
             phase="train",
             time=now,
         )
+
+    def shortened(self, size: int) -> FailureReport:
+        """The same report, without parts of its long texts if `to_json` would have more than ``size`` bytes."""
+        report = self
+        limit = size // 8  # five texts, in which some characters take several bytes
+        while limit and len(report.to_json().encode("utf-8", "backslashreplace")) > size:
+            tail = "\n".join(report.log_tail)[-limit:]
+            report = replace(
+                report,
+                message=report.message[:limit],
+                hint=report.hint[:limit],
+                traceback=report.traceback[-limit:],
+                stacks=report.stacks[-limit:],
+                log_tail=tuple(tail.split("\n")) if tail else (),
+            )
+            limit //= 2
+        return report
 
     def to_dict(self) -> dict[str, Any]:
         record = asdict(self)

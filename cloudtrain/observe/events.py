@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -27,12 +28,15 @@ class EventLog:
         return {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
 
     def emit(self, event: str, **fields: Any) -> dict[str, Any]:
-        """Append one event and return it."""
+        """Append one event and return it. On a full disk it is lost: no job ends for that."""
         record = self.record(event, **fields)
         line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
         descriptor = os.open(self.path, APPEND, 0o644)
         try:
             os.write(descriptor, line.encode("utf-8", "backslashreplace"))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
         finally:
             os.close(descriptor)
         return record

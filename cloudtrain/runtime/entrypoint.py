@@ -31,8 +31,9 @@ from cloudtrain.runtime.leader_client import (
     free_port,
     listen,
 )
-from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.outcome import SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
+from cloudtrain.storage.reserve import Reserve
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = "SIGUSR1"
@@ -146,4 +147,5 @@ def _clean(paths: Paths) -> Paths:
     for mark in (paths.failure, paths.failure_report, paths.success):
         mark.unlink(missing_ok=True)
     paths.make()
+    Reserve(paths.output, SPARES).keep()
     return paths

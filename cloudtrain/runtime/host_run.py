@@ -71,6 +71,8 @@ class HostRun:
         self._events = events
         definitions = config.settings.metric_definitions
         self._metrics = MetricFinder(definitions, events) if definitions else None
+        self._lost_output = ""
+        """Which output of the ranks could not be written, and why."""
         self._output = OutputMerger(1, config.paths.logs, self._metrics, self._on_output_error)
         self._preparation = Preparation(config, environ, self._phases, events, self._on_pipe_error)
         self._rendezvous: subprocess.Popen[bytes] | None = None
@@ -195,9 +197,8 @@ class HostRun:
         self._inbox.put({"type": "failed", "report": report.to_dict()})
 
     def _on_output_error(self, error: OSError) -> None:
-        """The log cannot be written, for example to a full disk. Called by the thread that writes it."""
-        report = replace(self._report(error), message=f"cannot write the output of the ranks: {error}")
-        self._inbox.put({"type": "failed", "report": report.to_dict()})
+        """The log cannot be written, for example to a full disk; the ranks continue. Called by the writing thread."""
+        self._lost_output = f"{error.strerror} ({self._config.host.current})"
 
     def _report(self, error: Exception) -> FailureReport:
         """The report of an error in a phase. Does not name a rank."""
@@ -357,6 +358,8 @@ class HostRun:
             self._upload.run_after_failure()
         with contextlib.suppress(OSError):  # a full disk, a removed folder; the exit code still reports it
             outcome.write(self._config.paths)
+            if self._lost_output:
+                self._events.emit("warning", message=self._lost_output)
             self._events.emit(
                 "outcome",
                 status=str(outcome.status),

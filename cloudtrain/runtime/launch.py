@@ -31,6 +31,7 @@ from cloudtrain.runtime.run_folder import (
     PARENT_DEATH_PROGRAM,
     RankRecord,
     heartbeat_path,
+    make_spares,
     pipe_path,
     read_code,
     stacks_path,
@@ -102,6 +103,7 @@ class Launch:
         for slot in self.plan.slots:
             self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
             heartbeat.create(heartbeat_path(run, slot.local_rank))
+            make_spares(run, slot.local_rank)
         if self.plan.agent:
             self._agent_output = self.output.add_launcher()
             self._write_agent_files()
@@ -277,7 +279,8 @@ class Launch:
     def signal_ranks(self, number: int) -> None:
         """Send a signal once to every rank that has started and not ended. Call again for ranks that start later."""
         if number == signal.SIGTERM:
-            Path(stopping_path(str(self.plan.run))).touch()
+            with contextlib.suppress(OSError):  # a full disk
+                Path(stopping_path(str(self.plan.run))).touch()
         for slot in self.plan.slots:
             record = self.record(slot)
             if record is None or slot.rank in self.exits or (record.pid, number) in self.signalled:

@@ -6,6 +6,10 @@ import signal
 from dataclasses import dataclass
 
 from cloudtrain.contract import FailureReport, JobStatus, Paths
+from cloudtrain.storage.reserve import SPARE_SIZE, Reserve
+
+SPARES = 2
+"""The files that describe a failure, for each of which there is space kept in the output folder."""
 
 
 @dataclass(frozen=True)
@@ -25,11 +29,17 @@ class HostOutcome:
         return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
 
     def write(self, paths: Paths) -> None:
-        """Write the files of the contract: ``failure`` or ``success``."""
+        """Write the files of the contract: ``failure`` or ``success``. Raises OSError."""
         if self.failure:
-            paths.failure.write_text(self.failure.reason(), encoding="utf-8", errors="backslashreplace")
-            paths.failure_report.write_text(
-                self.failure.to_json(), encoding="utf-8", errors="backslashreplace"
-            )
+            reserve = Reserve(paths.output, SPARES)
+            reserve.replace(paths.failure_report, _encoded(self.failure), shorter=self._shorter)
+            reserve.replace(paths.failure, self.failure.reason().encode("utf-8", "backslashreplace"))
         elif self.status == JobStatus.COMPLETED:
             paths.success.touch()
+
+    def _shorter(self) -> bytes:
+        return _encoded(self.failure.shortened(SPARE_SIZE)) if self.failure else b""
+
+
+def _encoded(report: FailureReport) -> bytes:
+    return report.to_json().encode("utf-8", "backslashreplace")

@@ -226,8 +226,11 @@ def _dump_stacks_on_quit() -> None:
     import signal
 
     faulthandler.enable()
-    # the file stays open for the life of the process: a signal handler cannot open it
-    stacks = open(stacks_path(folder, local_rank(os.environ)), "w")  # noqa: SIM115
+    try:
+        # the file stays open for the life of the process: a signal handler cannot open it
+        stacks = open(stacks_path(folder, local_rank(os.environ)), "w")  # noqa: SIM115
+    except OSError:  # a full disk
+        return
     faulthandler.register(signal.SIGQUIT, file=stacks, all_threads=True)
 
 

@@ -5,12 +5,13 @@ Every rank imports this before its script. For a fast start, it imports little, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 RANK_FILE = "cloudtrain/runtime/rank.py"
@@ -27,6 +28,13 @@ PARENT_DEATH_PROGRAM = f"{LIBRARY}/cloudtrain/runtime/parent_death.py"
 SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
 
+
+SPARES = 2
+"""Spare files for the record of a rank, which is written when it starts and when it ends."""
+SPARE_SIZE = 16 * 1024
+"""The size of a spare file, in bytes."""
+LONGEST_TEXT = 1200
+"""The most characters of a text in a spare file. JSON may write 6 bytes for each."""
 
 STORED_COMMAND = "@"
 """In place of a rank's arguments: they are in the run folder."""
@@ -132,7 +140,14 @@ class RankRecord:
             text = (
                 f'{{"pid": {self.pid}, "rank": {self.rank}, "exit_code": {exit_code}, "time": {self.time}}}'
             )
-        _replace_file(f"{folder}/rank-{local}.json", text)
+        _replace_file(f"{folder}/rank-{local}.json", text, self._shorter)
+
+    def _shorter(self) -> str:
+        """The record as JSON, without the beginnings of long texts."""
+        import json
+
+        short = {"message": self.message[-LONGEST_TEXT:], "traceback": self.traceback[-LONGEST_TEXT:]}
+        return json.dumps({**vars(self), **short})
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
@@ -146,9 +161,31 @@ class RankRecord:
             return None
 
 
-def _replace_file(path: str, text: str) -> None:
-    """Like `cloudtrain.storage.atomic.replace_file`, without its imports, for which every rank would wait."""
+def _replace_file(path: str, text: str, shorter: Callable[[], str] | None = None) -> None:
+    """Like `cloudtrain.storage.atomic.replace_file`, without its imports, for which every rank would wait.
+
+    On a full disk, ``shorter()``, or else ``text``, goes into a spare file. Without one, nothing is written: the exit
+    code of the rank still shows how it ended.
+    """
     temporary = f"{path}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        temporary = next(filter(os.path.exists, (f"{path}.spare-{number}" for number in range(SPARES))), "")
+        if not temporary:
+            return
+        with open(temporary, "r+", encoding="utf-8") as file:  # its space is its own
+            file.write(shorter() if shorter else text)
+            file.truncate()
     os.replace(temporary, path)
+
+
+def make_spares(folder: str, local: int) -> None:
+    """Keep space for what is reported about a rank, so that a full disk does not change how it ends. Raises OSError."""
+    for name, count in (("json", SPARES), ("code", 1)):
+        for number in range(count):
+            with open(f"{folder}/rank-{local}.{name}.spare-{number}", "wb") as file:
+                file.write(os.urandom(SPARE_SIZE))

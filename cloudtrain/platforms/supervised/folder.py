@@ -4,6 +4,7 @@ request.json     the request, without secrets
 state.json       the job's record: status, attempt, times, failure
 lock             held by the supervisor while it is alive
 stop             the user asked for the stop
+.cloudtrain-*    spare files for the final record, until the job has ended
 supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged
 events.jsonl     phases, progress, metrics
@@ -25,7 +26,7 @@ from cloudtrain._system.files import lock
 from cloudtrain.contract import Paths
 from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
 from cloudtrain.storage import state_home
-from cloudtrain.storage.atomic import replace_file
+from cloudtrain.storage.reserve import Reserve
 
 REQUEST = "request.json"
 RECORD = "state.json"
@@ -76,6 +77,11 @@ class JobFolder:
     def stop_mark(self) -> Path:
         return self.path / STOP_MARK
 
+    @property
+    def reserve(self) -> Reserve:
+        """The space kept for its final record."""
+        return Reserve(self.path)
+
     def host(self, name: str) -> Paths:
         return Paths(self.path / "hosts" / name)
 
@@ -104,8 +110,16 @@ class JobFolder:
             return b""
 
     def write_record(self, record: JobRecord) -> None:
+        """Write the record, also on a full disk. Raises OSError."""
+        final = record.status.is_final
         # after a crash of the machine, only a final record is useful
-        replace_file(self.path / RECORD, record.to_json(), fsync=record.status.is_final)
+        self.reserve.replace(
+            self.path / RECORD,
+            record.to_json(),
+            shorter=lambda: record.shortened().to_json(),
+            leave=0 if final else 1,
+            fsync=final,
+        )
 
     @property
     def is_half_made(self) -> bool:

@@ -14,7 +14,9 @@ from cloudtrain.link.secret import fresh_secret
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.job_secret import SECRET_FILE
+from cloudtrain.runtime.outcome import SPARES
 from cloudtrain.storage.atomic import replace_file
+from cloudtrain.storage.reserve import Reserve
 
 
 class RunningHost(Protocol):
@@ -98,6 +100,7 @@ class FolderHosts:
         for folder in (paths.model, paths.output, paths.code):
             shutil.rmtree(folder, ignore_errors=True)
         paths.make()
+        Reserve(paths.output, SPARES).keep()
         own: Mapping[str, Any] = next((group for group in groups if name in group["hosts"]), {})
         kind = own.get("instance_type", self._request["instance_type"])
         group_name = own.get("instance_group_name")

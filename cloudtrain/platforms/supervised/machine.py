@@ -70,6 +70,11 @@ class SupervisorProcess:
         folder = self._folder(draft)
         folder.log.touch()
         folder.supervisor_log.touch()
+        if not folder.reserve.keep():
+            raise PlatformError(
+                f"the disk of {folder.path.parent} is full",
+                hint="Free space on it, or set CLOUDTRAIN_HOME to a folder on another disk.",
+            )
         lock = folder.lock()
         if lock is None:
             raise PlatformError(f"another process has locked {folder.path}")

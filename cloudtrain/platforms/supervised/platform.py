@@ -23,7 +23,7 @@ from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.job_summary import read_summary
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
-from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
+from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import join_uri
@@ -128,14 +128,6 @@ class SupervisedPlatform(ABC):
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record. A platform that can ask its scheduler overrides this."""
-        if isinstance(self._root, LocalRoot) and self._root.is_full:
-            return FailureReport(
-                FailureClass.DISK_FULL,
-                f"the supervisor of the job is gone: the disk of {self._root.place(job.name)} is full",
-                "Free space on it, or set CLOUDTRAIN_HOME to a folder on another disk, and submit the job again.",
-                exit_code=137,
-                time=time.time(),
-            )
         words = next((line for line in reversed(job.lines(SUPERVISOR_LOG)) if line.strip()), "").strip()
         return FailureReport(
             FailureClass.KILLED,
@@ -187,7 +179,7 @@ class SupervisedPlatform(ABC):
             metrics=summary.metrics,
             model_data=summary.uploaded.get("model"),
             output_data=summary.uploaded.get("output"),
-            warnings=summary.warnings,
+            warnings=(*summary.warnings, *record.warnings),
             checkpoint_uri=settings.checkpoint_uri or None,
             git_commit=settings.git_commit or None,
             place=self._root.place(job.name),

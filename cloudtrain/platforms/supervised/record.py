@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.storage.reserve import SPARE_SIZE
 
 STOPPED_BY_USER = "stopped by the user"
 
@@ -24,6 +25,12 @@ class JobRecord:
     exit_code: int | None = None
     failure: FailureReport | None = None
     reason: str = ""
+    warnings: tuple[str, ...] = ()
+    """Warnings of the supervisor, which cannot be events on a full disk."""
+
+    def shortened(self) -> JobRecord:
+        """The same record, without parts of the failure report if it would not fit into a spare file."""
+        return replace(self, failure=self.failure and self.failure.shortened(SPARE_SIZE // 2))
 
     def to_json(self) -> bytes:
         record = asdict(self)
@@ -38,6 +45,7 @@ class JobRecord:
             record = json.loads(data)
             record["status"] = JobStatus(record["status"])
             record["failure"] = FailureReport.from_dict(record["failure"]) if record["failure"] else None
+            record["warnings"] = tuple(record.get("warnings", ()))
             return cls(**record)
         except (KeyError, TypeError) as error:
             raise ValueError(f"not the record of a job: {error!r}") from None

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from cloudtrain.platforms.supervised.folder import READ_SIZE, RECORD, REQUEST, STOP_MARK, JobFolder, jobs_home
 from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
 from cloudtrain.storage.atomic import discard, is_temporary, publish, replace_file, temporary_name
+from cloudtrain.storage.reserve import Reserve
 
 
 class JobRoot(Protocol):
@@ -131,9 +132,6 @@ class JobFiles:
 class LocalRoot:
     """The jobs of one platform in this user's state folder on this machine."""
 
-    FULL_BELOW = 64 * 1024
-    """Free bytes below which the disk counts as full: a job cannot write its log and its record."""
-
     def __init__(self, platform: str) -> None:
         self._platform = platform
 
@@ -144,11 +142,6 @@ class LocalRoot:
     @property
     def uri(self) -> str:
         return self.path.as_uri()
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the disk has no free space for a job."""
-        return shutil.disk_usage(self.path).free < self.FULL_BELOW
 
     def place(self, job_name: str) -> str:
         return f"{self.path}{os.sep}{job_name}"
@@ -183,4 +176,11 @@ class LocalRoot:
             return file.read(READ_SIZE)
 
     def write(self, path: str, data: bytes) -> None:
-        replace_file(self.path / path, data)
+        target = self.path / path
+        if target.name == RECORD:  # of a job whose supervisor is gone
+            Reserve(target.parent).replace(target, data)
+            Reserve(target.parent).remove()
+        elif target.name == STOP_MARK:
+            Reserve(target.parent).replace(target, data, leave=1)
+        else:
+            replace_file(target, data)

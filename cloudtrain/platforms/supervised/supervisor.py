@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -22,8 +23,12 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
+
+FULL_BELOW = 64 * 1024
+"""Free bytes below which a disk counts as full: a job cannot write its log."""
 
 INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
@@ -47,6 +52,7 @@ class Supervisor:
     def __init__(self, folder: JobFolder, hosts: Hosts) -> None:
         self._folder = folder
         self._hosts = hosts
+        folder.reserve.keep()
         self._request = folder.read_request()
         self._stop_grace = request_settings(self._request).stop_grace
         self._events = EventLog(folder.events, "supervisor")
@@ -81,7 +87,12 @@ class Supervisor:
             self._preempted = self._killed = False
             self._update(attempt=attempt)
             self._events.emit("attempt", attempt=attempt)
-            failure = self._attempt(attempt)
+            try:
+                failure = self._attempt(attempt)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                failure = self._disk_is_full(error)
             if self._completed or self._ended_by or self._signalled or self._folder.stop_mark.exists():
                 break
             kind, why = ("retry", failure.summary()) if failure else ("preemption", PREEMPTED)
@@ -183,8 +194,35 @@ class Supervisor:
             code = INTERRUPTED
             if reason == PREEMPTED:
                 failure = self._preemption_report()
-        self._events.emit("job", status=str(status), exit_code=code)
-        self._update(status=status, exit_code=code, failure=failure, reason=reason, ended_at=time.time())
+        warnings = self._disk_warnings()
+        self._folder.reserve.release()
+        with contextlib.suppress(OSError):  # the folder was removed
+            self._events.emit("job", status=str(status), exit_code=code)
+        end = {"exit_code": code, "failure": failure, "reason": reason, "warnings": warnings}
+        self._update(status=status, ended_at=time.time(), **end)
+        self._folder.reserve.remove()
+
+    def _disk_is_full(self, error: OSError) -> FailureReport:
+        """The report of an attempt that could not begin. Its hosts, if any, are ended."""
+        for process in self._runtimes.values():
+            process.send_signal(SIGKILL)
+        self._hosts.finish(failed=True)
+        self._runtimes = {}
+        return FailureReport(
+            FailureClass.DISK_FULL,
+            f"attempt {self._record.attempt} cannot start: {error}",
+            f"Free space on the disk of {self._folder.path}, or set CLOUDTRAIN_HOME to a folder on another disk.",
+            time=time.time(),
+        )
+
+    def _disk_warnings(self) -> tuple[str, ...]:
+        try:
+            free = shutil.disk_usage(self._folder.path).free
+        except OSError:
+            return ()
+        if free >= FULL_BELOW:
+            return ()
+        return (f"the disk of {self._folder.path} is full: a part of the log and of the events may be lost",)
 
     def _preemption_report(self) -> FailureReport:
         """The report of a job that was preempted more often than ``max_preemptions`` allows."""
@@ -202,7 +240,7 @@ class Supervisor:
             self._folder.write_record(self._record)
 
     def _say(self, line: str) -> None:
-        with open(self._folder.log, "a") as log:
+        with contextlib.suppress(OSError), open(self._folder.log, "a") as log:  # a full disk
             log.write(line + "\n")
 
 

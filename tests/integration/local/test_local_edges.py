@@ -224,13 +224,6 @@ def test_the_script_receives_the_instance_groups(run: Run) -> None:
     ]
 
 
-def test_a_disk_that_is_full_under_the_log_ends_the_job(small_disk: None, run: Run) -> None:
-    job = run("while True: print('x' * 1000)", wait=False)
-    wait_for_end(job, 60)
-    assert job.status == JobStatus.FAILED
-    assert live_processes(job) == []
-
-
 @pytest.mark.parametrize("end", ["", "raise ValueError('x')"])
 def test_daemons_of_a_script_end_with_the_job(run: Run, end: str) -> None:
     job = run(
