@@ -59,6 +59,8 @@ class Estimator:
         max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint.
         hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
             number of seconds, counted from the first one.
+        host_timeout: the seconds for which the network between hosts may be down, at least 5; the job then fails.
+            Default: 30.
         stop_grace: the seconds that ranks have to exit after SIGTERM.
         output_path: the URI for the model and other outputs, in a folder with the job's name.
         code_location: the URI for packed sources.
@@ -95,6 +97,7 @@ class Estimator:
         max_run: int | None = None,
         max_retry_attempts: int | None = None,
         hang_timeout: float | None = None,
+        host_timeout: float | None = None,
         stop_grace: float | None = None,
         output_path: str | None = None,
         code_location: str | None = None,

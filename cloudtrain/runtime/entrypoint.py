@@ -119,10 +119,13 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
             ranked=config.distribution_hosts,
             master=(address if shares_machine else first, settings.master_port or free_port()),
             join_timeout=JOIN_TIMEOUT,
+            host_timeout=settings.host_timeout,
         )
         leader.start()
     try:
-        client = LeaderClient.join(host.current, rendezvous, keys["control"], inbox)
+        client = LeaderClient.join(
+            host.current, rendezvous, keys["control"], inbox, host_timeout=settings.host_timeout
+        )
     except JoinInterrupted:
         return HostOutcome(JobStatus.INTERRUPTED)
     if environ.get(SPOT_VARIABLE):

@@ -56,15 +56,16 @@ def _mentions(library: Path, text: bytes) -> bool:
 
 
 def start_rendezvous(
-    python: str, hosts: Sequence[str], ranks_per_host: int, environment: Mapping[str, str]
+    python: str, hosts: Sequence[str], ranks_per_host: int, environment: Mapping[str, str], *, loopback: bool
 ) -> tuple[subprocess.Popen[bytes], int]:
-    """Start Horovod's rendezvous server on all interfaces; returns its process and its port.
+    """Start Horovod's rendezvous server; returns its process and its port.
 
     The process ends when this one ends.
 
     Args:
         python: the interpreter that has the real Horovod.
         environment: the job's; its PYTHONPATH includes cloudtrain.
+        loopback: whether all hosts are on this machine. Otherwise, it listens on all interfaces.
 
     Raises:
         PlatformError: the server does not start.
@@ -73,7 +74,7 @@ def start_rendezvous(
     read_end, write_end = os.pipe()
     try:
         server = subprocess.Popen(
-            [python, "-m", _SERVER_MODULE, plan, str(write_end)],
+            [python, "-m", _SERVER_MODULE, plan, str(int(loopback)), str(write_end)],
             cwd=_NEUTRAL_FOLDER,
             env={
                 **environment,

@@ -185,8 +185,13 @@ class HostRun:
         if horovod.controller == "gloo":
             environment = {**self._environ, "PYTHONPATH": library_path(self._config, self._environ)}
             ranks = ranks_on_host(self._config, self._environ)
+            hosts = self._config.host_in_world.hosts
             self._rendezvous, port = start_rendezvous(
-                self._preparation.python, self._config.host_in_world.hosts, ranks, environment
+                self._preparation.python,
+                hosts,
+                ranks,
+                environment,
+                loopback=len(hosts) == self._config.settings.hosts_on_machine,
             )
             horovod = replace(horovod, port=port)
         self._leader.send({"type": "ready", "horovod": asdict(horovod)})

@@ -27,10 +27,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.runtime.diagnose import first_cause
 from cloudtrain.runtime.hangs import Hang
-from cloudtrain.runtime.leader_links import HOST_TIMEOUT, HostLink, LeaderLinks, Message
+from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
 from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
 
 BEAT_SECONDS = 2.0
@@ -64,7 +64,7 @@ class Leader:
         ranked: tuple[str, ...] = (),
         master: tuple[str, int],
         join_timeout: float,
-        host_timeout: float = HOST_TIMEOUT,
+        host_timeout: float = Settings.host_timeout,
     ) -> None:
         self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout)
         self._hosts = hosts

@@ -13,12 +13,13 @@ import time
 from collections import deque
 from pathlib import Path
 
+from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.gate import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated, prove
 from cloudtrain.link.peer import Peer
-from cloudtrain.runtime.leader_links import HOST_TIMEOUT, Message
+from cloudtrain.runtime.leader_links import Message
 
 JOIN_TIMEOUT = 600.0
 """Seconds within which all hosts have to join: the machines of a job do not start at the same time."""
@@ -31,6 +32,8 @@ RECONNECT_SECONDS = 5.0
 """Seconds of silence after which the host connects again: the leader sends a message every two."""
 PAUSED_SECONDS = 2.0
 """A longer gap between two rounds means that this process was paused: the leader was not silent."""
+RETRY_SECONDS = 1.0
+"""Seconds between two attempts to connect again, and for which an answer may take."""
 CLOSE_SECONDS = 2.0
 
 Inbox = queue.SimpleQueue[Message]
@@ -103,7 +106,12 @@ class LeaderClient:
     """
 
     def __init__(
-        self, host: str, rendezvous: str, key: bytes, inbox: Inbox, host_timeout: float = HOST_TIMEOUT
+        self,
+        host: str,
+        rendezvous: str,
+        key: bytes,
+        inbox: Inbox,
+        host_timeout: float = Settings.host_timeout,
     ) -> None:
         self._host, self._rendezvous, self._key = host, rendezvous, key
         self._inbox = inbox
@@ -132,7 +140,7 @@ class LeaderClient:
         key: bytes,
         inbox: Inbox,
         timeout: float = JOIN_TIMEOUT,
-        host_timeout: float = HOST_TIMEOUT,
+        host_timeout: float = Settings.host_timeout,
     ) -> LeaderClient:
         """Find the leader and join the job.
 
@@ -142,31 +150,11 @@ class LeaderClient:
                 this host.
         """
         client = cls(host, rendezvous, key, inbox, host_timeout)
-        deadline = time.monotonic() + timeout
-        deceived_since: float | None = None
-        while True:
-            try:
-                client._enter()
-                break
-            except NotAuthenticated:
-                now = time.monotonic()
-                deceived_since = deceived_since or now
-                if now > min(deadline, deceived_since + IMPOSTOR_SECONDS):
-                    raise PlatformError(
-                        f"{host}: the process that answers at {rendezvous} does not know the secret of this job",
-                        hint="Give all hosts the same CLOUDTRAIN_SECRET. If they have it, another program or job"
-                        " listens there: end it, or choose another port with CLOUDTRAIN_RENDEZVOUS.",
-                    ) from None
-            except (OSError, ValueError) as error:
-                deceived_since = None
-                if time.monotonic() > deadline:
-                    raise PlatformError(
-                        f"{host}: the leader was not found at {rendezvous} within {timeout:.0f} s: {error}",
-                        hint="Check that the first host has started, and that the other hosts can reach its port.",
-                    ) from None
-            if not inbox.empty():
-                raise JoinInterrupted(f"{host}: stopped before the leader was found")
-            time.sleep(0.05)
+        try:
+            client._find(time.monotonic() + timeout, timeout)
+        except BaseException:
+            client._release()
+            raise
         client._thread.start()
         return client
 
@@ -189,14 +177,47 @@ class LeaderClient:
         with contextlib.suppress(OSError):  # full: the thread is awake already
             self._wake_writer.send(b"x")
 
+    def _find(self, deadline: float, timeout: float) -> None:
+        """Try to join until ``deadline``. Raises as `join`."""
+        deceived_since: float | None = None
+        while True:
+            try:
+                self._enter(min(time.monotonic() + PROVE_SECONDS, max(deadline, time.monotonic() + 1)))
+                return
+            except NotAuthenticated:
+                now = time.monotonic()
+                deceived_since = deceived_since or now
+                if now > min(deadline, deceived_since + IMPOSTOR_SECONDS):
+                    raise PlatformError(
+                        f"{self._host}: the process that answers at {self._rendezvous} does not know the secret of "
+                        "this job",
+                        hint="Give all hosts the same CLOUDTRAIN_SECRET. If they have it, another program or job"
+                        " listens there: end it, or choose another port with CLOUDTRAIN_RENDEZVOUS.",
+                    ) from None
+            except (OSError, ValueError) as error:
+                deceived_since = None
+                if time.monotonic() > deadline:
+                    raise PlatformError(
+                        f"{self._host}: the leader was not found at {self._rendezvous} within {timeout:.0f} s: {error}",
+                        hint="Check that the first host has started, and that the other hosts can reach its port.",
+                    ) from None
+            if not self._inbox.empty():
+                raise JoinInterrupted(f"{self._host}: stopped before the leader was found")
+            time.sleep(0.05)
+
     # -- the thread
 
     def _run(self) -> None:
         why = self._serve()
-        if self._peer:
-            self._peer.close()
+        self._release()
         self._inbox.put({"type": "lost", "why": why})
+
+    def _release(self) -> None:
+        for peer in filter(None, (self._peer, self._candidate)):
+            peer.close()
         self._selector.close()
+        self._wake_reader.close()
+        self._wake_writer.close()
 
     def _serve(self) -> str:
         """Exchange messages until the leader is gone or this host disconnects; returns why."""
@@ -223,8 +244,8 @@ class LeaderClient:
                 return f"no message for {self._timeout:g} s"
             if (self._peer is None or silence > retry) and now > next_try and not self._closing:
                 with contextlib.suppress(PlatformError, OSError, ValueError):
-                    self._connect()
-                next_try = time.monotonic() + retry / 2
+                    self._connect(min(now + PROVE_SECONDS, self._heard + self._timeout))
+                next_try = time.monotonic() + RETRY_SECONDS
             last_round = time.monotonic()
 
     def _round(self, timeout: float) -> str:
@@ -288,10 +309,9 @@ class LeaderClient:
         else:
             self._peer = None
 
-    def _enter(self) -> None:
+    def _enter(self, deadline: float) -> None:
         """Join for the first time. Raises as `_connect`, and _Refused."""
-        self._connect()
-        deadline = time.monotonic() + PROVE_SECONDS
+        self._connect(deadline)
         while self._candidate and time.monotonic() < deadline:
             self._round(0.1)
         if self._peer is None:
@@ -299,8 +319,11 @@ class LeaderClient:
                 self._drop(self._candidate)
             raise ConnectionResetError("the leader did not answer")
 
-    def _connect(self) -> None:
+    def _connect(self, deadline: float) -> None:
         """Connect, and ask to join or to return. The answer comes later.
+
+        Args:
+            deadline: when to give up, on the clock of `time.monotonic`.
 
         Raises:
             NotAuthenticated: the leader's address belongs to another process.
@@ -309,10 +332,11 @@ class LeaderClient:
         if self._candidate:
             self._drop(self._candidate)
         host, _, port = _read_address(self._rendezvous).rpartition(":")
-        connection = socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS)
+        seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
+        connection = socket.create_connection((host, int(port)), timeout=seconds)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keys = prove(connection, self._key, "control", time.monotonic() + PROVE_SECONDS)
+            keys = prove(connection, self._key, "control", deadline)
             address, port_number, *_ = connection.getpeername()
         except BaseException:
             connection.close()

@@ -20,8 +20,6 @@ SPAWN_BYTES = 1 << 20
 """The longest command that mpirun's remote shell may send."""
 PAUSED_SECONDS = 1.0
 """A longer gap between two polls means that this process was paused: the hosts were not silent."""
-HOST_TIMEOUT = 10.0
-"""Seconds without a message after which a host is considered lost, unless the job has another ``host_timeout``."""
 
 
 @dataclass

@@ -11,6 +11,7 @@ from cloudtrain.contract import Settings, encode_hyperparameters, to_arguments
 from cloudtrain.contract.arguments import is_argument_piece
 from cloudtrain.contract.launcher_env import CLOUDTRAIN
 from cloudtrain.errors import InvalidJob
+from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
 
 MAX_ARG_STRLEN = 128 * 1024
 """Maximum size of one ``execve`` string in bytes, including the NUL (Linux, ``include/uapi/linux/binfmts.h``)."""
@@ -21,6 +22,8 @@ _OWN = {*Settings.variables(), *astuple(CLOUDTRAIN)} | {
     "CLOUDTRAIN_RUNTIME_PID",
     "CLOUDTRAIN_HEARTBEAT_FILE",
     "CLOUDTRAIN_RUN_DIR",
+    VARIABLE,
+    RANKS_VARIABLE,
 }
 """Variables that cloudtrain sets for its runtime."""
 
@@ -29,6 +32,7 @@ _ARGUMENTS = {
     "CLOUDTRAIN_CHECKPOINT_URI": "checkpoint_s3_uri",
     "CLOUDTRAIN_COMPRESS_OUTPUT": "disable_output_compression",
     "CLOUDTRAIN_HANG_TIMEOUT": "hang_timeout",
+    "CLOUDTRAIN_HOST_TIMEOUT": "host_timeout",
     "CLOUDTRAIN_JOB_NAME": "job_name",
     "CLOUDTRAIN_METRIC_DEFINITIONS": "metric_definitions",
     "CLOUDTRAIN_OUTPUT_URI": "output_path",

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import pytest
-from hosts_job import HostsJob, Launch, StartJob
+from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
 
 from cloudtrain.contract import FailureClass
 
@@ -70,10 +70,12 @@ def test_killed_hosts_can_be_restarted(start_job: StartJob, launch: Launch) -> N
 
 def test_the_cable_is_pulled(start_job: StartJob, launch: Launch) -> None:
     """No connection is closed and no packet arrives: only silence reveals the loss."""
-    job = start_job(RANK_3.format(ending="pass"), launch)
+    job = start_job(RANK_3.format(ending="pass"), launch, environment={"CLOUDTRAIN_HOST_TIMEOUT": "5"})
     job.wait_for("started", 4)
     job.part("n2").machine.unplug()
+    began = time.monotonic()
     job.wait(60)
+    assert 4 < time.monotonic() - began < 15
     assert_lost(job, "n1", "n2")
     assert_lost(job, "n2", "n1")
 
@@ -83,6 +85,21 @@ def test_two_seconds_without_network_do_no_harm(start_job: StartJob, launch: Lau
     job.wait_for("started", 4)
     job.part("n2").machine.unplug()
     time.sleep(2)
+    job.part("n2").machine.plug()
+    assert job.wait(60) == [0, 0], job.output()
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [pytest.param(name, marks=[pytest.mark.soak] * (name != "processes")) for name in LAUNCHES],
+    indirect=True,
+)
+def test_eight_seconds_without_network_do_no_harm(start_job: StartJob, launch: Launch) -> None:
+    """The ranks end during the outage: what their hosts report about it arrives afterwards."""
+    job = start_job("import time; print('started', flush=True); time.sleep(3)", launch)
+    job.wait_for("started", 4)
+    job.part("n2").machine.unplug()
+    time.sleep(8)
     job.part("n2").machine.plug()
     assert job.wait(60) == [0, 0], job.output()
 

@@ -55,7 +55,7 @@ def test_a_rendezvous_server_that_does_not_start(tmp_path: Path, package: str, w
     (tmp_path / "horovod" / "__init__.py").write_text(package)
     path = os.pathsep.join([str(tmp_path), *sys.path[1:]])
     with pytest.raises(PlatformError, match=why):
-        start_rendezvous(sys.executable, ["n1"], 2, {**os.environ, "PYTHONPATH": path})
+        start_rendezvous(sys.executable, ["n1"], 2, {**os.environ, "PYTHONPATH": path}, loopback=True)
 
 
 def test_the_environment_of_a_rank() -> None:

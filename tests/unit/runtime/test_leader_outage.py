@@ -1,0 +1,129 @@
+"""A network between a host and the leader that goes down and comes back, over real sockets."""
+
+from __future__ import annotations
+
+import queue
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cloudtrain.link.secret import derive
+from cloudtrain.runtime.leader import Leader
+from cloudtrain.runtime.leader_client import Inbox, LeaderClient, listen
+
+HOSTS = ("algo-1", "algo-2")
+KEYS = {purpose: derive("the secret of the job under test", purpose) for purpose in ("control", "spawn")}
+TIMEOUT = 6.0
+
+
+class Wire:
+    """Forwards connections to the leader. While it is down, nothing passes, and nothing is closed."""
+
+    def __init__(self, leader: tuple[str, int]) -> None:
+        self.leader = leader
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        self.up = True
+        self.over = False
+        self.connections = 0
+        self.pairs: dict[socket.socket, socket.socket] = {}
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.over:
+            if not self.up:
+                time.sleep(0.02)
+                continue
+            for ready in select.select([self.listener, *self.pairs], [], [], 0.02)[0]:
+                if ready is self.listener:
+                    near, far = self.listener.accept()[0], socket.create_connection(self.leader)
+                    self.pairs |= {near: far, far: near}
+                    self.connections += 1
+                elif ready in self.pairs:
+                    self.forward(ready)
+
+    def forward(self, ready: socket.socket) -> None:
+        try:
+            data = ready.recv(1 << 16)
+            self.pairs[ready].sendall(data)
+        except OSError:
+            data = b""
+        if not data:
+            other = self.pairs.pop(ready)
+            del self.pairs[other]
+            ready.close()
+            other.close()
+
+    def close(self) -> None:
+        self.over = True
+        self.thread.join()
+        for end in (self.listener, *self.pairs):
+            end.close()
+
+
+class Pair:
+    """A leader, and two hosts: the second one is behind a wire."""
+
+    def __init__(self, folder: Path) -> None:
+        rendezvous = str(folder / "leader")
+        listener = listen(rendezvous, "127.0.0.1")
+        self.wire = Wire(listener.getsockname())
+        self.leader = Leader(listener, HOSTS, KEYS, master=("h", 1), join_timeout=20, host_timeout=TIMEOUT)
+        self.leader.start()
+        self.inboxes: list[Inbox] = [queue.SimpleQueue(), queue.SimpleQueue()]
+        self.clients = [
+            LeaderClient.join(host, address, KEYS["control"], inbox, host_timeout=TIMEOUT)
+            for host, address, inbox in zip(HOSTS, (rendezvous, self.wire.address), self.inboxes, strict=True)
+        ]
+
+    def receive(self, host: int) -> dict[str, Any]:
+        return self.inboxes[host].get(timeout=20)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    pair = Pair(tmp_path)
+    yield pair
+    pair.wire.up = True
+    for client in pair.clients:
+        client.send({"type": "stopping"})
+    for client in pair.clients:
+        client.close()
+    pair.leader.join()
+    pair.wire.close()
+
+
+def test_messages_of_an_outage_arrive_once_afterwards(pair: Pair) -> None:
+    pair.clients[1].send({"type": "ready"})
+    time.sleep(0.3)
+    pair.wire.up = False
+    for number in range(50):
+        pair.clients[1].send({"type": "noticed", "deadline": number, "reason": "from 2"})
+        pair.clients[0].send({"type": "noticed", "deadline": number, "reason": "from 1"})
+    time.sleep(TIMEOUT * 0.75)
+    assert pair.inboxes[1].empty()
+    pair.wire.up = True
+    for host in (0, 1):
+        notices = [pair.receive(host) for _ in range(100)]
+        for source in ("from 1", "from 2"):
+            assert [n["deadline"] for n in notices if n["reason"] == source] == list(range(50))
+    pair.clients[0].send({"type": "ready"})
+    assert [pair.receive(host)["type"] for host in (0, 1)] == ["start", "start"]
+    assert pair.wire.connections >= 2, "the host did not connect again"
+
+
+def test_a_longer_outage_is_the_loss_of_a_host(pair: Pair) -> None:
+    pair.wire.up = False
+    began = time.monotonic()
+    report, lost = pair.receive(0), pair.receive(1)
+    assert (report["type"], report["report"]["host"]) == ("abort", "algo-2")
+    assert "no message for 6 s" in report["report"]["message"]
+    assert lost == {"type": "lost", "why": "no message for 6 s"}
+    assert TIMEOUT - 2.5 < time.monotonic() - began < TIMEOUT + 5
