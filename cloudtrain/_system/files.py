@@ -24,10 +24,6 @@ _EXECUTABLE = (b"#!", b"\x7fELF")
 if sys.platform == "win32":
     import errno
 
-    def make_fifo(path: Path, mode: int) -> None:
-        """Windows has no named pipes among its files. Raises OSError."""
-        raise OSError(errno.ENOSYS, "this system has no named pipes")
-
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
         """Windows has no locks that child processes inherit. Raises OSError."""
         raise OSError(errno.ENOSYS, "this system cannot lock files")
@@ -70,11 +66,6 @@ if sys.platform == "win32":
         return beginning.startswith(_EXECUTABLE)
 
 else:
-
-    def make_fifo(path: Path, mode: int) -> None:
-        """Create a named pipe with these permissions, whatever the umask is."""
-        os.mkfifo(path, mode)
-        path.chmod(mode)
 
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
         """Lock an open file; returns False if another process has locked it and this one does not ``wait``.

@@ -85,13 +85,18 @@ class Paths:
         """The runtime's own files while ranks run: pipes, heartbeats, records of ranks."""
         return self.base / "run" / self.run_name
 
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Every folder of the contract."""
+        return (
+            self.input_config, self.input_data, self.code, self.model, self.checkpoints,
+            self.output_data, self.output_intermediate, self.logs, self.run,
+        )  # fmt: skip
+
     def make(self) -> None:
         """Create every folder of the contract.
 
         Raises OSError when the base cannot be written.
         """
-        for folder in (
-            self.input_config, self.input_data, self.code, self.model, self.checkpoints,
-            self.output_data, self.output_intermediate, self.logs, self.run,
-        ):  # fmt: skip
+        for folder in self.folders:
             folder.mkdir(parents=True, exist_ok=True)

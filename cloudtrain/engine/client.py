@@ -36,6 +36,17 @@ _HINTS = (
 """Hints for error messages of engines."""
 
 
+CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID")
+"""The rights of root that a training needs: to install packages, use others' files, start programs as another user.
+
+Engines give more by default: with MKNOD a container creates devices of this machine's disks, with NET_RAW it forges
+packets on the network of other containers, with SETFCAP and SETPCAP it hands privileges on.
+"""
+
+SERVICES = ("AUDIT_WRITE", "NET_BIND_SERVICE", "SYS_CHROOT")
+"""Further rights for an image's own program: SageMaker's toolkit starts an SSH server for MPI."""
+
+
 @dataclass(frozen=True)
 class Bind:
     """A mount of a file or folder of this machine in a container."""
@@ -63,6 +74,10 @@ class Spec:
     """``"all"``, or the names of GPUs."""
     memory: int | None = None
     shm_size: int | None = None
+    capabilities: Sequence[str] = CAPABILITIES
+    """The Linux capabilities of root in the container."""
+    new_privileges: bool = False
+    """Whether programs such as ``sudo`` may gain the privileges of their owner."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +160,7 @@ class EngineClient:
             memswap_limit=spec.memory,  # no swap, which would make the job too slow to be useful
             shm_size=spec.shm_size,
             device_requests=self.device_requests(spec.gpus) if spec.gpus else None,
-            # the job's folders are the user's, so they are not relabelled for SELinux
-            security_opt=["label=disable"] if SELINUX.exists() else None,
+            **confinement(spec.capabilities, new_privileges=spec.new_privileges),
         )
         aliases = self.api.create_endpoint_config(aliases=[spec.hostname])
         with engine_errors(f"the container of {spec.hostname} cannot be created"):
@@ -201,6 +215,20 @@ class EngineClient:
     def remove_network(self, name: str) -> None:
         with _if_there(), engine_errors("the job's network cannot be removed"):
             self.api.remove_network(name)
+
+
+def confinement(
+    capabilities: Sequence[str] = CAPABILITIES, *, new_privileges: bool = False
+) -> dict[str, Any]:
+    """The arguments of ``create_host_config`` that keep a container away from its machine, for both engines."""
+    # the job's folders are the user's, so they are not relabelled for SELinux
+    security = ["label=disable"] if SELINUX.exists() else []
+    return {
+        "cap_drop": ["ALL"],
+        "cap_add": list(capabilities),
+        "ipc_mode": "private",
+        "security_opt": security if new_privileges else [*security, "no-new-privileges"],
+    }
 
 
 class Docker(EngineClient):

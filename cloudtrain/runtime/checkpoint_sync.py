@@ -9,29 +9,39 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain.checkpoint.format.layout import committed_step, is_checkpoint_key
-from cloudtrain.errors import NotFound
+from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.observe import EventLog
+from cloudtrain.runtime.skipped import NOT_UTF_8, Skipped, is_utf_8, opened
 from cloudtrain.storage import open_store
 
 SYNC_SECONDS = 5.0
+
+CHECKPOINTS = f"{DEFAULT_BASE}/checkpoints"
 
 
 class CheckpointSync:
     """Downloads at the start, then uploads changed files every few seconds and at the end.
 
     A file is uploaded when it did not change between two scans, which skips files that are being written. `flush`
-    uploads every changed file. Nothing is ever deleted at the URI.
+    uploads every changed file. Nothing is ever deleted at the URI. Links to files in the folder count as these files.
     """
 
-    def __init__(self, folder: Path, uri: str, events: EventLog, *, whole: bool = False) -> None:
+    def __init__(
+        self, folder: Path, uri: str, events: EventLog, *, path: str = CHECKPOINTS, whole: bool = False
+    ) -> None:
         """
         Args:
+            path: the path of the folder for the script, as the targets of its links have it.
             whole: also sync checkpoints of a `Checkpointer` that writes to the folder; manifests after their data.
         """
         self._folder = folder
+        self._path = path
         self._store = open_store(uri)
         self._events = events
         self._whole = whole
@@ -46,67 +56,78 @@ class CheckpointSync:
         from cloudtrain.storage.transfer import download_tree
 
         fetched = download_tree(self._store, self._folder, select=lambda entry: self._is_synced(entry.key))
-        now = self._scan()
+        now = self._scan(Skipped())
         # files that only exist in the folder (a restart in place) still have to be uploaded
         self._uploaded = {entry.key: now[entry.key] for entry in fetched if entry.key in now}
 
     def start(self) -> None:
         self._thread.start()
 
-    def finish(self) -> None:
-        """Stop syncing, and upload every changed file. Raises StorageError."""
+    def finish(self) -> list[str]:
+        """Stop syncing, and upload every changed file. Returns warnings. Raises StorageError."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self.flush()
+        return self.flush()
 
-    def flush(self) -> None:
-        """Upload every changed file. Raises StorageError."""
+    def flush(self) -> list[str]:
+        """Upload every changed file. Returns a warning about what is not a file. Raises StorageError."""
+        skipped = Skipped()
         with self._busy:
-            self._upload(self._scan())
+            self._upload(self._scan(skipped), skipped)
+        return skipped.warnings
 
     def _run(self) -> None:
         while not self._stop.wait(SYNC_SECONDS):
             try:
                 with self._busy:
-                    now = self._scan()
+                    now = self._scan(Skipped())
                     stable = {key: state for key, state in now.items() if self._seen.get(key) == state}
                     self._seen = now
-                    self._upload(stable)
+                    self._upload(stable, Skipped())
             except Exception as error:
                 # the next round retries; `finish` raises
                 why = getattr(error, "message", error)
                 with contextlib.suppress(OSError):
                     self._events.emit("warning", message=f"cannot sync checkpoints, will retry: {why}")
 
-    def _upload(self, files: dict[str, tuple[int, int]]) -> None:
-        for key, state in sorted(files.items(), key=lambda item: committed_step(item[0]) is not None):
-            if self._uploaded.get(key) != state:
-                try:
-                    self._store.upload(self._folder / key, key)
-                except NotFound:
-                    if (self._folder / key).exists():
-                        raise
-                    continue  # pruned since the scan, after its manifest
-                self._uploaded[key] = state
+    def _upload(self, files: Mapping[str, tuple[int, int]], skipped: Skipped) -> None:
+        changed = {key: state for key, state in files.items() if self._uploaded.get(key) != state}
+        if not changed:
+            return
+        skip = partial(_skip, skipped)
+        with Beneath(self._folder, [self._path]) as folder:
+            for key in sorted(changed, key=lambda key: committed_step(key) is not None):
+                with opened(folder, key, skip) as file:  # none if it was pruned since the scan
+                    if file:
+                        self._store.upload(file, key)
+                        self._uploaded[key] = changed[key]
 
-    def _scan(self) -> dict[str, tuple[int, int]]:
+    def _scan(self, skipped: Skipped) -> dict[str, tuple[int, int]]:
         """Size and modification time of every file, by key."""
         files = {}
-        home = os.path.realpath(self._folder) + os.sep
-        for parent, _, names in os.walk(self._folder):
-            for name in names:
-                path = Path(parent) / name
-                if self._whole and not os.path.realpath(path).startswith(home):
-                    continue  # the target of a link differs between here and the container that created it
-                try:
-                    status = path.stat()
-                except FileNotFoundError:
+        skip = partial(_skip, skipped)
+        with contextlib.suppress(FileNotFoundError), Beneath(self._folder, [self._path]) as folder:
+            for found in folder.walk(skip):
+                if found.is_folder or not self._is_synced(found.key):
                     continue
-                key = path.relative_to(self._folder).as_posix()
-                if self._is_synced(key):
-                    files[key] = (status.st_size, status.st_mtime_ns)
+                if not is_utf_8(found.key):
+                    skip(found.key, NOT_UTF_8)
+                elif found.is_file:
+                    files[found.key] = _state(found.status)
+                else:
+                    with opened(folder, found.key, skip) as file:
+                        if file:
+                            files[found.key] = _state(os.fstat(file.fileno()))
         return files
 
     def _is_synced(self, key: str) -> bool:
         return self._whole or not is_checkpoint_key(key)
+
+
+def _state(status: os.stat_result) -> tuple[int, int]:
+    return status.st_size, status.st_mtime_ns
+
+
+def _skip(skipped: Skipped, key: str, why: str) -> None:
+    skipped.add(f"checkpoints/{key}", why)

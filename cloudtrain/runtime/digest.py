@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import BinaryIO
 
 CHUNK = 1 << 20
 """Bytes that are read at a time."""
@@ -11,8 +12,13 @@ CHUNK = 1 << 20
 
 def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal. Raises OSError."""
-    digest = hashlib.sha256()
     with open(path, "rb") as file:
-        while data := file.read(CHUNK):
-            digest.update(data)
+        return sha256_of_open(file)
+
+
+def sha256_of_open(file: BinaryIO) -> str:
+    """The SHA-256 of the rest of an open file, in hexadecimal. Raises OSError."""
+    digest = hashlib.sha256()
+    while data := file.read(CHUNK):
+        digest.update(data)
     return digest.hexdigest()

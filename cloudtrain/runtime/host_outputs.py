@@ -1,4 +1,4 @@
-"""Uploads the last checkpoints and the outputs of a host, after its ranks have ended."""
+"""Uploads the outputs and the last checkpoints of a host, after its ranks have ended."""
 
 from __future__ import annotations
 
@@ -58,8 +58,6 @@ class OutputUpload:
         from cloudtrain.runtime.upload import HostOutputs
 
         self._uploading = self._phases.begin("upload")
-        if self._sync and self._config.host.leads:
-            self._sync.finish()
         self._outputs = HostOutputs(self._config)
         self._send_all(self._outputs.list())
 
@@ -68,6 +66,7 @@ class OutputUpload:
 
     def assemble(self, message: Message) -> None:
         self._record(self._outputs.assemble(message, self._uploading.add))
+        self._finish_sync()
         self._phases.end("upload")
 
     def strays(self) -> list[str]:
@@ -95,12 +94,23 @@ class OutputUpload:
                 )
 
     def _upload_remaining(self, progress: Progress, *, model: bool) -> None:
-        """Upload the last checkpoints, the outputs, and the model if the job succeeded. Raises StorageError."""
+        """Upload the outputs, and the model if the job succeeded; then the last checkpoints. Raises StorageError.
+
+        The checkpoints of a failed job come first: the next attempt resumes from them.
+        """
         from cloudtrain.runtime.upload import upload_outputs
 
-        if self._sync and self._config.host.leads:
-            self._sync.finish()
+        if not model:
+            self._finish_sync()
         self._record(upload_outputs([self._config], progress, model=model))
+        if model:
+            self._finish_sync()
+
+    def _finish_sync(self) -> None:
+        """Upload the last checkpoints. Raises StorageError."""
+        if self._sync and self._config.host.leads:
+            for warning in self._sync.finish():
+                self._warn(warning)
 
     def _send_all(self, messages: Iterator[Message]) -> None:
         for message in messages:

@@ -13,6 +13,7 @@ from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.unpack import unpack
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
+from cloudtrain.storage.uri import check_key
 
 if TYPE_CHECKING:
     from cloudtrain.runtime.pipes import OnError, PipeChannel
@@ -147,6 +148,7 @@ def _link(folder: Path, source: Path, entries: Iterable[ObjectInfo], *, whole: b
         folder.symlink_to(source, target_is_directory=True)
         return
     for entry in entries:
+        check_key(entry.key, str(source))
         link = folder / entry.key
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
+from cloudtrain.runtime.skipped import NAMED, shown
+
 FILE, FOLDER, LINK = "file", "folder", "link"
 
 MODEL, OUTPUT = "model", "output"
-KINDS = (MODEL, OUTPUT)
+KIND_FOLDERS = {MODEL: "model", OUTPUT: "output/data"}
+"""The folder of each kind below ``/opt/ml``."""
+KINDS = tuple(KIND_FOLDERS)
 
 Path = tuple[str, str]
 """A kind and the path of an output."""
-
-NAMED = 5
-"""The most files that a warning names."""
 
 
 class OutputFile(NamedTuple):
@@ -33,8 +34,7 @@ class OutputFile(NamedTuple):
     @property
     def name(self) -> str:
         """Its path as the contract has it, for messages."""
-        name = f"{'model' if self.kind == MODEL else 'output/data'}/{self.path}"
-        return name if name.isprintable() else ascii(name)
+        return shown(f"{KIND_FOLDERS[self.kind]}/{self.path}")
 
 
 class Share(NamedTuple):

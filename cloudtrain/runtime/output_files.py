@@ -5,75 +5,87 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
+import posixpath
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from cloudtrain._system.beneath import OUTWARD, Beneath, Refused, Skip
 from cloudtrain.contract import Paths
-from cloudtrain.runtime.merge import FILE, FOLDER, KINDS, LINK, MODEL, OutputFile
-from cloudtrain.storage import list_folder
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.runtime.merge import FILE, FOLDER, KIND_FOLDERS, KINDS, LINK, OutputFile
+from cloudtrain.runtime.skipped import NOT_UTF_8, Skipped, is_utf_8, opened
 from cloudtrain.storage.atomic import is_temporary
 
 CHUNK = 1 << 20
 TEMPORARY = ".upload-"
 
 
-def output_folder(paths: Paths, kind: str) -> Path:
-    """The folder of a host that holds the outputs of this kind."""
-    return paths.model if kind == MODEL else paths.output_data
+@contextlib.contextmanager
+def output_folder(paths: Paths, kind: str) -> Iterator[Beneath]:
+    """The folder of a host that holds the outputs of this kind. Raises OSError."""
+    with Beneath(paths.base, [DEFAULT_BASE]) as base, base.inside(KIND_FOLDERS[kind]) as folder:
+        yield folder
 
 
-def list_outputs(paths: Paths, *, archived: bool) -> list[OutputFile]:
+def list_outputs(paths: Paths, skipped: Skipped, *, archived: bool) -> list[OutputFile]:
     """The outputs of a host, sorted; a folder comes before its content.
 
     Args:
-        archived: list folders and symbolic links too. Otherwise, list the files that an upload of the folder copies,
-            which follows links.
+        skipped: gets what is neither a file nor a link to something in the same folder.
+        archived: list folders and symbolic links too. Otherwise, a link to a file counts as that file.
     """
     found: list[OutputFile] = []
     for kind in KINDS:
-        folder = output_folder(paths, kind)
-        if not folder.is_dir():
-            continue
-        if archived:
-            found += _walk(kind, folder)
-        else:
-            found += (OutputFile(kind, entry.key, FILE, entry.size) for entry in list_folder(folder))
+        try:
+            with output_folder(paths, kind) as folder:
+                found += _list(kind, folder, skipped, archived)
+        except FileNotFoundError:
+            pass
+        except Refused as error:
+            skipped.add(KIND_FOLDERS[kind], error.why)
     return found
 
 
-def _walk(kind: str, top: Path) -> Iterator[OutputFile]:
-    """Everything below ``top``, except sockets, pipes, devices and unfinished files. Folders can be nested deeply."""
-    pending = _children(str(top), "")
-    while pending:
-        path, entry = pending.pop()
-        if entry.is_symlink():
-            yield OutputFile(kind, path, LINK, os.readlink(entry.path))
-        elif entry.is_dir():
-            yield OutputFile(kind, path, FOLDER, None)
-            pending += _children(entry.path, f"{path}/")
-        elif entry.is_file() and not is_temporary(entry.name):
-            yield OutputFile(kind, path, FILE, entry.stat().st_size)
+def _list(kind: str, folder: Beneath, skipped: Skipped, archived: bool) -> Iterator[OutputFile]:
+    def skip(key: str, why: str) -> None:
+        skipped.add(f"{KIND_FOLDERS[kind]}/{key}", why)
 
-
-def _children(folder: str, base: str) -> list[tuple[str, os.DirEntry[str]]]:
-    """The entries of ``folder`` with their paths relative to the top, the first name last."""
-    with os.scandir(folder) as children:
-        return [
-            (base + entry.name, entry)
-            for entry in sorted(children, key=lambda entry: entry.name, reverse=True)
-        ]
+    for found in folder.walk(skip):
+        parent, _, name = found.key.rpartition("/")
+        if found.is_folder:
+            if archived:
+                yield OutputFile(kind, found.key, FOLDER, None)
+        elif is_temporary(name):
+            continue
+        elif not archived and not is_utf_8(found.key):
+            skip(found.key, NOT_UTF_8)
+        elif found.target is None:
+            yield OutputFile(kind, found.key, FILE, found.status.st_size)
+        elif archived:
+            inner = folder.relative(found.target, parent)
+            if inner is None:
+                skip(found.key, OUTWARD)
+            else:
+                is_relative = not found.target.startswith("/")
+                target = found.target if is_relative else posixpath.relpath(inner or ".", parent or ".")
+                yield OutputFile(kind, found.key, LINK, target)
+        else:
+            with opened(folder, found.key, skip) as file:
+                if file:
+                    yield OutputFile(kind, found.key, FILE, os.fstat(file.fileno()).st_size)
 
 
 @contextlib.contextmanager
-def temporary_folder(paths: Paths) -> Iterator[Path]:
-    """A folder for archives that are about to be uploaded. Removes one that a killed process left."""
-    for left in paths.base.glob(f"{TEMPORARY}*"):
+def temporary_folder(scratch: Path) -> Iterator[Path]:
+    """A folder in ``scratch`` for archives that are about to be uploaded. Removes one that a killed process left."""
+    for left in scratch.glob(f"{TEMPORARY}*"):
         shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(dir=paths.base, prefix=TEMPORARY) as folder:
+    with tempfile.TemporaryDirectory(dir=scratch, prefix=TEMPORARY) as folder:
         yield Path(folder)
 
 
@@ -96,22 +108,27 @@ class ArchiveWriter:
             archive = tarfile.TarFile(fileobj=file, mode="w", format=tarfile.PAX_FORMAT, copybufsize=CHUNK)
             yield cls(stack.enter_context(archive))
 
-    def add_files(self, folder: Path, files: Iterable[OutputFile]) -> None:
-        """Add ``files`` below ``folder``. Skips those that no longer exist."""
+    def add_files(self, folder: Beneath, files: Iterable[OutputFile], skip: Skip) -> None:
+        """Add ``files`` below ``folder``. Skips those that no longer exist, or are something else now."""
         for file in files:
+            if file.type == FILE:
+                with opened(folder, file.path, skip) as content:
+                    if content:
+                        header = self._archive.gettarinfo(arcname=file.path, fileobj=content)
+                        self._add(header, content if header.isreg() else None)
+                continue
             with contextlib.suppress(FileNotFoundError):
-                self._add_file(folder / file.path, file.path)
+                header, status = tarfile.TarInfo(file.path), folder.status(file.path)
+                header.mtime, header.mode = status.st_mtime, stat.S_IMODE(status.st_mode)
+                header.type = tarfile.DIRTYPE if file.type == FOLDER else tarfile.SYMTYPE
+                header.linkname = str(file.detail or "")
+                self._add(header, None)
 
-    def _add_file(self, path: Path, name: str) -> None:
-        header = self._archive.gettarinfo(path, name)
+    def _add(self, header: tarfile.TarInfo, content: BinaryIO | None) -> None:
         header.uid = header.gid = 0
         header.uname = header.gname = ""
         header.mtime = int(header.mtime)
-        if header.isreg():
-            with open(path, "rb") as content:
-                self._archive.addfile(header, content)
-        else:
-            self._archive.addfile(header)
+        self._archive.addfile(header, content)
         self._forget(self._archive)
 
     def add_archive(self, stream: BinaryIO) -> None:

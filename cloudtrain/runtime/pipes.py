@@ -13,13 +13,14 @@ import gzip
 import os
 import random
 import selectors
+import stat
 import struct
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable
 
-from cloudtrain._system.files import make_fifo
+from cloudtrain._system.beneath import Beneath
 from cloudtrain.errors import InvalidJob, StorageError
 from cloudtrain.storage import ObjectInfo, open_store
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.02
 BLOCK = 1 << 20
-NONBLOCKING = getattr(os, "O_NONBLOCK", 0)
 
 MAGIC = 0xCED7230A
 LARGEST_RECORD = (1 << 29) - 1
@@ -52,6 +52,7 @@ class PipeChannel:
         on_error: called in the thread if the data cannot be read. The pipe stays open, so that its reader does not take
             the interruption for the end of the data: end the job.
         mode: permissions of the pipes.
+        beneath: a folder above the pipes to whose content someone else writes. No link below it is followed.
     """
 
     def __init__(
@@ -63,8 +64,12 @@ class PipeChannel:
         on_error: OnError,
         *,
         mode: int = 0o600,
+        beneath: Path | None = None,
     ) -> None:
         self._stem = stem
+        self._beneath = beneath
+        self._folder: Beneath
+        """The folder of the pipes, from `start` to `stop`."""
         self._store = open_store(base)
         self._entries = entries
         self._document = document
@@ -75,34 +80,40 @@ class PipeChannel:
 
     def start(self) -> None:
         """Create the first pipe, and start to feed it. Raises OSError."""
-        self._remove()
-        self._make(0)
+        top = self._beneath or self._stem.parent
+        with Beneath(top) as folder:
+            inner = self._stem.parent.relative_to(top).as_posix()
+            folder.make_folder("" if inner == "." else inner)
+            self._folder = folder.inside("" if inner == "." else inner)
+        try:
+            self._remove()
+            self._make(0)
+        except BaseException:
+            self._folder.close()
+            raise
         self._thread.start()
 
     def stop(self) -> None:
         """End the thread and remove the pipes. Call it once no process of the job is left."""
+        if self._stop.is_set() or self._thread.ident is None:
+            return
         self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.join()
         self._remove()
+        self._folder.close()
 
     def _remove(self) -> None:
         """Remove all pipes of the channel, also those of an attempt that was killed."""
-        with contextlib.suppress(FileNotFoundError):  # the folder of the job was removed
-            for path in self._stem.parent.iterdir():
-                epoch = path.name[len(self._stem.name) + 1 :]
-                if (
-                    path == self._stem.with_name(f"{self._stem.name}_{epoch}")
-                    and epoch.isdigit()
-                    and path.is_fifo()
-                ):
-                    path.unlink()
+        for found in self._folder.contents():
+            stem, _, epoch = found.key.rpartition("_")
+            if stem == self._stem.name and epoch.isdigit() and stat.S_ISFIFO(found.status.st_mode):
+                self._folder.remove(found.key)
 
-    def _path(self, epoch: int) -> Path:
-        return self._stem.with_name(f"{self._stem.name}_{epoch}")
+    def _name(self, epoch: int) -> str:
+        return f"{self._stem.name}_{epoch}"
 
     def _make(self, epoch: int) -> None:
-        make_fifo(self._path(epoch), self._mode)
+        self._folder.make_pipe(self._name(epoch), self._mode)
 
     def _run(self) -> None:
         epoch = 0
@@ -111,7 +122,7 @@ class PipeChannel:
                 with self._open(epoch) as pipe:
                     epoch += 1
                     self._make(epoch)
-                    self._path(epoch - 1).unlink()
+                    self._folder.remove(self._name(epoch - 1))
                     try:
                         for data in _stream(self._store, self._order(epoch - 1), self._document):
                             self._write(pipe.fileno(), data)
@@ -132,8 +143,7 @@ class PipeChannel:
         while not self._stop.is_set():
             # otherwise this would wait for a reader that may never come
             with contextlib.suppress(OSError):  # ENXIO: there is no reader
-                descriptor = os.open(self._path(epoch), os.O_WRONLY | NONBLOCKING)
-                return os.fdopen(descriptor, "wb", buffering=0)
+                return os.fdopen(self._folder.open_pipe(self._name(epoch)), "wb", buffering=0)
             self._stop.wait(POLL_SECONDS)
         raise _Stopped
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cloudtrain.runtime.merge import NAMED
+from cloudtrain.runtime.skipped import NAMED, shown
 
 SUFFIXES = (
     ".pt", ".pth", ".ckpt", ".safetensors", ".h5", ".keras", ".joblib", ".pkl", ".onnx", ".params", ".ubj",
@@ -24,8 +24,7 @@ def find_stray_models(folder: Path, since: float) -> list[str]:
     """Some paths below ``folder`` that look like models and were written after ``since``, seconds since the epoch."""
     found = []
     for path in _written(folder, since):
-        name = os.path.relpath(path, folder)
-        found.append(name if name.isprintable() else ascii(name))
+        found.append(shown(os.path.relpath(path, folder)))
         if len(found) > NAMED:
             break
     return sorted(found)

@@ -12,12 +12,15 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.runtime.digest import sha256_of
+from cloudtrain._system.beneath import Skip
+from cloudtrain.runtime.digest import sha256_of_open
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.merge import (
     FOLDER,
+    KIND_FOLDERS,
     KINDS,
     MODEL,
     Merge,
@@ -31,7 +34,8 @@ from cloudtrain.runtime.output_files import (
     output_folder,
     temporary_folder,
 )
-from cloudtrain.storage import ObjectInfo, join_uri, open_store
+from cloudtrain.runtime.skipped import Skipped, opened
+from cloudtrain.storage import join_uri, open_store
 
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
@@ -65,11 +69,14 @@ class Results:
             events.emit("uploaded", kind=kind, uri=uri)
 
 
-def upload_outputs(configs: Sequence[HostConfig], progress: Progress, *, model: bool = True) -> Results:
+def upload_outputs(
+    configs: Sequence[HostConfig], progress: Progress, *, model: bool = True, scratch: Path | None = None
+) -> Results:
     """Upload the outputs of hosts whose folders are on this machine; the leader's configuration comes first.
 
     Args:
         model: false after a failure. Then only what is there is uploaded, and nothing of an earlier attempt removed.
+        scratch: a folder for archives before they are uploaded. The default is that of the leader.
 
     Raises StorageError or OSError.
     """
@@ -80,7 +87,10 @@ def upload_outputs(configs: Sequence[HostConfig], progress: Progress, *, model: 
     archived = leader.settings.compress_output
     if model:
         _clear_folders(leader)
-    files = {config.host.current: list_outputs(config.paths, archived=archived) for config in configs}
+    skipped = Skipped()
+    files = {
+        config.host.current: list_outputs(config.paths, skipped, archived=archived) for config in configs
+    }
     merge = Merge(files)
     for host, listed in files.items():
         merge.add_files(host, listed)
@@ -88,20 +98,21 @@ def upload_outputs(configs: Sequence[HostConfig], progress: Progress, *, model: 
     adders: dict[str, list[Add]] = {}
     for config in configs:
         host = config.host.current
-        merge.add_digests(host, _digests(config, files[host], shares[host].compare))
+        merge.add_digests(host, _digests(config, files[host], shares[host].compare, skipped))
         for kind, given in _by_kind(files[host], shares[host].give).items():
             if kind == MODEL and not model:
                 continue
             if archived:
-                adders.setdefault(kind, []).append(_adder(config, kind, given))
+                adders.setdefault(kind, []).append(_adder(config, kind, given, skipped))
             else:
-                _upload_files(config, kind, given, progress)
+                _upload_files(config, kind, given, progress, skipped)
                 results.uploaded[kind] = join_uri(leader.settings.output_uri, kind)
     for kind, sources in adders.items():
-        results.uploaded[kind] = _upload_archive(leader, kind, sources, progress)
+        results.uploaded[kind] = _upload_archive(leader, kind, sources, progress, scratch)
     differing = merge.differing()
     if differing:
         results.warnings.append(differing_message(differing, leader.host.leader))
+    results.warnings += skipped.warnings
     if model:
         results.discarded = _discard_earlier(leader, results.uploaded)
     return results
@@ -118,6 +129,7 @@ class HostOutputs:
         self._config = config
         self._uri = config.settings.output_uri
         self._archived = config.settings.compress_output or not self._uri
+        self._skipped = Skipped()
         self._files: list[OutputFile] = []
         self._given: Mapping[str, list[OutputFile]] = {}
         self._parts = ""
@@ -126,13 +138,13 @@ class HostOutputs:
         """List everything."""
         if self._config.host.leads and self._uri:
             _clear_folders(self._config)
-        self._files = list_outputs(self._config.paths, archived=self._archived)
+        self._files = list_outputs(self._config.paths, self._skipped, archived=self._archived)
         yield from _batches("files", self._files)
 
     def share(self, message: Message, progress: Progress) -> Iterator[Message]:
         """Hash the files that other hosts have too, and put this host's share where the leader finds it."""
         give, compare = from_ranges(message["give"]), from_ranges(message["compare"])
-        yield from _batches("digests", _digests(self._config, self._files, compare))
+        yield from _batches("digests", _digests(self._config, self._files, compare, self._skipped))
         if not self._uri:
             if not self._config.host.leads:
                 self._set_aside(set(give))
@@ -140,18 +152,23 @@ class HostOutputs:
         self._given, self._parts = _by_kind(self._files, give), message["parts"]
         for kind, given in self._given.items():
             if not self._archived:
-                _upload_files(self._config, kind, given, progress)
+                _upload_files(self._config, kind, given, progress, self._skipped)
             elif not self._config.host.leads:
                 self._upload_part(kind, given, progress)
 
     def assemble(self, message: Message, progress: Progress) -> Results:
-        """On the leader: write the results of all hosts."""
-        if not self._config.host.leads:
-            return Results()
-        results = Results(warnings=message["warnings"])
-        if not self._uri:
-            return results
-        for kind, hosts in message["givers"].items():
+        """On the leader: write the results of all hosts. The others only have warnings."""
+        results = Results()
+        if self._config.host.leads:
+            results.warnings += message["warnings"]
+            if self._uri:
+                self._assemble(message["givers"], results, progress)
+        if self._uri:
+            results.warnings += self._skipped.warnings
+        return results
+
+    def _assemble(self, givers: Mapping[str, Sequence[str]], results: Results, progress: Progress) -> None:
+        for kind, hosts in givers.items():
             if self._archived:
                 sources = [self._source(kind, host) for host in hosts]
                 results.uploaded[kind] = _upload_archive(self._config, kind, sources, progress)
@@ -159,12 +176,11 @@ class HostOutputs:
                 results.uploaded[kind] = join_uri(self._uri, kind)
         remove_parts(self._config)
         results.discarded = _discard_earlier(self._config, results.uploaded)
-        return results
 
     def _source(self, kind: str, host: str) -> Add:
         """Adds the share of ``host`` to an archive."""
         if host == self._config.host.current:
-            return _adder(self._config, kind, self._given[kind])
+            return _adder(self._config, kind, self._given[kind], self._skipped)
 
         def add(archive: ArchiveWriter) -> None:
             with open_store(self._uri).open(_part_key(self._parts, host, kind)) as stream:
@@ -173,10 +189,10 @@ class HostOutputs:
         return add
 
     def _upload_part(self, kind: str, files: Sequence[OutputFile], progress: Progress) -> None:
-        with temporary_folder(self._config.paths) as temporary:
+        with temporary_folder(self._config.paths.base) as temporary:
             path = temporary / kind
             with ArchiveWriter.open(path, compressed=False) as archive:
-                archive.add_files(output_folder(self._config.paths, kind), files)
+                _adder(self._config, kind, files, self._skipped)(archive)
             key = _part_key(self._parts, self._config.host.current, kind)
             open_store(self._uri).upload(path, key, progress)
 
@@ -186,7 +202,7 @@ class HostOutputs:
         for index, file in reversed(list(enumerate(self._files))):
             if index in given:
                 continue
-            path = output_folder(paths, file.kind) / file.path
+            path = paths.base / KIND_FOLDERS[file.kind] / file.path
             aside = paths.run / "set-aside" / file.kind / file.path
             if file.type == FOLDER:
                 with contextlib.suppress(OSError):  # it has content that this host gives
@@ -223,18 +239,34 @@ def _by_kind(files: Sequence[OutputFile], given: Sequence[int]) -> Mapping[str, 
     return found
 
 
-def _digests(config: HostConfig, files: Sequence[OutputFile], compare: Sequence[int]) -> Iterator[str]:
+def _skip(kind: str, skipped: Skipped) -> Skip:
+    return lambda key, why: skipped.add(f"{KIND_FOLDERS[kind]}/{key}", why)
+
+
+def _digests(
+    config: HostConfig, files: Sequence[OutputFile], compare: Sequence[int], skipped: Skipped
+) -> Iterator[str]:
+    """Hashes, empty for what can no longer be read."""
     for index in compare:
-        yield sha256_of(output_folder(config.paths, files[index].kind) / files[index].path)
+        output = files[index]
+        skip = _skip(output.kind, skipped)
+        with output_folder(config.paths, output.kind) as folder, opened(folder, output.path, skip) as file:
+            yield sha256_of_open(file) if file else ""
 
 
-def _adder(config: HostConfig, kind: str, files: Sequence[OutputFile]) -> Add:
-    return lambda archive: archive.add_files(output_folder(config.paths, kind), files)
+def _adder(config: HostConfig, kind: str, files: Sequence[OutputFile], skipped: Skipped) -> Add:
+    def add(archive: ArchiveWriter) -> None:
+        with output_folder(config.paths, kind) as folder:
+            archive.add_files(folder, files, _skip(kind, skipped))
+
+    return add
 
 
-def _upload_archive(config: HostConfig, kind: str, sources: Sequence[Add], progress: Progress) -> str:
+def _upload_archive(
+    config: HostConfig, kind: str, sources: Sequence[Add], progress: Progress, scratch: Path | None = None
+) -> str:
     name = _archive_name(kind)
-    with temporary_folder(config.paths) as temporary:
+    with temporary_folder(scratch or config.paths.base) as temporary:
         path = temporary / name
         with ArchiveWriter.open(path, compressed=True) as archive:
             for add in sources:
@@ -243,12 +275,20 @@ def _upload_archive(config: HostConfig, kind: str, sources: Sequence[Add], progr
     return join_uri(config.settings.output_uri, name)
 
 
-def _upload_files(config: HostConfig, kind: str, files: Sequence[OutputFile], progress: Progress) -> None:
-    from cloudtrain.storage.transfer import upload_entries
+def _upload_files(
+    config: HostConfig, kind: str, files: Sequence[OutputFile], progress: Progress, skipped: Skipped
+) -> None:
+    from cloudtrain.storage.transfer import move_each
 
-    folder = output_folder(config.paths, kind)
-    entries = [ObjectInfo(file.path, int(file.detail or 0)) for file in files]
-    upload_entries(folder, entries, open_store(config.settings.output_uri), kind, progress)
+    store = open_store(config.settings.output_uri)
+    with output_folder(config.paths, kind) as folder:
+
+        def upload(output: OutputFile, report: Progress) -> None:
+            with opened(folder, output.path, _skip(kind, skipped)) as file:
+                if file:
+                    store.upload(file, f"{kind}/{output.path}", report)
+
+        move_each(files, upload, progress)
 
 
 def _archive_name(kind: str) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from cloudtrain._system.files import replace, sync
+from cloudtrain._system.trees import remove_tree
 
 TEMPORARY = ".cloudtrain-tmp-"
 """Prefix of temporary names, which are never listed: unfinished files, or leftovers of killed processes."""
@@ -53,7 +53,7 @@ def discard(folder: Path) -> None:
         os.rename(folder, rest)
     except FileNotFoundError:
         return
-    shutil.rmtree(rest)
+    remove_tree(rest)
 
 
 def write_file(path: Path, data: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Callable, Protocol, Union
@@ -82,12 +83,18 @@ class Store(Protocol):
         ...
 
     def upload(
-        self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
+        self, source: Path | BinaryIO, key: str, progress: Progress | None = None, *, if_absent: bool = False
     ) -> bool:
-        """Copy the file ``path`` to ``key``.
+        """Copy a file to ``key``.
 
         Args:
+            source: its path, or the open file at its beginning, which stays open.
             if_absent: if the object exists, copy nothing and return False. For content-addressed keys only: two
                 simultaneous calls may both copy.
         """
         ...
+
+
+def opened(source: Path | BinaryIO) -> AbstractContextManager[BinaryIO]:
+    """The file of `Store.upload`. It is closed at the end of the context if its path was given."""
+    return open(source, "rb") if isinstance(source, Path) else nullcontext(source)

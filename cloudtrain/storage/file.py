@@ -12,7 +12,7 @@ from cloudtrain._system.files import replace, sync
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.atomic import temporary_sibling
-from cloudtrain.storage.base import Data, ObjectInfo, Progress
+from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.uri import check_key, join_uri, own_file
 
 CHUNK = 1 << 20
@@ -68,13 +68,13 @@ class FileStore:
             replace(temporary, path)
 
     def upload(
-        self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
+        self, source: Path | BinaryIO, key: str, progress: Progress | None = None, *, if_absent: bool = False
     ) -> bool:
         if if_absent and self.stat(key):
             return False
         target = self._path(key)
-        with file_errors(self._uri(key)), open(path, "rb") as source, temporary_sibling(target) as temporary:
-            _copy(source, temporary, progress)
+        with file_errors(self._uri(key)), opened(source) as file, temporary_sibling(target) as temporary:
+            _copy(file, temporary, progress)
             return _publish(temporary, target, only_if_absent=False)
 
     def _put(self, key: str, data: Data, only_if_absent: bool) -> bool:

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import io
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from cloudtrain.storage._conditional import has_conditional_writes, is_conflict,
 from cloudtrain.storage._errors import from_response, s3_errors
 from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_sibling
-from cloudtrain.storage.base import Data, ObjectInfo, Progress
+from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
 if TYPE_CHECKING:
@@ -137,12 +138,12 @@ class S3Store:
             replace(temporary, path)
 
     def upload(
-        self, path: Path, key: str, progress: Progress | None = None, *, if_absent: bool = False
+        self, source: Path | BinaryIO, key: str, progress: Progress | None = None, *, if_absent: bool = False
     ) -> bool:
         with s3_errors(self._uri(key)):
             if if_absent and self._head(key):
                 return False
-            self._upload(path, key, progress)
+            self._upload(source, key, progress)
             return True
 
     def list_folder(self) -> Iterator[ObjectInfo]:
@@ -219,17 +220,17 @@ class S3Store:
         if expected is None or path.stat().st_size != expected.size:
             raise Unreachable(f"{self._uri(key)} changed while it was being read", hint="Try again.")
 
-    def _upload(self, path: Path, key: str, progress: Progress | None) -> None:
-        if path.stat().st_size > PART:
-            self._connection.transfers.upload(
-                str(path),
-                self.bucket,
-                self.folder + key,
-                {**self._extra_args, **self._owner},
-                _subscribers(progress),
-            ).result()
-            return
-        with open(path, "rb") as file:
+    def _upload(self, source: Path | BinaryIO, key: str, progress: Progress | None) -> None:
+        with opened(source) as file:
+            if os.fstat(file.fileno()).st_size > PART:
+                self._connection.transfers.upload(
+                    str(source) if isinstance(source, Path) else file,  # parts of a path are read in parallel
+                    self.bucket,
+                    self.folder + key,
+                    {**self._extra_args, **self._owner},
+                    _subscribers(progress),
+                ).result()
+                return
             self._connection.client.put_object(**self._object(key), **self._extra_args, Body=file)
             if progress:
                 progress(file.tell())

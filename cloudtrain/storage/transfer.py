@@ -47,24 +47,13 @@ def upload_tree(
     Files copied before it remain.
     """
     entries = list_folder(folder)
-    upload_entries(folder, entries, store, prefix, progress)
-    return entries
-
-
-def upload_entries(
-    folder: Path,
-    entries: Sequence[ObjectInfo],
-    store: Store,
-    prefix: str = "",
-    progress: Progress | None = None,
-) -> None:
-    """Copy the listed files below ``folder`` to ``prefix/`` in ``store``; errors as for `upload_tree`."""
     base = _base(prefix)
 
     def upload(entry: ObjectInfo, report: Progress) -> None:
         store.upload(folder / entry.key, base + entry.key, report)
 
     move_each(entries, upload, progress)
+    return entries
 
 
 def download_tree(

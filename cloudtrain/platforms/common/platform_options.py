@@ -8,7 +8,17 @@ from cloudtrain.errors import InvalidJob
 
 OPTIONS = {
     "container": (
-        *("engine", "gpus", "memory", "shm_size", "volumes", "pull", "mount_source"),
+        *(
+            "engine",
+            "gpus",
+            "memory",
+            "shm_size",
+            "volumes",
+            "pull",
+            "mount_source",
+            "capabilities",
+            "new_privileges",
+        ),
         *("master_port", "max_preemptions"),
     ),
     "local": ("python", "mount_opt_ml", "master_port", "max_preemptions"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.engine.client import Bind, EngineClient, engine_errors
+from cloudtrain.engine.client import Bind, EngineClient, confinement, engine_errors
 from cloudtrain.packaging import RUNTIME_FILE
 from cloudtrain.platforms.container import _probe
 from cloudtrain.platforms.container.labels import FOLDER, own_labels
@@ -89,6 +89,7 @@ def probe(client: EngineClient, image: str, request: ProbeRequest) -> ProbeResul
             host_config=client.api.create_host_config(
                 network_mode="none",
                 mounts=[Mount(bind.target, bind.source, "bind", bind.read_only) for bind in request.binds],
+                **confinement(),
             ),
         )["Id"]
     try:

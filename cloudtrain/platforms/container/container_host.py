@@ -8,12 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from cloudtrain._system.signals import SIGKILL
-from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract import FailureClass, FailureReport, Paths
 from cloudtrain.engine.client import Ended, EngineClient, Spec
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.supervised.hosts import read_left
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.output import Stream, prefixed, write_all
 
@@ -37,7 +37,7 @@ class ContainerHost:
     def __init__(
         self,
         name: str,
-        failure: Path,
+        paths: Paths,
         *,
         own_program: bool,
         listens: Callable[[], bool] = lambda: True,
@@ -46,13 +46,13 @@ class ContainerHost:
     ) -> None:
         """
         Args:
-            failure: the file to which a program writes why it failed.
+            paths: its folders. A program writes to `Paths.failure` why it failed.
             own_program: whether the container runs the image's own program instead of cloudtrain's runtime.
             listens: whether the container handles signals yet. Before that, the kernel drops them.
             prefix: the start of each of its lines in the log.
         """
         self.name = name
-        self._failure = failure
+        self._paths = paths
         self._own_program = own_program
         self._listens = listens
         self._prefix = prefix.encode()
@@ -110,7 +110,7 @@ class ContainerHost:
     def _read_report(self) -> FailureReport | None:
         """The failure that the program reported; None if it reported nothing."""
         with contextlib.suppress(OSError):
-            reason = self._failure.read_text(encoding="utf-8", errors="replace").strip()
+            reason = read_left(self._paths, self._paths.failure).decode("utf-8", "replace").strip()
             if reason:
                 return FailureReport.from_reason(reason) or FailureReport(FailureClass.USER_ERROR, reason)
         return None

@@ -21,7 +21,6 @@ from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container.container_host import ContainerHost
 from cloudtrain.platforms.container.inputs import Inputs
 from cloudtrain.platforms.container.labels import job_labels, network_name
-from cloudtrain.platforms.container.links import drop_outward_links
 from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.supervised.folder import JobFolder
@@ -49,7 +48,7 @@ class ContainerHosts(FolderHosts):
         self._phases = Phases(self._events)
         self._network = network_name(folder.name, folder.path)
         self._inputs = Inputs(folder, self._request, self._settings, self.names)
-        self._outputs = Outputs(folder, self._settings, self._events)
+        self._outputs = Outputs(folder, self._request, self._settings, self.names, self._events)
         self._client: EngineClient | None = None
         self._hosts: dict[str, ContainerHost] = {}
         self._containers: list[str] = []
@@ -80,14 +79,12 @@ class ContainerHosts(FolderHosts):
     def _host(self, name: str, attempt: int) -> ContainerHost:
         paths = self._folder.host(name)
         if self._has_runtime:
-            return ContainerHost(
-                name, paths.failure, own_program=False, listens=lambda: self._listens(name, attempt)
-            )
+            return ContainerHost(name, paths, own_program=False, listens=lambda: self._listens(name, attempt))
         several = len(self.names) > 1
         definitions = self._settings.metric_definitions
         return ContainerHost(
             name,
-            paths.failure,
+            paths,
             own_program=True,
             prefix=f"[{name}] " if several else "",
             metrics=MetricFinder(definitions, self._events) if definitions else None,
@@ -193,11 +190,6 @@ class ContainerHosts(FolderHosts):
         """Upload the outputs. After a failure, only the leader's, without the model."""
         hosts = list(self._hosts)
         try:
-            for host in hosts:
-                for link in drop_outward_links(self._folder.host(host).base):
-                    self._warn(
-                        f"{host}: the link {link} points outside the container's folders, and is removed"
-                    )
             saved = hosts[:1] if failed else hosts
             for warning in self._outputs.save(saved, self._attempt, self._phases, model=not failed):
                 self._warn(warning)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain.contract import Paths, Settings
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.engine.client import Bind
@@ -21,6 +22,7 @@ from cloudtrain.runtime.phases import Phase, Phases
 from cloudtrain.runtime.pipes import OnError, PipeChannel
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, state_home, uri_scheme, uri_to_path
 from cloudtrain.storage.mount import S3Mount, why_no_mounts
+from cloudtrain.storage.uri import check_key
 
 INSIDE = Paths(Path(DEFAULT_BASE))
 """The paths in a container."""
@@ -106,10 +108,11 @@ class Inputs:
         entries = sorted(found, key=lambda entry: entry.key)
         sharded = document["S3DistributionType"] == "ShardedByS3Key"
         for rank, host in enumerate(self._hosts):
-            stem = self._folder.host(host).channel(name)
-            stem.parent.mkdir(parents=True, exist_ok=True)
+            paths = self._folder.host(host)
             own = shard(entries, rank, len(self._hosts)) if sharded else entries
-            pipes = PipeChannel(stem, base, own, document, on_error, mode=0o666)
+            pipes = PipeChannel(
+                paths.channel(name), base, own, document, on_error, mode=0o666, beneath=paths.base
+            )
             self._pipes.append(pipes)
             pipes.start()
 
@@ -200,11 +203,12 @@ class Inputs:
         whole = WHOLE_CHANNELS / name
         self._binds.append(Bind(str(folder), str(whole), read_only=True))
         for rank, host in enumerate(self._hosts):
-            for entry in shard(entries, rank, len(self._hosts)):
-                link = self._folder.host(host).channel(name) / entry.key
-                link.parent.mkdir(parents=True, exist_ok=True)
-                link.unlink(missing_ok=True)
-                link.symlink_to(whole / entry.key)
+            paths = self._folder.host(host)
+            channel = paths.channel(name).relative_to(paths.base)
+            with Beneath(paths.base) as base:
+                for entry in shard(entries, rank, len(self._hosts)):
+                    check_key(entry.key, name)
+                    base.link(f"{channel}/{entry.key}", f"{whole}/{entry.key}")
 
 
 def _download(base: str, entries: Sequence[ObjectInfo], folder: Path, phase: Phase, check: Check) -> None:
@@ -222,9 +226,9 @@ def _make_mount_point(base: Path, bind: Bind) -> None:
     """Create the mount point if it is below ``base``, which is mounted too. The engine would create it as root."""
     if not bind.target.startswith(f"{DEFAULT_BASE}/"):
         return
-    point = base / bind.target.removeprefix(f"{DEFAULT_BASE}/")
-    if Path(bind.source).is_dir():
-        point.mkdir(parents=True, exist_ok=True)
-    else:
-        point.parent.mkdir(parents=True, exist_ok=True)
-        point.touch()
+    point = bind.target.removeprefix(f"{DEFAULT_BASE}/")
+    with Beneath(base) as folder:
+        if Path(bind.source).is_dir():
+            folder.make_folder(point)
+        else:
+            folder.touch(point)

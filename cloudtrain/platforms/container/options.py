@@ -11,6 +11,7 @@ from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.container.values import parse_volume
 from cloudtrain.spec import TrainingJob, convert
 
+_CAPABILITY = Annotated[str, Meta(pattern=r"^[A-Z][A-Z_]*$")]
 _SIZE = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?[bkmgBKMG]?$")]
 
 
@@ -21,8 +22,9 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
     the number of GPUs of each host, or the names of the GPUs that every host uses. ``memory`` limits each host.
     ``shm_size`` limits its ``/dev/shm``; None means half of the machine's memory, as on Linux itself. ``volumes`` are
     additional folders: ``/here:/there`` or ``/here:/there:ro``. ``mount_source`` mounts the source directory itself,
-    read-only, instead of its archive: a path, or true for ``source_dir``. ``master_port`` and ``max_preemptions`` are
-    as on ``local``.
+    read-only, instead of its archive: a path, or true for ``source_dir``. ``capabilities`` are Linux capabilities that
+    root in the container gets in addition, and ``new_privileges`` lets programs such as ``sudo`` become root.
+    ``master_port`` and ``max_preemptions`` are as on ``local``.
     """
 
     engine: str | None = None
@@ -32,6 +34,8 @@ class ContainerOptions(Struct, frozen=True, forbid_unknown_fields=True):
     volumes: list[str] = []
     pull: Literal["missing", "always", "never"] = "missing"
     mount_source: bool | str = False
+    capabilities: list[_CAPABILITY] = []
+    new_privileges: bool = False
     master_port: Annotated[int, Meta(ge=0, le=65535)] = 0
     max_preemptions: Annotated[int, Meta(ge=0)] = 10
 

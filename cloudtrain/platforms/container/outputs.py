@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cloudtrain.contract import Settings
+from cloudtrain.contract import Host, Launcher, Settings
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
@@ -18,8 +20,17 @@ from cloudtrain.storage import uri_scheme
 class Outputs:
     """The outputs of one job."""
 
-    def __init__(self, folder: JobFolder, settings: Settings, events: EventLog) -> None:
+    def __init__(
+        self,
+        folder: JobFolder,
+        request: Mapping[str, Any],
+        settings: Settings,
+        hosts: Sequence[str],
+        events: EventLog,
+    ) -> None:
         self._folder = folder
+        self._path = request["checkpoint_path"]
+        self._hosts = tuple(hosts)
         self._settings = settings
         self._events = events
         self._sync: CheckpointSync | None = None
@@ -31,22 +42,42 @@ class Outputs:
         """
         if uri_scheme(self._settings.checkpoint_uri) == "file":
             return
-        sync = CheckpointSync(checkpoints, self._settings.checkpoint_uri, self._events, whole=True)
+        uri = self._settings.checkpoint_uri
+        sync = CheckpointSync(checkpoints, uri, self._events, path=self._path, whole=True)
         with phases("restore"):
             sync.restore()
         sync.start()
         self._sync = sync
 
     def save(self, hosts: list[str], attempt: int, phases: Phases, *, model: bool) -> list[str]:
-        """Upload the last checkpoints and the outputs of ``hosts``, all together. Returns warnings.
+        """Upload the outputs of ``hosts``, all together, and then the last checkpoints. Returns warnings.
 
-        Raises StorageError.
+        After a failure, when there is no ``model``, the checkpoints come first. Raises StorageError.
         """
-        environ = replace(self._settings, attempt=attempt).to_environ()
+        warnings = []
         with phases("upload") as phase:
-            if self._sync:
-                self._sync.flush()
-            configs = [HostConfig.read(self._folder.host(host), environ) for host in hosts]
-            results = upload_outputs(configs, phase.add, model=model)
+            if not model:
+                warnings += self._flush()
+            configs = [self._config(host, attempt) for host in hosts]
+            results = upload_outputs(configs, phase.add, model=model, scratch=self._folder.path)
             results.record(self._events)
-        return results.warnings
+            warnings += results.warnings
+            if model:
+                warnings += self._flush()
+        return warnings
+
+    def _flush(self) -> list[str]:
+        return self._sync.flush() if self._sync else []
+
+    def _config(self, host: str, attempt: int) -> HostConfig:
+        """The configuration of an upload, not from the host's folder: the container can change what is there."""
+        return HostConfig(
+            paths=self._folder.host(host),
+            settings=replace(self._settings, attempt=attempt),
+            host=Host(host, self._hosts),
+            hyperparameters={},
+            arguments=(),
+            channels={},
+            launcher=Launcher(),
+            distribution_hosts=self._hosts,
+        )

@@ -83,6 +83,8 @@ def render(job: TrainingJob) -> Request:
             "memory": options.memory,
             "shm_size": options.shm_size,
         },
+        "capabilities": [name.removeprefix("CAP_") for name in options.capabilities],
+        "new_privileges": options.new_privileges,
         "volumes": options.volumes,
         "checkpoint_path": job.checkpoint_local_path or DEFAULT_CHECKPOINTS,
         "network_isolation": job.enable_network_isolation,

@@ -9,6 +9,7 @@ import stat
 import zipfile
 from pathlib import Path
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain._system.users import ROOT, user_id
 from cloudtrain.engine.client import Bind
 from cloudtrain.packaging import RuntimeArchive, pack_runtime
@@ -60,15 +61,11 @@ def open_up(path: Path, mode: int) -> None:
     """
     if user_id() != ROOT:
         return
-    for folder, _, names in os.walk(path):
-        os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | mode | 0o111)
-        for name in names:
-            _allow(f"{folder}/{name}", mode)
     if path.is_file():
-        _allow(str(path), mode)
-
-
-def _allow(file: str, mode: int) -> None:
-    status = os.lstat(file)
-    if stat.S_ISREG(status.st_mode):
-        os.chmod(file, stat.S_IMODE(status.st_mode) | mode)
+        path.chmod(stat.S_IMODE(path.stat().st_mode) | mode)
+        return
+    with Beneath(path) as folder:
+        folder.allow("", mode | 0o111)
+        for found in folder.walk(lambda key, why: None):
+            if found.target is None:
+                folder.allow(found.key, mode | 0o111 if found.is_folder else mode)

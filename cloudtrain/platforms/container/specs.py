@@ -11,7 +11,7 @@ from typing import Any
 from cloudtrain._system.users import user_name
 from cloudtrain.contract import Launcher, cpu_count, decode_hyperparameters
 from cloudtrain.contract.paths import DEFAULT_BASE
-from cloudtrain.engine.client import Bind, Spec
+from cloudtrain.engine.client import CAPABILITIES, SERVICES, Bind, Spec
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.container.labels import job_labels, network_name
@@ -54,7 +54,14 @@ def container_spec(
         gpus=_gpus(resources["gpus"], rank),
         memory=size_in_bytes(resources["memory"]) if resources["memory"] else None,
         shm_size=size_in_bytes(resources["shm_size"]) if resources["shm_size"] else memory // 2,
+        capabilities=_capabilities(request),
+        new_privileges=request["new_privileges"],
     )
+
+
+def _capabilities(request: Mapping[str, Any]) -> list[str]:
+    services = SERVICES if request["runtime"] != "cloudtrain" else ()
+    return sorted({*CAPABILITIES, *services, *request["capabilities"]})
 
 
 def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> dict[str, str]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any, Protocol
 
-from cloudtrain.contract import FailureReport, Host, encode_arguments
+from cloudtrain._system.beneath import Beneath
+from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
-from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.reserve import Reserve
+
+REPORT_BYTES = 64 * 1024
+"""Bytes that are read of a failure that a host reports."""
 
 
 class RunningHost(Protocol):
@@ -90,17 +93,18 @@ class FolderHosts:
             self._prepare_host(name, groups)
 
     def report(self, name: str) -> FailureReport | None:
-        with contextlib.suppress(FileNotFoundError):
-            return FailureReport.from_json(self._folder.host(name).failure_report.read_bytes())
+        paths = self._folder.host(name)
+        with contextlib.suppress(OSError):
+            return FailureReport.from_json(read_left(paths, paths.failure_report))
         return None
 
     def _prepare_host(self, name: str, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Write the container's configuration, and empty its folders for a new attempt."""
+        """Write the container's configuration, and empty its folders for a new attempt.
+
+        An earlier attempt may have left links there: nothing is written through them.
+        """
         paths = self._folder.host(name)
-        for folder in (paths.model, paths.output, paths.code):
-            shutil.rmtree(folder, ignore_errors=True)
-        paths.make()
-        Reserve(paths.output, SPARES).keep()
+        paths.base.mkdir(parents=True, exist_ok=True)
         own: Mapping[str, Any] = next((group for group in groups if name in group["hosts"]), {})
         kind = own.get("instance_type", self._request["instance_type"])
         group_name = own.get("instance_group_name")
@@ -111,10 +115,27 @@ class FolderHosts:
             "resourceconfig.json": host.to_document(),
             "inputdataconfig.json": channel_documents(self._request),
         }
-        for file, content in documents.items():
-            (paths.input_config / file).write_text(json.dumps(content), encoding="utf-8")
-        if len(self.names) > 1 and self._request.get("runtime", "cloudtrain") == "cloudtrain":
-            replace_file(paths.input_config / SECRET_FILE, self._secret.encode(), mode=0o600)
+        with Beneath(paths.base) as base:
+            for folder in (paths.model, paths.output, paths.code):
+                with contextlib.suppress(OSError):
+                    base.remove(_key(paths, folder))
+            for folder in paths.folders:
+                base.make_folder(_key(paths, folder))
+            for file, content in documents.items():
+                base.write(_key(paths, paths.input_config / file), json.dumps(content).encode())
+            if len(self.names) > 1 and self._request.get("runtime", "cloudtrain") == "cloudtrain":
+                base.write(_key(paths, paths.input_config / SECRET_FILE), self._secret.encode(), mode=0o600)
+        Reserve(paths.output, SPARES).keep()
+
+
+def read_left(paths: Paths, path: Path) -> bytes:
+    """The beginning of a file that a host left. Raises OSError, also if it is not a regular file."""
+    with Beneath(paths.base) as base:
+        return base.read(_key(paths, path), REPORT_BYTES)
+
+
+def _key(paths: Paths, path: Path) -> str:
+    return path.relative_to(paths.base).as_posix()
 
 
 def numbered_names(count: int) -> list[str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain.index import IndexEntry, remove_job
 from cloudtrain.packaging.cache import archives_home
 from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
@@ -55,7 +56,7 @@ def old_jobs(before: float) -> Iterator[Leftover]:
     for platform, folder in job_folders():
         record = folder.read_record()
         if (record.ended_at or (folder.path / RECORD).stat().st_mtime) < before and not folder.is_locked():
-            yield Leftover("job", folder.name, size_of(folder.path), partial(_remove_job, platform, folder))
+            yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
 
 
 def abandoned_mounts() -> Iterator[Leftover]:
@@ -64,6 +65,13 @@ def abandoned_mounts() -> Iterator[Leftover]:
         if not folder.is_locked():
             for mount in mounts_below(folder.path):
                 yield Leftover("mount", str(mount), 0, partial(unmount, mount))
+
+
+def _size(job: Path) -> int:
+    """The bytes in a job's folder, in which the job could do what it wanted."""
+    with contextlib.suppress(OSError), Beneath(job) as folder:
+        return sum(found.status.st_size for found in folder.walk(lambda key, why: None) if found.is_file)
+    return 0
 
 
 def _remove_job(platform: str, folder: JobFolder) -> None:

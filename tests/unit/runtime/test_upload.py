@@ -20,6 +20,7 @@ from cloudtrain.errors import NotFound
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.merge import Merge, differing_message, to_ranges
 from cloudtrain.runtime.output_files import list_outputs
+from cloudtrain.runtime.skipped import Skipped
 from cloudtrain.runtime.upload import HostOutputs, Results, remove_parts, upload_outputs
 from cloudtrain.storage import open_store
 
@@ -170,7 +171,7 @@ def test_folders_can_be_nested_deeper_than_python_calls(configure: Any) -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(len(inspect.stack()) + 100)
     try:
-        listed = list_outputs(config.paths, archived=True)
+        listed = list_outputs(config.paths, Skipped(), archived=True)
     finally:
         sys.setrecursionlimit(limit)
     assert len(listed) == 201

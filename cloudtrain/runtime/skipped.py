@@ -1,0 +1,78 @@
+"""Names what a job left that cannot be uploaded, such as links and named pipes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from cloudtrain._system.beneath import Beneath, Refused, Skip
+
+NAMED = 5
+"""The most files that a warning names."""
+
+LONGEST = 200
+"""The most characters of a name that a warning shows."""
+
+NOT_UTF_8 = "a name that is not UTF-8"
+UNREADABLE = "a file that cannot be read"
+
+
+class Skipped:
+    """Collects what is left out of one upload, for one warning."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, str] = {}
+
+    def add(self, name: str, why: str) -> None:
+        """``why`` says what it is: ``a named pipe``."""
+        self._found[name] = why
+
+    @property
+    def warnings(self) -> list[str]:
+        """The warning, or none."""
+        if not self._found:
+            return []
+        named = sorted(self._found.items())[:NAMED]
+        names = ", ".join(f"{_short(shown(name))} ({why})" for name, why in named)
+        rest = f" and {len(self._found) - NAMED} more" if len(self._found) > NAMED else ""
+        return [
+            f"not uploaded: {names}{rest}. Only regular files are, and links to files in the same folder: "
+            "copy there what you need."
+        ]
+
+
+def shown(name: str) -> str:
+    """A file's name as it can be printed."""
+    return name if name.isprintable() else ascii(name)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST else f"{name[: LONGEST // 2]}...{name[-LONGEST // 2 :]}"
+
+
+def is_utf_8(name: str) -> bool:
+    """Whether a store can have an object of this name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def opened(folder: Beneath, key: str, skip: Skip) -> Iterator[BinaryIO | None]:
+    """A file, or the one to which a link leads; None if it is gone, and after ``skip`` if it cannot be read."""
+    try:
+        file = folder.open(key, follow=True)
+    except FileNotFoundError:
+        yield None
+    except Refused as error:
+        skip(key, error.why)
+        yield None
+    except PermissionError:
+        skip(key, UNREADABLE)
+        yield None
+    else:
+        with file:
+            yield file
