@@ -11,11 +11,11 @@ import contextlib
 import errno
 import os
 import stat
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Callable, NamedTuple
 
+from cloudtrain._system.descriptors import make_pipe, set_permissions
 from cloudtrain._system.files import READ_REGULAR
 from cloudtrain._system.trees import open_folder, permit, remove_entry
 
@@ -257,13 +257,11 @@ class Beneath:
 
     def allow(self, key: str, mode: int) -> None:
         """Add permissions to a file or folder, or to this folder. Raises Refused and OSError."""
-        if sys.platform == "win32":
-            raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
         *parents, name = _names(key) or ["."]
         with self._entered(parents) as parent, _not_swapped(key):
             descriptor = os.open(name, READ_REGULAR, dir_fd=parent)
         try:
-            os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | mode)
+            set_permissions(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | mode)
         finally:
             os.close(descriptor)
 
@@ -273,15 +271,10 @@ class Beneath:
 
     def make_pipe(self, name: str, mode: int) -> None:
         """Create a named pipe with these permissions, whatever the umask is. Raises OSError."""
-        if sys.platform == "win32":
-            raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
-        if os.mkfifo in os.supports_dir_fd:
-            os.mkfifo(name, mode, dir_fd=self._top)
-        else:
-            os.mkfifo(self._path / name, mode)
+        make_pipe(self._path, self._top, name)
         reader = self._open_pipe(name, os.O_RDONLY)
         try:
-            os.fchmod(reader, mode)
+            set_permissions(reader, mode)
         finally:
             os.close(reader)
 

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import sys
+from pathlib import Path
 from typing import Any
 
 if sys.platform == "win32":
@@ -19,6 +20,7 @@ if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
     open_named_pipe = set_non_blocking = send_descriptors = receive_descriptors = _unavailable
+    make_pipe = set_permissions = _unavailable
 
 else:
 
@@ -29,6 +31,17 @@ else:
         """
         os.mkfifo(path, 0o600)
         return os.open(path, os.O_RDWR | os.O_NONBLOCK)
+
+    def make_pipe(path: Path, folder: int, name: str) -> None:
+        """Create a named pipe in a folder, given by its path and its descriptor. Raises OSError."""
+        if os.mkfifo in os.supports_dir_fd:
+            os.mkfifo(name, 0o600, dir_fd=folder)
+        else:  # older releases of macOS
+            os.mkfifo(path / name, 0o600)
+
+    def set_permissions(descriptor: int, mode: int) -> None:
+        """Give an open file or folder these permissions, whatever the umask is. Raises OSError."""
+        os.fchmod(descriptor, mode)
 
     def is_empty(pipe: int) -> bool:
         """Whether everything that was written to the pipe has been read."""
