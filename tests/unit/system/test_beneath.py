@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain._system.beneath import DEEPEST, OUTWARD, Beneath, Refused
+from cloudtrain._system.trees import remove_tree
 
 SECRET = b"the host's secret"
 
@@ -114,10 +115,14 @@ def test_a_walk_lists_files_and_links_and_names_the_rest(folder: Beneath) -> Non
 
 
 def test_a_walk_ends_in_a_tree_deeper_than_paths_and_descriptors(tmp_path: Path) -> None:
-    nest(tmp_path, 2 * DEEPEST)
+    (tmp_path / "job").mkdir()
+    nest(tmp_path / "job", 2 * DEEPEST)
     skipped: dict[str, str] = {}
-    with Beneath(tmp_path) as folder:
-        assert len(list(folder.walk(skipped.__setitem__))) == DEEPEST + 1
+    try:
+        with Beneath(tmp_path / "job") as folder:
+            assert len(list(folder.walk(skipped.__setitem__))) == DEEPEST + 1
+    finally:
+        remove_tree(tmp_path / "job")  # pytest cannot
     assert list(skipped.values()) == [f"more than {DEEPEST} folders deep"]
 
 
