@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from cloudtrain._system.files import signature
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
@@ -34,6 +35,7 @@ from cloudtrain.runtime.run_folder import (
     make_spares,
     pipe_path,
     read_code,
+    record_path,
     stacks_path,
     stopping_path,
     write_command,
@@ -96,6 +98,8 @@ class Launch:
     _killed: bool = False
     _session: str = ""
     """The temporary folder of mpirun or its daemon."""
+    _records: dict[int, tuple[tuple[int, ...], RankRecord | None]] = field(default_factory=dict)
+    """By local rank: the state of the file, and the record read from it."""
 
     def start(self) -> None:
         """Raises OSError if the command cannot be started."""
@@ -223,7 +227,16 @@ class Launch:
         return read_code(str(self.plan.run), slot.local_rank)
 
     def record(self, slot: RankSlot) -> RankRecord | None:
-        return RankRecord.read(str(self.plan.run), slot.local_rank)
+        """The record of a rank; None if it has not written one yet. Reads the file only when it has changed."""
+        folder, local = str(self.plan.run), slot.local_rank
+        try:
+            state = signature(os.stat(record_path(folder, local)))
+        except FileNotFoundError:
+            return None
+        known = self._records.get(local)
+        if known is None or known[0] != state:
+            known = self._records[local] = (state, RankRecord.read(folder, local))
+        return known[1]
 
     @property
     def agent_code(self) -> int | None:

@@ -60,6 +60,11 @@ def stacks_path(folder: str, local: int) -> str:
     return f"{folder}/rank-{local}.stacks"
 
 
+def record_path(folder: str, local: int) -> str:
+    """Where the rank keeps its `RankRecord`."""
+    return f"{folder}/rank-{local}.json"
+
+
 def heartbeat_path(folder: str, local: int) -> str:
     """The file that holds the rank's last heartbeat: see `cloudtrain.observe.heartbeat`."""
     return f"{folder}/rank-{local}.heartbeat"
@@ -140,7 +145,7 @@ class RankRecord:
             text = (
                 f'{{"pid": {self.pid}, "rank": {self.rank}, "exit_code": {exit_code}, "time": {self.time}}}'
             )
-        _replace_file(f"{folder}/rank-{local}.json", text, self._shorter)
+        _replace_file(record_path(folder, local), text, self._shorter)
 
     def _shorter(self) -> str:
         """The record as JSON, without the beginnings of long texts."""
@@ -155,7 +160,7 @@ class RankRecord:
         import json
 
         try:
-            with open(f"{folder}/rank-{local}.json", encoding="utf-8") as file:
+            with open(record_path(folder, local), encoding="utf-8") as file:
                 return cls(**json.load(file))
         except FileNotFoundError:
             return None
