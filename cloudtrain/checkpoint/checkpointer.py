@@ -30,7 +30,7 @@ from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError, CloudtrainError
-from cloudtrain.observe import beat
+from cloudtrain.observe import beat, own_progress, report_step
 from cloudtrain.storage import open_store
 
 DEFAULT_FOLDER = "checkpoints"
@@ -188,6 +188,7 @@ class Checkpointer:
         """
         beat()
         step = _checked_step(step)
+        report_step(step)
         # Not already at a notice that arrives after the check below.
         set_exit_policy(lambda: self._saved_for_exit)
         if self._sharded:
@@ -221,6 +222,13 @@ class Checkpointer:
                 tensor of ``into`` does not fit.
             StorageError: the storage failed.
         """
+        with own_progress().restoring() as steps:
+            restored = self._restore(step, into)
+            if restored is not None:
+                steps.append(restored.step)
+        return restored
+
+    def _restore(self, step: int | str, into: Any) -> Checkpoint | None:
         beat()
         self._wait()
         candidates = self._candidates(step)
@@ -232,10 +240,10 @@ class Checkpointer:
                     if number == len(candidates) and not isinstance(step, str):
                         raise
                     message = f"{error.message}; going back to the one before it"
-                    warnings.warn(message, RuntimeWarning, stacklevel=2)
+                    warnings.warn(message, RuntimeWarning, stacklevel=3)
         if candidates:
             if self._candidates(step) != candidates:  # another process saves here and has deleted these
-                return self.restore(step, into=into)
+                return self._restore(step, into)
             steps = ", ".join(map(str, sorted({candidate for _, candidate in candidates})))
             raise CheckpointError(
                 f"every checkpoint in {self.uri} is damaged: steps {steps}",
@@ -245,7 +253,8 @@ class Checkpointer:
 
     def wait(self) -> None:
         """Block until every save is durable. Raises CheckpointError for a failed save not yet reported."""
-        self._wait()
+        with own_progress().stalled():
+            self._wait()
         self._raise_error()
 
     def close(self) -> None:
@@ -264,10 +273,12 @@ class Checkpointer:
             return False
         self._check_usable()
         self._raise_error()
-        submit = self._save_sharded if self._sharded else self._save_alone
-        saved = submit(step, state, metrics, when_busy)
-        if saved and not self._asynchronous:
-            self.wait()
+        own_progress().saved(step)
+        with own_progress().stalled():
+            submit = self._save_sharded if self._sharded else self._save_alone
+            saved = submit(step, state, metrics, when_busy)
+            if saved and not self._asynchronous:
+                self.wait()
         return saved
 
     def _save_alone(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:

@@ -13,7 +13,10 @@ from cloudtrain.cli._plot import sparkline
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.job import Job
+from cloudtrain.observe import Goodput
 from cloudtrain.platforms import JobDescription, Metrics, Prices, Series, Trends
+
+BAR_WIDTH = 20
 
 STATUS_COLOURS = {
     JobStatus.COMPLETED: "green",
@@ -54,6 +57,8 @@ def _facts(job: Job, description: JobDescription) -> Iterator[tuple[str, str]]:
     if seconds is not None:
         phases = ", ".join(f"{name} {took:.1f}" for name, took in description.phases.items() if took >= 0.05)
         yield "took", f"{seconds:.1f} s" + (f" ({phases})" if phases else "")
+    if description.goodput:
+        yield "goodput", _goodput(description.goodput)
     if description.attempt:
         yield "retries", str(description.attempt)
     yield from description.details.items()
@@ -70,6 +75,20 @@ def _facts(job: Job, description: JobDescription) -> Iterator[tuple[str, str]]:
         if fact:
             yield label, fact
     yield "logs", f"cloudtrain logs {description.name}"
+
+
+def _goodput(found: Goodput) -> str:
+    """The share as a number and a bar, and the time by what became of it, the greatest loss first."""
+    filled = round(found.goodput * BAR_WIDTH)
+    lost = sorted(found.lost.items(), key=lambda item: -item[1])
+    shown = [f"{cause} {_seconds(seconds)}" for cause, seconds in lost if seconds >= 0.05]
+    what = "steps" if found.measured_by == "steps" else "script"
+    times = ", ".join([f"{what} {_seconds(found.productive)}", *shown])
+    return f"{found.goodput:.1%} {'█' * filled}{'░' * (BAR_WIDTH - filled)} ({times})"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 600 else f"{seconds / 60:,.1f} min"
 
 
 def _series(job: Job) -> Series:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cloudtrain.observe.goodput import KINDS, GoodputMeter
 from cloudtrain.observe.trend import Trend
 
 WARNINGS = 10
@@ -36,6 +38,7 @@ class Summary:
     """The course of each metric."""
     last: float = 0.0
     """The time of the last metric, in seconds since the epoch."""
+    meter: GoodputMeter = field(default_factory=GoodputMeter)
 
     def add(self, event: dict[str, Any]) -> None:
         """Add the next event of the job. Ignores one that lacks a field."""
@@ -57,6 +60,9 @@ class Summary:
                 self.warnings = [*self.warnings, event["message"]][-WARNINGS:]
         except (KeyError, TypeError, ValueError):
             return
+        if kind in KINDS:
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+                self.meter.add(event)
 
     def _add_metric(self, name: str, value: float, time: float) -> None:
         trend = self.trends.get(name)
@@ -76,13 +82,14 @@ class Summary:
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""
-        return {**vars(self), "trends": {name: trend.to_list() for name, trend in self.trends.items()}}
+        trends = {name: trend.to_list() for name, trend in self.trends.items()}
+        return {**vars(self), "trends": trends, "meter": self.meter.to_dict()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Summary:
         """The inverse of `to_dict`. Raises TypeError, ValueError or KeyError."""
         trends = {name: Trend.from_list(points) for name, points in data["trends"].items()}
-        return cls(**{**data, "trends": trends})
+        return cls(**{**data, "trends": trends, "meter": GoodputMeter.from_dict(data["meter"])})
 
 
 def _text(value: Any) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.observe import Goodput
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store
 
@@ -57,6 +58,8 @@ class JobDescription:
     """Seconds that each phase took, on the slowest host."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each metric."""
+    goodput: Goodput | None = None
+    """The share of the job's time that went into training steps, and what became of the rest."""
     model_data: str | None = None
     output_data: str | None = None
     warnings: Sequence[str] = ()

@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import MutableMapping
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from cloudtrain._system.signals import SIGHUP, handle, unblock
 from cloudtrain.contract import SPOT_VARIABLE, JobStatus, Paths
@@ -96,9 +95,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     paths = _clean(paths)
     config = HostConfig.read(paths, environ)
     settings, host = config.settings, config.host
-    events = EventLog(
-        Path(settings.events) if settings.events else paths.output / "events.jsonl", host.current
-    )
+    events = EventLog(config.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
     secret = take_secret(paths, environ, host.count)
     keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn")}

@@ -17,6 +17,7 @@ from cloudtrain.contract import (
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
+from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import HorovodChoice
@@ -208,6 +209,7 @@ def _environment(
         # "python" in a shell script is the script's interpreter
         "PATH": os.pathsep.join([*program_folders, environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
+        EVENTS_FILE: str(config.events.absolute()),
     }
     if config.host.network_interface in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

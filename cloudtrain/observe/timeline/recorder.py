@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from cloudtrain._system.processes import after_fork_in_child
+from cloudtrain.observe.progress import report_step
 from cloudtrain.observe.timeline._writer import Writer
 from cloudtrain.observe.timeline.clock import Ask, Clock, clock, measure
 from cloudtrain.observe.timeline.operation import Operation
@@ -176,7 +177,8 @@ def wait_for(wait: Callable[[], None], label: str, operation: Operation | None) 
 
 
 def step_ended() -> None:
-    """Record the end of this thread's optimizer step. Every framework's optimizer calls this."""
+    """Report the end of this thread's optimizer step, and record it. Every framework's optimizer calls this."""
+    report_step()
     timeline = active
     if timeline is not None:
         timeline.step_ended()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain._version import __version__
 from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.observe import Goodput
 from cloudtrain.platforms.base import JobDescription
 from cloudtrain.platforms.supervised.folder import DESCRIPTION, RECORD
 
@@ -33,6 +34,7 @@ def recall(job: JobFiles) -> JobDescription | None:
         values = found["description"]
         values["status"] = JobStatus(values["status"])
         values["failure"] = values["failure"] and FailureReport.from_dict(values["failure"])
+        values["goodput"] = values["goodput"] and Goodput(**values["goodput"])
         return JobDescription(**{**values, "place": job.root.place(job.name)})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

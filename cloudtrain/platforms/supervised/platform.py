@@ -177,6 +177,7 @@ class SupervisedPlatform(ABC):
             phase=None if record.status.is_final else summary.phase,
             phases=summary.phases,
             metrics=summary.metrics,
+            goodput=summary.meter.result(record.submitted_at, record.ended_at, time.time()),
             model_data=summary.uploaded.get("model"),
             output_data=summary.uploaded.get("output"),
             warnings=(*summary.warnings, *record.warnings),

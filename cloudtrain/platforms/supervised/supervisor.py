@@ -11,13 +11,13 @@ import os
 import shutil
 import signal
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import count
 from typing import Any
 
 from cloudtrain._system.signals import SIGKILL, handle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.observe import EventLog
+from cloudtrain.observe import EventLog, goodput_of
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
@@ -195,11 +195,13 @@ class Supervisor:
             if reason == PREEMPTED:
                 failure = self._preemption_report()
         warnings = self._disk_warnings()
+        ended_at = time.time()
+        self._record_goodput(ended_at)
         self._folder.reserve.release()
         with contextlib.suppress(OSError):  # the folder was removed
             self._events.emit("job", status=str(status), exit_code=code)
         end = {"exit_code": code, "failure": failure, "reason": reason, "warnings": warnings}
-        self._update(status=status, ended_at=time.time(), **end)
+        self._update(status=status, ended_at=ended_at, **end)
         self._folder.reserve.remove()
 
     def _disk_is_full(self, error: OSError) -> FailureReport:
@@ -223,6 +225,12 @@ class Supervisor:
         if free >= FULL_BELOW:
             return ()
         return (f"the disk of {self._folder.path} is full: a part of the log and of the events may be lost",)
+
+    def _record_goodput(self, ended_at: float) -> None:
+        with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
+            found = goodput_of(self._folder.read_events, self._record.submitted_at, ended_at, ended_at)
+            if found:
+                self._events.emit("goodput", **asdict(found))
 
     def _preemption_report(self) -> FailureReport:
         """The report of a job that was preempted more often than ``max_preemptions`` allows."""

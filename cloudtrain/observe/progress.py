@@ -1,0 +1,136 @@
+"""A rank's report of its training steps, from which the goodput of the job is computed.
+
+Rank 0 appends events to the job's: ``step`` after the first step, every `INTERVAL` seconds and at saves, ``restored``
+after a restore. A step costs a look at the clock. Outside a job, and on other ranks, nothing is reported.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cloudtrain.observe.events import EventLog
+
+VARIABLE = "CLOUDTRAIN_EVENTS_FILE"
+"""The file of the job's events."""
+
+INTERVAL = 5.0
+"""Seconds between two events. A rank that is killed leaves at most so many seconds of steps unreported."""
+SAVE_INTERVAL = 1.0
+"""The same at saves: the job may resume from each of them."""
+
+
+class Progress:
+    """The steps of this process."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        path = os.environ.get(VARIABLE)
+        self._log = EventLog(Path(path), os.environ.get("SM_CURRENT_HOST", "")) if path else None
+        self._steps = 0
+        self._number: int | None = None
+        self._done_at = 0.0
+        """When the last step was done, on the clock of `time.monotonic`."""
+        self._reported_at = -math.inf
+        self._reported_steps = self._steps_at_save = 0
+        self._stalled = 0.0
+        self._is_stalled = False
+
+    def step(self, number: int | None) -> None:
+        """A step is done."""
+        self._steps += 1
+        if number is not None:
+            self._number = number
+        self._done_at = now = time.monotonic()
+        if now - self._reported_at >= INTERVAL:
+            if not self._reported_steps:
+                atexit.register(self.report)
+            self.report()
+
+    def saved(self, number: int) -> None:
+        """The state after step ``number`` is being saved."""
+        if self._number != number or self._steps == self._steps_at_save:
+            self.step(number)  # it was not reported: the script may only save
+        self._steps_at_save = self._steps
+        if time.monotonic() - self._reported_at >= SAVE_INTERVAL:
+            self.report()
+
+    def report(self) -> None:
+        """Append an event about the last step, unless that was done."""
+        if self._steps == self._reported_steps or os.getpid() != self._process:
+            return
+        now = time.monotonic()
+        self._reported_at, self._reported_steps = now, self._steps
+        ago = now - self._done_at
+        self._emit("step", ago, step=self._number, stalled=round(self._stalled, 3), pid=self._process)
+
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """The training waits for a save."""
+        if self._is_stalled:  # within another one
+            yield
+            return
+        self._is_stalled, began = True, time.monotonic()
+        try:
+            yield
+        finally:
+            self._is_stalled = False
+            self._stalled += time.monotonic() - began
+
+    @contextlib.contextmanager
+    def restoring(self) -> Iterator[list[int]]:
+        """The training waits for a restore. Append the restored step to the list, if there is one."""
+        began = time.monotonic()
+        restored: list[int] = []
+        yield restored
+        if os.getpid() == self._process:
+            self.report()
+            seconds = round(time.monotonic() - began, 3)
+            self._emit("restored", 0.0, step=restored[-1] if restored else None, seconds=seconds)
+
+    def _emit(self, event: str, ago: float, **fields: object) -> None:
+        if self._log is None or not _is_rank_0():
+            return
+        log = EventLog(self._log.path, self._log.source, clock=lambda: time.time() - ago)
+        with contextlib.suppress(OSError):  # a full disk must not end the training
+            log.emit(event, **fields)
+
+
+def _is_rank_0() -> bool:
+    """Whether this is rank 0 of ``torch.distributed`` if the script has initialized it, else of its launcher."""
+    from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
+
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return bool(dist.get_rank() == 0)
+    environ = with_rank(os.environ)
+    return environ.get(LauncherEnv.detect(environ).rank, "0") == "0"
+
+
+_own: Progress | None = None
+
+
+def own_progress() -> Progress:
+    """The steps of this process; a forked child has its own."""
+    global _own
+    if _own is None or _own._process != os.getpid():
+        _own = Progress()
+    return _own
+
+
+def report_step(step: int | None = None) -> None:
+    """Report that a training step is done: cheap enough for every step.
+
+    `Checkpointer.maybe_save` and the optimizers of `cloudtrain.distributed.torch` call this. Call it in a training
+    loop that uses neither, on every rank: the goodput of a job is the share of its time that went into steps.
+
+    Args:
+        step: the number of the step. After a restart, the numbers show which steps are computed again.
+    """
+    own_progress().step(step)
