@@ -59,6 +59,7 @@ class Estimator:
         max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint.
         hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
             number of seconds, counted from the first one.
+        join_timeout: the seconds within which all hosts must start and find one another, at least 5. Default: 600.
         host_timeout: the seconds for which the network between hosts may be down, at least 5; the job then fails.
             Default: 30.
         stop_grace: the seconds that ranks have to exit after SIGTERM.
@@ -97,6 +98,7 @@ class Estimator:
         max_run: int | None = None,
         max_retry_attempts: int | None = None,
         hang_timeout: float | None = None,
+        join_timeout: float | None = None,
         host_timeout: float | None = None,
         stop_grace: float | None = None,
         output_path: str | None = None,

@@ -64,6 +64,8 @@ class Settings:
     """Seconds between SIGTERM and SIGKILL when a job is stopped."""
     hang_timeout: float = 0.0
     """Seconds without a heartbeat, after the first one, after which a rank is considered hung; 0: never."""
+    join_timeout: float = 600.0
+    """Seconds within which all hosts must find one another."""
     host_timeout: float = 30.0
     """Seconds without a message after which another host is considered lost."""
     attempt: int = 0

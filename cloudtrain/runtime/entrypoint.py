@@ -23,7 +23,6 @@ from cloudtrain.runtime.host_run import HostRun
 from cloudtrain.runtime.job_secret import take_secret, write_ranks_secret
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
-    JOIN_TIMEOUT,
     Inbox,
     JoinInterrupted,
     LeaderClient,
@@ -115,13 +114,13 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
             keys,
             ranked=config.distribution_hosts,
             master=(address if shares_machine else first, settings.master_port or free_port()),
-            join_timeout=JOIN_TIMEOUT,
+            join_timeout=settings.join_timeout,
             host_timeout=settings.host_timeout,
         )
         leader.start()
     try:
         client = LeaderClient.join(
-            host.current, rendezvous, keys["control"], inbox, host_timeout=settings.host_timeout
+            host.current, rendezvous, keys["control"], inbox, settings.join_timeout, settings.host_timeout
         )
     except JoinInterrupted:
         return HostOutcome(JobStatus.INTERRUPTED)
@@ -131,10 +130,18 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
         watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
     outcome = HostRun(config, environ, inbox, client, events, keys["spawn"]).run()
     if leader:
-        leader.join()
+        leader.join(lambda: _is_interrupted(inbox))
         if leader.refused:
             events.emit("refused", connections=leader.refused)
     return outcome
+
+
+def _is_interrupted(inbox: Inbox) -> bool:
+    """Whether this process has been asked to end. Takes all other messages out of the inbox."""
+    while not inbox.empty():
+        if inbox.get()["type"] in ("signal", "orphaned"):
+            return True
+    return False
 
 
 def _clean(paths: Paths) -> Paths:

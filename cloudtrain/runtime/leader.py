@@ -26,18 +26,22 @@ import socket
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.runtime.diagnose import first_cause
 from cloudtrain.runtime.hangs import Hang
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
 from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
+from cloudtrain.runtime.waiting import Say, Waiting, say
 
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 0.7
 """Seconds for which failure reports are collected before one is chosen as the cause."""
 STACKS_SECONDS = 3.0
 """The same if ranks hang: all hosts are asked for the stacks of their ranks."""
+LATE_SECONDS = 30.0
+"""Seconds for which the leader of a job that has failed stays for hosts that have not joined, to inform them."""
 DISCONNECT_SECONDS = 15.0
 """Seconds for which the leader waits for hosts to disconnect, after its final message."""
 
@@ -53,6 +57,7 @@ class Leader:
         master: address and port of rank 0.
         join_timeout: seconds within which all hosts must join.
         host_timeout: seconds without a message after which a host is lost.
+        say: prints a line to the log of the job.
     """
 
     def __init__(
@@ -65,12 +70,17 @@ class Leader:
         master: tuple[str, int],
         join_timeout: float,
         host_timeout: float = Settings.host_timeout,
+        say: Say = say,
     ) -> None:
         self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout)
         self._hosts = hosts
         self._ranked = ranked or hosts
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
+        self._join_timeout = join_timeout
         self._join_by = time.monotonic() + join_timeout
+        self._waiting = Waiting(join_timeout, say)
+        self._expected = set(hosts)
+        """The hosts that have not joined."""
         self._failures: list[FailureReport] = []
         self._stacks: dict[str, str] = {}
         self._hang = Hang()
@@ -88,14 +98,17 @@ class Leader:
         self._leaving = False
         """Whether a rank exits because of a preemption. Failures of the other ranks are then consequences."""
         self._end_by: float | None = None
+        self._abortion: Message | None = None
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def join(self) -> None:
-        """Wait until every host has disconnected (bounded)."""
-        self._thread.join(DISCONNECT_SECONDS + 1)
+    def join(self, is_interrupted: Callable[[], bool] = bool) -> None:
+        """Wait until every host has disconnected (bounded), or ``is_interrupted()``."""
+        end = time.monotonic() + LATE_SECONDS + 1
+        while self._thread.is_alive() and time.monotonic() < end and not is_interrupted():
+            self._thread.join(0.1)
 
     @property
     def refused(self) -> int:
@@ -115,13 +128,17 @@ class Leader:
     def _is_over(self) -> bool:
         if self._end_by is None:
             return False
-        return not self._links.joined or time.monotonic() > self._end_by
+        late = self._abortion and self._expected
+        return not (self._links.joined or late) or time.monotonic() > self._end_by
 
     def _handle(self, link: HostLink, message: Message) -> None:
         kind = message["type"]
         if kind == "join":
+            self._expected.discard(link.host)
             if self._decision == "stop":
                 link.send({"type": "stop"})
+            elif self._abortion:
+                link.send(self._abortion)
         elif kind == "gone":
             if self._end_by is None and not (self._decision == "stop" and not self._started):
                 self._report_lost(link.host, message["why"])
@@ -212,17 +229,23 @@ class Leader:
             yield stray_message(strays[0])
 
     def _look_for_missing_hosts(self, now: float) -> None:
-        missing = [host for host in self._hosts if host not in self._links.joined]
-        if missing and now > self._join_by and not self._decision:
-            self._report_lost(missing[0], "it never joined the job")
+        missing = [host for host in self._hosts if host in self._expected]
+        if not missing or self._decision:
+            return
+        self._waiting.report(", ".join(missing))
+        if now > self._join_by:
+            others = f", nor did {', '.join(missing[1:])}" if missing[1:] else ""
+            self._report_lost(missing[0], f"it never joined the job within {self._join_timeout:g} s{others}")
 
     def _abort(self) -> None:
         report = self._hang.blame(first_cause(self._failures))
         if self._stacks:
             stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})
-        self._decide({"type": "abort", "report": report.to_dict()})
-        self._end_by = time.monotonic() + DISCONNECT_SECONDS
+        self._abortion = {"type": "abort", "report": report.to_dict()}
+        self._decide(self._abortion)
+        late = self._expected and time.monotonic() < self._join_by
+        self._end_by = time.monotonic() + (LATE_SECONDS if late else DISCONNECT_SECONDS)
 
     def _decide_start(self) -> None:
         self._started = True

@@ -20,9 +20,8 @@ from cloudtrain.link.gate import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated, prove
 from cloudtrain.link.peer import Peer
 from cloudtrain.runtime.leader_links import Message
+from cloudtrain.runtime.waiting import Waiting
 
-JOIN_TIMEOUT = 600.0
-"""Seconds within which all hosts have to join: the machines of a job do not start at the same time."""
 CONNECT_SECONDS = 2.0
 """Seconds for which one attempt to connect may take. A lost packet costs one second."""
 PROVE_SECONDS = 5.0
@@ -139,7 +138,7 @@ class LeaderClient:
         rendezvous: str,
         key: bytes,
         inbox: Inbox,
-        timeout: float = JOIN_TIMEOUT,
+        timeout: float = Settings.join_timeout,
         host_timeout: float = Settings.host_timeout,
     ) -> LeaderClient:
         """Find the leader and join the job.
@@ -180,6 +179,7 @@ class LeaderClient:
     def _find(self, deadline: float, timeout: float) -> None:
         """Try to join until ``deadline``. Raises as `join`."""
         deceived_since: float | None = None
+        waiting = Waiting(timeout)
         while True:
             try:
                 self._enter(min(time.monotonic() + PROVE_SECONDS, max(deadline, time.monotonic() + 1)))
@@ -199,8 +199,10 @@ class LeaderClient:
                 if time.monotonic() > deadline:
                     raise PlatformError(
                         f"{self._host}: the leader was not found at {self._rendezvous} within {timeout:.0f} s: {error}",
-                        hint="Check that the first host has started, and that the other hosts can reach its port.",
+                        hint="Check that the first host has started, and that the other hosts can reach its port. If "
+                        "it starts later than that, raise join_timeout.",
                     ) from None
+            waiting.report(f"the leader at {self._rendezvous}")
             if not self._inbox.empty():
                 raise JoinInterrupted(f"{self._host}: stopped before the leader was found")
             time.sleep(0.05)

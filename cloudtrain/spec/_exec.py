@@ -34,6 +34,7 @@ _ARGUMENTS = {
     "CLOUDTRAIN_HANG_TIMEOUT": "hang_timeout",
     "CLOUDTRAIN_HOST_TIMEOUT": "host_timeout",
     "CLOUDTRAIN_JOB_NAME": "job_name",
+    "CLOUDTRAIN_JOIN_TIMEOUT": "join_timeout",
     "CLOUDTRAIN_METRIC_DEFINITIONS": "metric_definitions",
     "CLOUDTRAIN_OUTPUT_URI": "output_path",
     "CLOUDTRAIN_STOP_GRACE": "stop_grace",

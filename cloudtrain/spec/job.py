@@ -87,6 +87,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     use_spot_instances: bool = False
     max_retry_attempts: Annotated[int, Meta(ge=0, le=30)] = 0
     hang_timeout: Annotated[float, Meta(gt=0)] | None = None
+    join_timeout: Annotated[float, Meta(ge=5)] = 600.0
     host_timeout: Annotated[float, Meta(ge=5)] = 30.0
     stop_grace: Annotated[float, Meta(ge=0, le=120)] = 120.0
 

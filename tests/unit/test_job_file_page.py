@@ -99,6 +99,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "use_spot_instances": ({"use_spot_instances": True, "max_wait": 90000}, {}),
     "max_retry_attempts": ({"max_retry_attempts": 2}, {}),
     "hang_timeout": ({"hang_timeout": 5}, {}),
+    "join_timeout": ({"join_timeout": 60}, {}),
     "host_timeout": ({"host_timeout": 60}, {}),
     "stop_grace": ({"stop_grace": 5}, {}),
     "output_path": ({"output_path": "s3://bucket/other"}, {}),

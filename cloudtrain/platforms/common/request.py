@@ -67,6 +67,7 @@ def _settings(job: TrainingJob, master_port: int) -> Settings:
         metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
         stop_grace=job.stop_grace,
         hang_timeout=job.hang_timeout or 0.0,
+        join_timeout=job.join_timeout,
         host_timeout=job.host_timeout,
         timeline=job.timeline,
     )

@@ -158,6 +158,7 @@ def _settings(job: TrainingJob) -> Settings:
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
         hang_timeout=job.hang_timeout or 0.0,
+        join_timeout=job.join_timeout,
         host_timeout=job.host_timeout,
         timeline=job.timeline,
     )

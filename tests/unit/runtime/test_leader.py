@@ -19,6 +19,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.link import handshake
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.secret import derive
+from cloudtrain.runtime import waiting
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import (
     Inbox,
@@ -137,7 +138,43 @@ def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
     cluster.join("algo-1")
     report = cluster.receive("algo-1")["report"]
     assert (report["failure_class"], report["host"]) == ("host-lost", "algo-2")
-    assert "never joined" in report["message"]
+    assert "it never joined the job within 0.5 s" in report["message"]
+
+
+def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> None:
+    leader = cluster.join("algo-1")
+    cause = FailureReport(FailureClass.MISSING_DATA, "no such channel", host="algo-1")
+    leader.send({"type": "failed", "report": cause.to_dict()})
+    assert cluster.receive("algo-1")["type"] == "abort"
+    leader.close()
+    follower = cluster.join("algo-2")
+    message = cluster.receive("algo-2")
+    assert (message["type"], FailureReport.from_dict(message["report"])) == ("abort", cause)
+    follower.close()
+    start = time.monotonic()
+    cluster.leader.join()
+    assert time.monotonic() - start < 10
+
+
+def test_the_leader_leaves_when_it_is_asked_to(cluster: Cluster) -> None:
+    leader = cluster.join("algo-1")
+    cause = FailureReport(FailureClass.MISSING_DATA, "no such channel", host="algo-1")
+    leader.send({"type": "failed", "report": cause.to_dict()})
+    assert cluster.receive("algo-1")["type"] == "abort"
+    leader.close()
+    asked = iter([False, True])
+    cluster.leader.join(lambda: next(asked))
+
+
+def test_a_wait_is_reported_with_its_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "FIRST_SECONDS", 0.1)
+    monkeypatch.setattr(waiting, "EVERY_SECONDS", 0.2)
+    lines: list[str] = []
+    wait = waiting.Waiting(600, lines.append)
+    for _ in range(20):
+        wait.report("algo-2, algo-3")
+        time.sleep(0.02)
+    assert lines == ["waiting for algo-2, algo-3, 0 s of 600 s"] * 2
 
 
 def knock(cluster: Cluster, purpose: str, key: bytes) -> tuple[socket.socket, handshake.Keys]:

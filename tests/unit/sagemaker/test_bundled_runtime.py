@@ -142,6 +142,7 @@ def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
     ("fields", "expected"),
     [
         ({"stop_grace": 30}, {"stop_grace": 30.0}),
+        ({"join_timeout": 60}, {"join_timeout": 60.0}),
         ({"host_timeout": 60}, {"host_timeout": 60.0}),
         ({"hang_timeout": 600}, {"hang_timeout": 600.0}),
         ({"checkpoint_local_path": "/opt/ml/checkpoints"}, {"checkpoint_uri": ""}),
