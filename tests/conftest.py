@@ -31,6 +31,8 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(home / "aws-credentials"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(home / "cloudtrain"))
+    monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "2")
+    monkeypatch.setenv("CLOUDTRAIN_STORAGE_PAUSE", "0.1")
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
 

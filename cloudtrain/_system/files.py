@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 READ_REGULAR = (
@@ -27,6 +29,10 @@ if sys.platform == "win32":
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
         """Windows has no locks that child processes inherit. Raises OSError."""
         raise OSError(errno.ENOSYS, "this system cannot lock files")
+
+    def in_use(path: Path) -> contextlib.AbstractContextManager[None]:
+        """Windows cannot rename an open file: nothing marks it."""
+        return contextlib.nullcontext()
 
     def sync(path: Path) -> None:
         """Wait until the file is on disk. Windows cannot do the same for a folder."""
@@ -80,6 +86,17 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    @contextlib.contextmanager
+    def in_use(path: Path) -> Iterator[None]:
+        """Create a file that is about to be written, and lock it during the block, if the file system has locks."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            with contextlib.suppress(OSError):
+                lock(descriptor, wait=False)
+            yield
+        finally:
+            os.close(descriptor)
 
     def sync(path: Path) -> None:
         """Wait until the file or folder is on disk."""

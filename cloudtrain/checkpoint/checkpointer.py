@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import operator
 import os
 import warnings
@@ -15,6 +14,7 @@ from typing import Any, NoReturn
 
 from cloudtrain import environment
 from cloudtrain.checkpoint.errors import Damaged
+from cloudtrain.checkpoint.failed_saves import FailedSaves, save_patience, warn
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.layout import MAX_STEP
 from cloudtrain.checkpoint.format.manifest import run_metadata
@@ -29,17 +29,22 @@ from cloudtrain.checkpoint.tensors.framework import Leaf
 from cloudtrain.checkpoint.tensors.snapshot import Buffer
 from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.exit_policy import set_exit_policy
-from cloudtrain.errors import CheckpointError, CloudtrainError
+from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
+from cloudtrain.observe.warning import record_warning
 from cloudtrain.storage import open_store
+from cloudtrain.storage.patience import Patience, using
 
 DEFAULT_FOLDER = "checkpoints"
 """Where checkpoints go outside a job, below the working directory."""
 
 BUSY = ("wait", "skip", "queue")
 
+REPLACE_SECONDS = 2.0
+"""How long a save waits for an earlier one whose storage does not answer, before it replaces it."""
+POLL_SECONDS = 0.1
+
 _STEPS = f'A step is a number from 0 to {MAX_STEP}; restore also takes "latest" and "best".'
-_log = logging.getLogger("cloudtrain.checkpoint")
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,9 @@ class Checkpointer:
         self._background: BackgroundSaves[_Task] = BackgroundSaves(self._commit)
         self._grouping = FileGrouping()
         self._buffers: list[Buffer] = []
-        self._error: CheckpointError | None = None
+        self._failed = FailedSaves(self.uri)
+        self._patience = save_patience()
+        """Of the save that was submitted last."""
         self._process = os.getpid()
         self._closed = False
         self._saved_for_exit = False
@@ -170,9 +177,13 @@ class Checkpointer:
             it is always accepted; a duplicate step is later skipped on all ranks.
 
         Raises:
-            CheckpointError: the state holds an unsupported value; or the previous save failed, because of the
-                storage or because this or a later step was committed already. With ``sharded`` a failure on one
-                rank is raised on all.
+            CheckpointError: the state holds an unsupported value; or an earlier save failed for a reason that will
+                not pass: no permission, no space, this or a later step was committed already. With ``sharded`` a
+                failure on one rank is raised on all.
+
+        While the storage does not answer, the save tries again for some minutes; the next save replaces it, and the
+        training continues. A checkpoint that is given up is logged as a warning. With ``asynchronous=False``, this
+        method raises it.
         """
         return self._save(step, state, metrics, self._when_busy)
 
@@ -223,14 +234,15 @@ class Checkpointer:
             StorageError: the storage failed.
         """
         with own_progress().restoring() as steps:
-            restored = self._restore(step, into)
+            beat()
+            self._wait()
+            with using(Patience(warn=warn, waiting=beat)):
+                restored = self._restore(step, into)
             if restored is not None:
                 steps.append(restored.step)
         return restored
 
     def _restore(self, step: int | str, into: Any) -> Checkpoint | None:
-        beat()
-        self._wait()
         candidates = self._candidates(step)
         with WorkerPool("cloudtrain-restore") as pool:
             for number, (store, candidate) in enumerate(candidates, 1):
@@ -241,6 +253,7 @@ class Checkpointer:
                         raise
                     message = f"{error.message}; going back to the one before it"
                     warnings.warn(message, RuntimeWarning, stacklevel=3)
+                    record_warning(message)
         if candidates:
             if self._candidates(step) != candidates:  # another process saves here and has deleted these
                 return self._restore(step, into)
@@ -252,7 +265,10 @@ class Checkpointer:
         return None
 
     def wait(self) -> None:
-        """Block until every save is durable. Raises CheckpointError for a failed save not yet reported."""
+        """Block until every save is durable.
+
+        Raises CheckpointError if the last save failed, or one that is not reported yet failed for a lasting reason.
+        """
         with own_progress().stalled():
             self._wait()
         self._raise_error()
@@ -272,7 +288,7 @@ class Checkpointer:
         if not self._sharded and environment.rank() != 0:
             return False
         self._check_usable()
-        self._raise_error()
+        self._raise_error(lasting=True)
         own_progress().saved(step)
         with own_progress().stalled():
             submit = self._save_sharded if self._sharded else self._save_alone
@@ -287,7 +303,8 @@ class Checkpointer:
         if self._background.busy and when_busy != "queue":
             if when_busy == "skip":
                 return False
-            self.wait()
+            self._wait_or_replace()
+            self._raise_error(lasting=True)
         if all(store.has(step) for store in self._stores):
             return False
         waiting = self._background.withdraw()
@@ -301,7 +318,8 @@ class Checkpointer:
     ) -> bool:
         """Runs on all ranks; ``when_busy`` is always "wait"."""
         saver = self._get_sharded_saver()
-        self.wait()
+        self._wait()
+        self._raise_error(lasting=True)
         try:
             document, leaves, sharded = tree.encode_sharded(state)
             shards, own = own_shards(sharded, leaves)
@@ -310,7 +328,7 @@ class Checkpointer:
             metadata = {**run_metadata(metrics or {}), "world_size": saver.group.size}
             self._submit(step, document, own, metadata, shards)
         except Exception as error:  # the other ranks must not wait for this rank's part
-            self._background.submit(_Task(step, partial(_raise, error), Buffer()))
+            self._background.submit(_Task(step, partial(_raise, error), Buffer(), save_patience()))
             self._schedule.saved(step)
             raise
         return True
@@ -330,7 +348,8 @@ class Checkpointer:
             snapshot.wait()
             return PreparedSave(step, document, self._grouping.files(snapshot), metadata), shards
 
-        self._background.submit(_Task(step, prepare, buffer))
+        self._patience = save_patience(whole=self._sharded)
+        self._background.submit(_Task(step, prepare, buffer, self._patience))
         self._schedule.saved(step)
 
     def _maybe_save_sharded(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:
@@ -352,20 +371,17 @@ class Checkpointer:
 
     def _commit(self, task: _Task, pool: WorkerPool) -> None:
         try:
-            if self._sharded_saver is not None:
-                self._sharded_saver.commit(task.step, task.prepare, pool)
-            else:
-                prepared, _ = task.prepare()
-                for store in self._stores:
-                    store.commit(prepared, pool)
+            with using(task.patience):
+                if self._sharded_saver is not None:
+                    self._sharded_saver.commit(task.step, task.prepare, pool)
+                else:
+                    prepared, _ = task.prepare()
+                    for store in self._stores:
+                        store.commit(prepared, pool)
         except BaseException as error:
-            reason, hint = (
-                (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
-            )
-            failed = CheckpointError(f"checkpoint {task.step} was not saved: {reason}", hint=hint)
-            failed.__cause__ = error
-            _log.error("%s", failed)
-            self._error = failed
+            self._failed.failed(task.step, error)
+        else:
+            self._failed.committed(task.step)
         finally:
             self._buffers.append(task.buffer)
             beat()
@@ -404,6 +420,7 @@ class Checkpointer:
         state = load(step, into, pool)
         for one in self._stores:
             one.resume_from(step)
+        self._failed.committed(step)
         self._grouping.resume_from(store.manifest(step))
         self._schedule.saved(step)
         beat()
@@ -443,8 +460,15 @@ class Checkpointer:
         if self._process == os.getpid():  # a forked child has none of the threads
             self._background.wait()
 
-    def _raise_error(self) -> None:
-        error, self._error = self._error, None
+    def _wait_or_replace(self) -> None:
+        """Block until no save is running. One that waits for the storage is given up: there is newer state."""
+        while self._background.busy and self._process == os.getpid():
+            if self._patience.away > REPLACE_SECONDS:
+                self._patience.give_up()
+            self._background.wait(POLL_SECONDS)
+
+    def _raise_error(self, *, lasting: bool = False) -> None:
+        error = self._failed.take(lasting=lasting)
         if error is not None:
             raise error
 
@@ -457,6 +481,7 @@ class _Task:
     prepare: Prepare
     buffer: Buffer
     """Holds the snapshot; free for reuse afterwards."""
+    patience: Patience
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -17,11 +17,11 @@ from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.layout import manifest_key, step_of
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
-from cloudtrain.checkpoint.store.catalog import Listing
+from cloudtrain.checkpoint.store.listing import Listing
 from cloudtrain.checkpoint.tensors.framework import TensorSpec
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, NotFound
-from cloudtrain.storage.base import ObjectInfo, Progress, Store
+from cloudtrain.storage.base import DamagedBody, ObjectInfo, Progress, Store
 
 BLOCK = 1 << 20
 
@@ -173,9 +173,10 @@ def download(store: Store, info: CheckpointInfo, folder: Path, progress: Progres
 def scan(store: Store) -> tuple[list[CheckpointInfo], tuple[ObjectInfo, ...]]:
     """The checkpoints, and all objects but manifests."""
     listing = Listing.of(store)
-    sizes = {found.key: found.size for found in listing.objects}
+    objects = tuple(found for _, found in listing.objects())
+    sizes = {found.key: found.size for found in objects}
     with WorkerPool("cloudtrain-list") as pool:
-        return pool.map(lambda step: _info(store, step, sizes), listing.committed), listing.objects
+        return pool.map(lambda step: _info(store, step, sizes), listing.committed), objects
 
 
 def _info(store: Store, step: int, sizes: dict[str, int]) -> CheckpointInfo:
@@ -217,6 +218,8 @@ def _problem(store: Store, stored: StoredObject, progress: Progress | None) -> s
                     progress(len(block))
     except NotFound:
         return "is missing"
+    except DamagedBody as error:
+        return f"cannot be read: {error.message}"
     if size != stored.size:
         return f"has {size} bytes, not {stored.size}"
     return "" if digest.hexdigest() == stored.sha256 else "differs from what was saved"

@@ -112,8 +112,7 @@ def prune(store: Store, plan: PrunePlan) -> None:
     deleted = sorted(keys - referenced)
     store.delete(deleted)
     if isinstance(store, FileStore):
-        folders = (os.path.dirname(key) for key in deleted)
-        remove_empty_folders(store.folder, [*plan.folder_orphans.folders, *folders])
+        remove_empty_folders(store.folder, plan.folder_orphans.folders)
 
 
 def find_folder_orphans(folder: Path) -> FolderOrphans:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from cloudtrain.observe import committing
+from cloudtrain.storage.patience import current, using
 
 WORKERS = 8
 """Objects in transfer at the same time: S3 serves each at about 90 MB/s (Amazon S3 User Guide, "Horizontal scaling
@@ -58,11 +59,13 @@ class WorkerPool:
         results: dict[int, Result] = {}
         errors: list[BaseException] = []
         ended: SimpleQueue[None] = SimpleQueue()
+        patience = current()
 
         def run(number: int, item: Item) -> None:
             try:
                 if not errors:
-                    results[number] = function(item)
+                    with using(patience):
+                        results[number] = function(item)
             except BaseException as error:
                 errors.append(error)
             ended.put(None)
@@ -121,10 +124,12 @@ class BackgroundSaves(Generic[Task]):
             task, self._waiting = self._waiting, None
             return task
 
-    def wait(self) -> None:
-        """Block until no task is running or waiting."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Block until no task is running or waiting; with ``seconds``, at most so long."""
         while thread := self._thread:
-            thread.join()
+            thread.join(seconds)
+            if seconds is not None:
+                return
 
     def _work(self, pool: WorkerPool) -> None:
         with committing(), pool:

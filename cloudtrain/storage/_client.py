@@ -7,6 +7,8 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from cloudtrain.storage._retries import add_patience
+
 if TYPE_CHECKING:
     from boto3 import Session
     from mypy_boto3_s3 import S3Client
@@ -16,9 +18,7 @@ PART = 8 << 20
 """Bytes per part of a large object; objects up to this size are transferred in one request."""
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 10.0
-"""Seconds. With botocore's three attempts, a server that hangs is given up after half a minute."""
-READ_ATTEMPTS = 3
-"""botocore retries requests, but not the reading of a body whose connection breaks."""
+"""Seconds. A request to which the server does not react fails after this time; see `patience` for the next one."""
 CONNECTIONS = 32
 
 
@@ -65,11 +65,16 @@ def _connect(session: Session | None) -> Connection:
     from botocore.config import Config
 
     config = Config(
-        connect_timeout=CONNECT_TIMEOUT, read_timeout=READ_TIMEOUT, max_pool_connections=CONNECTIONS
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=READ_TIMEOUT,
+        max_pool_connections=CONNECTIONS,
+        retries={"mode": "standard", "total_max_attempts": 1},  # `add_patience` retries, and nothing else
     )
     session = session or boto3.Session()
     client = session.client("s3", config=config)
     writer = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
+    for one in (client, writer):
+        add_patience(one)
     # "auto" lets boto3 use its native client (CRT) where that is known to be faster. Other services cannot use
     # it, as boto3 supports it with TLS only (1.44).
     transfer = TransferConfig(

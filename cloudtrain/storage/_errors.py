@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
+from cloudtrain.storage.base import AlteredBody, DamagedBody
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and their permissions."
-_ENDPOINT = "Check AWS_ENDPOINT_URL_S3, the network, and that the server is running."
+ENDPOINT = "Check AWS_ENDPOINT_URL_S3, the network, and that the server is running."
 
 _CREDENTIAL_CODES = {
     "ExpiredToken",
@@ -23,6 +24,25 @@ _CREDENTIAL_CODES = {
     "TokenRefreshRequired",
 }
 _REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
+
+_TRANSIENT_CODES = {
+    "BandwidthLimitExceeded",
+    "IncompleteBody",
+    "InternalError",
+    "RequestLimitExceeded",
+    "RequestThrottled",
+    "RequestThrottledException",
+    "RequestTimeout",
+    "RequestTimeoutException",
+    "ServiceUnavailable",
+    "SlowDown",
+    "Throttling",
+    "ThrottlingException",
+    "TooManyRequests",
+}
+"""Error codes of a service that is overloaded or was cut off, whatever the status."""
+_NOT_IMPLEMENTED = 501
+_TOO_MANY_REQUESTS = 429
 
 
 @contextlib.contextmanager
@@ -47,15 +67,15 @@ def s3_errors(uri: str) -> Iterator[None]:
     except StorageError:
         raise
     except RetriesExceededError as error:
-        raise Unreachable(f"{uri}: the connection broke: {error.last_exception}", hint=_ENDPOINT) from error
+        raise Unreachable(f"{uri}: the connection broke: {error.last_exception}", hint=ENDPOINT) from error
     except ClientError as error:
         raise from_response(error.response, uri, error.operation_name) from error
     except (ConnectionError, HTTPClientError) as error:
-        raise Unreachable(f"{uri}: {error}", hint=_ENDPOINT) from error
+        raise Unreachable(f"{uri}: {error}", hint=ENDPOINT) from error
     except BotoCoreError as error:
         raise _from_botocore(error, uri) from error
     except ValueError as error:
-        raise StorageError(f"{uri}: {error}", hint=_ENDPOINT) from error  # an invalid endpoint URL
+        raise StorageError(f"{uri}: {error}", hint=ENDPOINT) from error  # an invalid endpoint URL
     except OSError as error:
         raise _from_os(error, uri) from error
 
@@ -74,8 +94,14 @@ def _from_os(error: OSError, where: str) -> StorageError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageError(message, hint="Free some space, or use a folder on another disk.")
     if isinstance(error, (ConnectionError, TimeoutError)):
-        return Unreachable(message, hint=_ENDPOINT)
+        return Unreachable(message, hint=ENDPOINT)
     return StorageError(message)
+
+
+def is_transient(code: str, status: int) -> bool:
+    """Whether the same request may succeed later."""
+    unavailable = status >= 500 and status != _NOT_IMPLEMENTED
+    return unavailable or status == _TOO_MANY_REQUESTS or code in _TRANSIENT_CODES
 
 
 def from_response(response: Any, uri: str, operation: str = "") -> StorageError:
@@ -94,9 +120,14 @@ def from_response(response: Any, uri: str, operation: str = "") -> StorageError:
         return StorageError(f"{uri}: {code}: {said}", hint="Set AWS_DEFAULT_REGION to the bucket's region.")
     if code == "AccessDenied" or status in (401, 403):
         return AccessDenied(f"{uri}: access denied", hint=_CREDENTIALS)
-    if status >= 500:
-        return Unreachable(f"{uri}: the server failed ({status} {code}): {said}", hint=_ENDPOINT)
+    if is_transient(code, status):
+        return Unreachable(f"{uri}: the server failed ({status} {code}): {said}", hint=ENDPOINT)
     return StorageError(f"{uri}: {code}: {said}")
+
+
+def broken_off(uri: str, error: Exception) -> DamagedBody:
+    """The error for a body that always ends too early."""
+    return DamagedBody(f"{uri}: the response breaks off: {error}", hint=ENDPOINT)
 
 
 def _from_botocore(error: Exception, uri: str) -> StorageError:
@@ -106,6 +137,8 @@ def _from_botocore(error: Exception, uri: str) -> StorageError:
         return AccessDenied(f"{uri}: no AWS credentials were found", hint=_CREDENTIALS)
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.ProfileNotFound)):
         return AccessDenied(f"{uri}: {error}", hint=_CREDENTIALS)
-    if isinstance(error, (exceptions.IncompleteReadError, exceptions.FlexibleChecksumError)):
-        return Unreachable(f"{uri}: the response is damaged or incomplete: {error}", hint=_ENDPOINT)
+    if isinstance(error, exceptions.FlexibleChecksumError):
+        return AlteredBody(f"{uri}: the response is damaged: {error}", hint=ENDPOINT)
+    if isinstance(error, exceptions.IncompleteReadError):
+        return broken_off(uri, error)
     return StorageError(f"{uri}: {error}")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.storage._client import READ_ATTEMPTS
-from cloudtrain.storage._errors import s3_errors
+from cloudtrain.storage._errors import broken_off, s3_errors
+from cloudtrain.storage.patience import Outage, current
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -70,7 +70,8 @@ class Body:
 class ObjectStream(io.RawIOBase):
     """An S3 object, read from beginning to end.
 
-    If the connection breaks, reading resumes at the same byte, unless the object has been replaced in between.
+    If the connection breaks, reading resumes at the same byte, unless the object has been replaced in between. Raises
+    DamagedBody if that never leads further.
     """
 
     def __init__(self, client: S3Client, uri: str, **where: str) -> None:
@@ -79,7 +80,8 @@ class ObjectStream(io.RawIOBase):
         self._uri = uri
         self._where = where
         self._position = 0
-        self._attempt = 1
+        self._outage: Outage | None = None
+        """While nothing more of the body can be read."""
         found = self._client.get_object(**where)  # type: ignore[arg-type]
         self._body: Any = found["Body"]
         self._etag = found["ETag"]
@@ -95,11 +97,12 @@ class ObjectStream(io.RawIOBase):
                 try:
                     data = self._body.read(len(buffer))
                     break
-                except (HTTPClientError, IncompleteReadError):
-                    if self._attempt == READ_ATTEMPTS:
-                        raise
-                    self._attempt += 1
+                except (HTTPClientError, IncompleteReadError) as error:
+                    self._outage = self._outage or current().outage(self._uri)
+                    if not self._outage.wait(str(error)):
+                        raise broken_off(self._uri, error) from error
                     self._reopen()
+        self._outage = None
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)

@@ -18,7 +18,12 @@ def walk(folder: Path, prefix: str = "") -> Iterator[ObjectInfo]:
     files, and files that disappear during the walk. Raises OSError for a folder that cannot be read.
     """
     above: tuple[str, ...] = (os.path.realpath(folder),)
-    pending = [(key, child, above) for key, child in _children(folder, "")]
+    base = prefix[: prefix.rfind("/") + 1]
+    if base and any(part in ("", ".", "..") for part in base[:-1].split("/")):
+        return  # no key starts like this
+    if base and os.path.realpath(folder / base) not in above:
+        above += (os.path.realpath(folder / base),)
+    pending = [(key, child, above) for key, child in _children(folder / base, base)]
     while pending:
         key, child, above = pending.pop()
         if key.endswith("/"):

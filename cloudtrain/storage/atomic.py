@@ -5,19 +5,48 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from cloudtrain._system.files import replace, sync
+from cloudtrain._system.files import lock, replace, sync
 from cloudtrain._system.trees import remove_tree
 
 TEMPORARY = ".cloudtrain-tmp-"
 """Prefix of temporary names, which are never listed: unfinished files, or leftovers of killed processes."""
 
 
+FRESH_SECONDS = 5.0
+"""A temporary file that was written to since may have a writer that has not locked it yet."""
+UNLOCKED_SECONDS = 86400.0
+"""The same where files cannot be locked: no writer pauses for so long."""
+
+
 def is_temporary(name: str) -> bool:
     """Whether the last part of a key or path is a temporary name."""
     return name.startswith(TEMPORARY)
+
+
+def remove_abandoned(path: Path) -> bool:
+    """Remove a temporary file unless its writer may be alive. Returns whether it is gone.
+
+    A writer holds a lock (`_system.files.in_use`), which the kernel releases when it dies, on this machine or, with
+    NFS, on another. Without locks, and between the creation of a file and its lock, the time of the last write decides.
+    """
+    try:
+        with open(path, "rb+") as file:
+            idle = time.time() - os.fstat(file.fileno()).st_mtime
+            if idle < FRESH_SECONDS:
+                return False
+            try:
+                is_free = lock(file.fileno(), wait=False)
+            except OSError:
+                is_free = idle > UNLOCKED_SECONDS
+            if is_free:
+                path.unlink()
+            return is_free
+    except FileNotFoundError:
+        return True
 
 
 @contextlib.contextmanager

@@ -8,6 +8,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Callable, Protocol, Union
 
+from cloudtrain.errors import Unreachable
+
+
+class DamagedBody(Unreachable):
+    """The service answers, but the bytes of an object arrive altered, or break off however often they are read."""
+
+
+class AlteredBody(DamagedBody):
+    """The bytes of an object differ from their checksum."""
+
+
 Progress = Callable[[int], None]
 """Called with the number of bytes just transferred; negative when a part has to be transferred again.
 
@@ -35,7 +46,7 @@ class Store(Protocol):
 
     Every write is atomic: a reader sees either the old bytes or the new ones. All methods raise the errors of
     `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError), which name the full URI. Stores are
-    thread-safe.
+    thread-safe. A store that is away for a while is waited for: see `patience`.
     """
 
     uri: str

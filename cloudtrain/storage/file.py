@@ -5,24 +5,28 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Callable
 
-from cloudtrain._system.files import replace, sync
+from cloudtrain._system.files import in_use, replace, sync
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
-from cloudtrain.storage.atomic import temporary_sibling
+from cloudtrain.storage.atomic import is_temporary, remove_abandoned, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
 from cloudtrain.storage.uri import check_key, join_uri, own_file
 
 CHUNK = 1 << 20
+RACES = 20
+"""How often a writer creates its folder again when another process removes it, because it is empty."""
 
 
 class FileStore:
     """A `Store` of the files below ``folder``, which need not exist yet.
 
     A file is written under a temporary name, synced, and then renamed, or hard-linked where it must not replace
-    another file. Both are atomic, also on NFS.
+    another file. Both are atomic, also on NFS. Its writer holds a lock on it meanwhile: see `sweep`. Folders that a
+    deletion leaves empty are removed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -38,10 +42,10 @@ class FileStore:
             return open(self._path(key), "rb")
 
     def write(self, key: str, data: Data, *, sha256: bytes | None = None) -> None:
-        self._put(key, data, only_if_absent=False)
+        self._put(key, _writer(data))
 
     def create(self, key: str, data: bytes) -> bool:
-        return self._put(key, data, only_if_absent=True)
+        return self._put(key, _writer(data), only_if_absent=True)
 
     def stat(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
@@ -56,10 +60,37 @@ class FileStore:
         with file_errors(self.uri):
             yield from walk(self.folder, prefix)
 
+    def names(self) -> Iterator[str]:
+        """The names in the folder, files and folders, in any order."""
+        with file_errors(self.uri), contextlib.suppress(FileNotFoundError), os.scandir(self.folder) as found:
+            yield from (child.name for child in found)
+
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             with file_errors(self._uri(key)), contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 self._path(key).unlink()
+                self._remove_empty(self._path(key).parent)
+
+    def sweep(self, name: str) -> bool:
+        """Remove the temporary files of killed writers, and empty folders, from the folder ``name`` and below.
+
+        Returns whether it is done. It is not while there is a temporary file that a writer has locked, or that was
+        written to a moment ago.
+        """
+        done = True
+        with file_errors(self._uri(name)):
+            for path, _, files in os.walk(self.folder / name, topdown=False):
+                for file in filter(is_temporary, files):
+                    done &= remove_abandoned(Path(path, file))
+                self._remove_empty(Path(path))
+        return done
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove ``folder`` if it is empty, and then its empty parents. A writer that wants it creates it again."""
+        with contextlib.suppress(OSError):
+            while folder != self.folder and self.folder in folder.parents:
+                folder.rmdir()
+                folder = folder.parent
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
         source = self._path(key)
@@ -72,17 +103,28 @@ class FileStore:
     ) -> bool:
         if if_absent and self.stat(key):
             return False
-        target = self._path(key)
-        with file_errors(self._uri(key)), opened(source) as file, temporary_sibling(target) as temporary:
-            _copy(file, temporary, progress)
-            return _publish(temporary, target, only_if_absent=False)
+        with file_errors(self._uri(key)), opened(source) as file:
+            start = file.tell()
 
-    def _put(self, key: str, data: Data, only_if_absent: bool) -> bool:
+            def write(temporary: Path) -> None:
+                file.seek(start)
+                _copy(file, temporary, progress)
+
+            return self._put(key, write)
+
+    def _put(self, key: str, write: Callable[[Path], None], *, only_if_absent: bool = False) -> bool:
+        """Let ``write`` fill a temporary file, and give it its name."""
         target = self._path(key)
-        with file_errors(self._uri(key)), temporary_sibling(target) as temporary:
-            with open(temporary, "wb") as file:
-                file.writelines([data] if isinstance(data, bytes) else data)
-            return _publish(temporary, target, only_if_absent)
+        with file_errors(self._uri(key)):
+            for attempt in count(1):
+                try:
+                    with temporary_sibling(target) as temporary, in_use(temporary):
+                        write(temporary)
+                        return _publish(temporary, target, only_if_absent)
+                except (FileNotFoundError, FileExistsError):  # the folder was empty, and someone removes it
+                    if attempt == RACES:
+                        raise
+        raise AssertionError
 
     def _path(self, key: str) -> Path:
         check_key(key, self.uri)
@@ -90,6 +132,14 @@ class FileStore:
 
     def _uri(self, key: str) -> str:
         return join_uri(self.uri, key)
+
+
+def _writer(data: Data) -> Callable[[Path], None]:
+    def write(temporary: Path) -> None:
+        with open(temporary, "wb") as file:
+            file.writelines([data] if isinstance(data, bytes) else data)
+
+    return write
 
 
 def _copy(source: BinaryIO, target: Path, progress: Progress | None) -> None:

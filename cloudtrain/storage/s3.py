@@ -7,19 +7,21 @@ import contextlib
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from cloudtrain._system.files import replace
-from cloudtrain.errors import Unreachable
-from cloudtrain.storage._client import PART, READ_ATTEMPTS, Connection, connection
+from cloudtrain.errors import StorageError, Unreachable
+from cloudtrain.storage._client import PART, Connection, connection
 from cloudtrain.storage._conditional import has_conditional_writes, is_conflict, was_repeated
-from cloudtrain.storage._errors import from_response, s3_errors
+from cloudtrain.storage._errors import broken_off, from_response, s3_errors
 from cloudtrain.storage._streams import Body, ObjectStream
 from cloudtrain.storage.atomic import is_temporary, temporary_sibling
 from cloudtrain.storage.base import Data, ObjectInfo, Progress, opened
+from cloudtrain.storage.patience import ATTEMPTS, current, default
 from cloudtrain.storage.uri import check_key, join_uri, split_s3_uri
 
 if TYPE_CHECKING:
@@ -39,8 +41,8 @@ class _Larger(Exception):
 class S3Store:
     """A `Store` on any service with Amazon S3's API.
 
-    Uses the standard AWS settings, such as ``AWS_ENDPOINT_URL_S3``, ``AWS_PROFILE`` and ``AWS_MAX_ATTEMPTS``, or
-    those of ``session``.
+    Uses the standard AWS settings, such as ``AWS_ENDPOINT_URL_S3`` and ``AWS_PROFILE``, or those of ``session``. How
+    long it tries again is a matter of `patience`.
 
     Args:
         owner: the account that must own the bucket; the service rejects requests otherwise.
@@ -116,14 +118,10 @@ class S3Store:
         # Keys are not checked: whatever `list` returns can be deleted, even ``a//b``, which is not a valid file name.
         names = (self.folder + key for key in keys)
         while batch := list(islice(names, DELETE_BATCH)):
-            with s3_errors(self.uri):
-                answer = self._connection.client.delete_objects(
-                    Bucket=self.bucket,
-                    Delete={"Objects": [{"Key": name} for name in batch], "Quiet": True},
-                    **self._owner,
-                )
-            for error in answer.get("Errors", []):
-                raise from_response({"Error": error}, f"s3://{self.bucket}/{error.get('Key', '')}")
+            outage = current().outage(self.uri)
+            while failure := self._delete(batch):
+                if not isinstance(failure, Unreachable) or not outage.wait(failure.message):
+                    raise failure
 
     def download(self, key: str, path: Path, progress: Progress | None = None) -> None:
         with s3_errors(self._uri(key)), temporary_sibling(path) as temporary:
@@ -171,6 +169,18 @@ class S3Store:
                 Callback=progress,
             )
 
+    def _delete(self, names: Sequence[str]) -> StorageError | None:
+        """Delete one batch. Returns the first error among those of single objects."""
+        with s3_errors(self.uri):
+            answer = self._connection.client.delete_objects(
+                Bucket=self.bucket,
+                Delete={"Objects": [{"Key": name} for name in names], "Quiet": True},
+                **self._owner,
+            )
+        for error in answer.get("Errors", []):
+            return from_response({"Error": error}, f"s3://{self.bucket}/{error.get('Key', '')}")
+        return None
+
     def _head(self, key: str) -> ObjectInfo | None:
         """None if the object or its bucket does not exist."""
         from botocore.exceptions import ClientError
@@ -197,9 +207,9 @@ class S3Store:
 
     def _read(self, key: str, largest: float = math.inf) -> bytes:
         """The whole object. Raises _Larger without reading it if it has more than ``largest`` bytes."""
-        from botocore.exceptions import HTTPClientError, IncompleteReadError
+        from botocore.exceptions import FlexibleChecksumError, HTTPClientError, IncompleteReadError
 
-        attempt = 1
+        outage, altered = current().outage(self._uri(key)), 0
         while True:
             found = self._connection.client.get_object(**self._object(key))
             with contextlib.closing(found["Body"]) as body:
@@ -207,29 +217,51 @@ class S3Store:
                     raise _Larger
                 try:
                     return body.read()
-                except (HTTPClientError, IncompleteReadError):
-                    if attempt == READ_ATTEMPTS:
+                except FlexibleChecksumError as error:
+                    altered += 1
+                    if altered == ATTEMPTS or not outage.wait(str(error)):
                         raise
-            attempt += 1
+                except (HTTPClientError, IncompleteReadError) as error:
+                    if not outage.wait(str(error)):
+                        raise broken_off(self._uri(key), error) from error
 
     def _download_parts(self, key: str, path: Path, progress: Progress | None) -> None:
+        from s3transfer.exceptions import RetriesExceededError
+
         expected = self.stat(key)
-        self._connection.transfers.download(
-            self.bucket, self.folder + key, str(path), dict(self._owner), _subscribers(progress)
-        ).result()
+        outage = current().outage(self._uri(key))
+        while True:
+            counted = _Counted(progress)
+            try:
+                _finish(
+                    self._connection.transfers.download(
+                        self.bucket, self.folder + key, str(path), dict(self._owner), _subscribers(counted)
+                    )
+                )
+                break
+            except (
+                RetriesExceededError
+            ) as error:  # the bodies of parts broke: requests are retried by themselves
+                if not outage.wait(str(error.last_exception)):
+                    raise
+                counted.take_back()
         if expected is None or path.stat().st_size != expected.size:
             raise Unreachable(f"{self._uri(key)} changed while it was being read", hint="Try again.")
 
     def _upload(self, source: Path | BinaryIO, key: str, progress: Progress | None) -> None:
         with opened(source) as file:
             if os.fstat(file.fileno()).st_size > PART:
-                self._connection.transfers.upload(
-                    str(source) if isinstance(source, Path) else file,  # parts of a path are read in parallel
-                    self.bucket,
-                    self.folder + key,
-                    {**self._extra_args, **self._owner},
-                    _subscribers(progress),
-                ).result()
+                _finish(
+                    self._connection.transfers.upload(
+                        str(source)
+                        if isinstance(source, Path)
+                        else file,  # parts of a path are read in parallel
+                        self.bucket,
+                        self.folder + key,
+                        {**self._extra_args, **self._owner},
+                        _subscribers(progress),
+                    )
+                )
                 return
             self._connection.client.put_object(**self._object(key), **self._extra_args, Body=file)
             if progress:
@@ -258,6 +290,35 @@ class S3Store:
 
     def _uri(self, key: str) -> str:
         return join_uri(self.uri, key)
+
+
+def _finish(transfer: TransferFuture) -> None:
+    """Wait for the transfer. Ctrl-C ends its threads, which use the patience of the process."""
+    try:
+        transfer.result()
+    except KeyboardInterrupt:
+        default.interrupt()
+        raise
+
+
+class _Counted:
+    """A progress report that can be taken back."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def __call__(self, count: int) -> None:
+        with self._lock:
+            self._count += count
+        if self._progress:
+            self._progress(count)
+
+    def take_back(self) -> None:
+        """Report that everything has to be transferred again."""
+        if self._count:
+            self(-self._count)
 
 
 def _subscribers(progress: Progress | None) -> list[Any]:

@@ -12,6 +12,7 @@ from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
 from cloudtrain.storage.base import ObjectInfo, Progress, Store
+from cloudtrain.storage.patience import current, using
 from cloudtrain.storage.uri import check_key, own_file
 
 MAX_WORKERS = 16
@@ -112,6 +113,7 @@ def move_each(
     When one fails, the others stop at their next progress report, and its error is raised. Ctrl-C ends them likewise.
     """
     failures: list[BaseException] = []
+    patience = current()
 
     def report(count: int) -> None:
         if failures:
@@ -123,7 +125,8 @@ def move_each(
         if failures:
             return
         try:
-            move(entry, report)
+            with using(patience):
+                move(entry, report)
         except BaseException as error:
             failures.append(error)
 
@@ -133,6 +136,7 @@ def move_each(
                 pass
         except BaseException as error:  # Ctrl-C
             failures.append(error)
+            patience.interrupt()
     if failures:
         raise failures[0]
 

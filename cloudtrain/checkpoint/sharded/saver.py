@@ -16,7 +16,7 @@ from cloudtrain.checkpoint.sharded.group import RankGroup
 from cloudtrain.checkpoint.sharded.shards import RankShards, merged
 from cloudtrain.checkpoint.store.store import CheckpointStore, PendingSave, PreparedSave
 from cloudtrain.checkpoint.workers import WorkerPool
-from cloudtrain.errors import CheckpointError, CloudtrainError
+from cloudtrain.errors import CheckpointError, CloudtrainError, Unreachable
 
 Prepare = Callable[[], "tuple[PreparedSave, RankShards]"]
 """Prepares this rank's part of a save. It may raise, which fails the save on all ranks."""
@@ -74,6 +74,7 @@ class ShardedSaver:
 
         Raises:
             CheckpointError: a rank failed or is gone.
+        Unreachable: a rank found that the storage does not answer.
         """
         if self.group.rank == 0:
             self._commit_on_rank_0(step, prepare, pool)
@@ -175,9 +176,11 @@ def _attempt(function: Callable[[], Answer]) -> tuple[Answer | None, Exception |
 def _failure(error: BaseException | None) -> dict[str, Any]:
     """An error as a message to other ranks."""
     message, hint = (error.message, error.hint) if isinstance(error, CloudtrainError) else (repr(error), "")
-    return {"failure": message, "hint": hint, "damaged": isinstance(error, Damaged)}
+    kinds = {"damaged": isinstance(error, Damaged), "away": isinstance(error, Unreachable)}
+    return {"failure": message, "hint": hint, **kinds}
 
 
 def _raise_failure(message: Mapping[str, Any], prefix: str = "") -> None:
     if "failure" in message:
-        raise CheckpointError(prefix + message["failure"], hint=message["hint"])
+        kind = Unreachable if message["away"] else CheckpointError
+        raise kind(prefix + message["failure"], hint=message["hint"])

@@ -1,53 +1,18 @@
-"""The contents of a store: committed checkpoints, their manifests, and all objects."""
+"""The committed checkpoints of a store, and their manifests."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 
 from cloudtrain.checkpoint.errors import Damaged
-from cloudtrain.checkpoint.format.layout import committed_step, manifest_key, step_of
-from cloudtrain.checkpoint.format.manifest import TOMBSTONE, Manifest
+from cloudtrain.checkpoint.format.layout import manifest_key
+from cloudtrain.checkpoint.format.manifest import Manifest
+from cloudtrain.checkpoint.store.listing import Listing
+from cloudtrain.checkpoint.store.rereading import read_again
 from cloudtrain.errors import CheckpointError, NotFound
-from cloudtrain.storage.base import ObjectInfo, Store
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The result of listing a store once."""
-
-    committed: tuple[int, ...]
-    """Steps, ascending."""
-    tombstones: frozenset[int]
-    """Steps that can never be committed."""
-    objects: tuple[ObjectInfo, ...]
-    """Everything but manifests and tombstones."""
-
-    @classmethod
-    def of(cls, store: Store) -> Listing:
-        committed, tombstones, objects = [], set(), []
-        for found in store.list("step-"):
-            step = committed_step(found.key)
-            if step is None:
-                objects.append(found)
-            elif found.size == len(TOMBSTONE):
-                tombstones.add(step)
-            else:
-                committed.append(step)
-        return cls(tuple(sorted(committed)), frozenset(tombstones), tuple(objects))
-
-    @property
-    def keys(self) -> set[str]:
-        """Of `objects`."""
-        return {found.key for found in self.objects}
-
-    def keys_by_step(self) -> Iterator[tuple[int, str]]:
-        """The step in whose folder each object is, and its key."""
-        for found in self.objects:
-            step = step_of(found.key)
-            if step is not None:
-                yield step, found.key
+from cloudtrain.storage import join_uri
+from cloudtrain.storage.base import Store
 
 
 class Catalog:
@@ -62,8 +27,13 @@ class Catalog:
 
     def read_manifest(self, step: int) -> Manifest:
         """Read it again. Raises Damaged, or CheckpointError if a newer cloudtrain wrote it."""
+        key = manifest_key(step)
+
+        def read() -> Manifest:
+            return Manifest.from_bytes(self.store.read(key), step)
+
         try:
-            return Manifest.from_bytes(self.store.read(manifest_key(step)), step)
+            return read_again(read, join_uri(self.store.uri, key))
         except NotFound as error:
             raise Damaged("its manifest is gone") from error
 

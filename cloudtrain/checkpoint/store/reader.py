@@ -7,12 +7,13 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, Callable, NamedTuple, TypeVar
 
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format import tree
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
 from cloudtrain.checkpoint.format.tree import StoredChunk
+from cloudtrain.checkpoint.store.rereading import read_again
 from cloudtrain.checkpoint.store.targets import find_targets
 from cloudtrain.checkpoint.tensors.chunks import Chunk
 from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named, framework_of
@@ -20,7 +21,10 @@ from cloudtrain.checkpoint.tensors.shards import local_shards
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import NotFound
 from cloudtrain.observe import beat
+from cloudtrain.storage import join_uri
 from cloudtrain.storage.base import Store
+
+Result = TypeVar("Result")
 
 BLOCK = 1 << 20
 """Bytes that are read and then hashed while they are still in the processor's cache."""
@@ -35,7 +39,7 @@ def read_state(store: Store, manifest: Manifest, into: Any, pool: WorkerPool) ->
         Damaged: an object is missing or differs from what was saved. ``into`` may be partly filled.
         CheckpointError: a tensor of ``into`` does not fit. Nothing was changed.
     """
-    document = json.loads(_read_object(store, manifest.tree))
+    document = json.loads(_again(store, manifest.tree, lambda: _read_object(store, manifest.tree)))
     specs = tree.decode_specs(document)
     stored = tree.decode_chunks(document, specs)
     values, readers = _plan(specs, stored, find_targets(document, specs, into))
@@ -45,7 +49,7 @@ def read_state(store: Store, manifest: Manifest, into: Any, pool: WorkerPool) ->
         for stored in manifest.tensors
         if any(readers[piece.tensor].is_needed for piece in stored.pieces)
     ]
-    pool.map(lambda stored: _read_tensors(store, stored, readers), needed)
+    pool.map(lambda stored: _again(store, stored, lambda: _read_tensors(store, stored, readers)), needed)
     return tree.decode(document, values)
 
 
@@ -159,6 +163,10 @@ def _new(spec: TensorSpec) -> LocalShards:
 
 def _chunks(tensors: Iterable[LocalShards]) -> Iterable[tuple[Chunk, Any]]:
     return (chunk for tensor in tensors for chunk in tensor.chunks)
+
+
+def _again(store: Store, stored: StoredObject, read: Callable[[], Result]) -> Result:
+    return read_again(read, join_uri(store.uri, stored.key))
 
 
 def _read_tensors(store: Store, stored: StoredObject, readers: Mapping[str, TensorReader]) -> None:

@@ -21,13 +21,15 @@ from cloudtrain.checkpoint.format.layout import manifest_key, save_prefix, tenso
 from cloudtrain.checkpoint.format.manifest import Manifest, StoredObject
 from cloudtrain.checkpoint.format.tensor_files import TensorFile
 from cloudtrain.checkpoint.retention import RetentionPolicy
-from cloudtrain.checkpoint.store.catalog import Catalog, Listing
-from cloudtrain.checkpoint.store.expiry import delete_expired
+from cloudtrain.checkpoint.store.catalog import Catalog
+from cloudtrain.checkpoint.store.expiry import Expiry
+from cloudtrain.checkpoint.store.listing import Listing
 from cloudtrain.checkpoint.store.reader import read_state
 from cloudtrain.checkpoint.workers import WorkerPool
 from cloudtrain.errors import CheckpointError, CloudtrainError
 from cloudtrain.observe import beat
 from cloudtrain.storage.base import Store
+from cloudtrain.storage.patience import Patience, current, using
 
 _log = logging.getLogger("cloudtrain.checkpoint")
 
@@ -59,8 +61,8 @@ class CheckpointStore:
 
     def __init__(self, store: Store, retention: RetentionPolicy) -> None:
         self._store = store
-        self._retention = retention
         self._catalog = Catalog(store)
+        self._expiry = Expiry(self._catalog, retention)
         self._known: set[int] | None = None
         """The committed steps seen so far; None before the first save."""
         self._own: set[int] = set()
@@ -147,7 +149,7 @@ class CheckpointStore:
         if step in self._own:
             return None
         self._check_writers(step, before.committed)
-        if self._base and not {stored.key for stored in self._base.tensors} <= before.keys:
+        if self._base and not before.has_all([stored.key for stored in self._base.tensors]):
             self._base = (
                 None  # deleted by someone, or by a lifecycle rule of the bucket: not to be referred to
             )
@@ -220,7 +222,7 @@ class CheckpointStore:
     def delete_expired(self, pending: PendingSave) -> None:
         """Delete what need not be kept after `commit_manifest`. A failure is only logged."""
         try:
-            delete_expired(self._catalog, self._retention, pending.before, pending.step, self._damaged)
+            self._expiry.delete(pending.before, pending.step, self._damaged)
         except CloudtrainError as error:  # the new checkpoint is safe: no reason to end the training
             _log.warning("old checkpoints in %s cannot be removed and are kept: %s", self.uri, error)
 
@@ -256,8 +258,10 @@ class CheckpointStore:
         self._known = {*(self._known or ()), manifest.step}
 
     def _discard(self, step: int, save: str) -> None:
-        """Remove what a failed save has written, as far as the storage still responds."""
-        with contextlib.suppress(CloudtrainError):
+        """Remove what a failed save has written, as far as the storage still responds. The rest become orphans."""
+        if current().ended:
+            return
+        with contextlib.suppress(CloudtrainError), using(Patience(0)):
             self._store.delete([found.key for found in self._store.list(save_prefix(step, save))])
 
 

@@ -48,7 +48,8 @@ def unreferenced(store: Store) -> set[str]:
     """Objects to which no manifest refers."""
     there = Listing.of(store)
     manifests = [Manifest.from_bytes(store.read(manifest_key(step)), step) for step in there.committed]
-    return there.keys - {entry.key for manifest in manifests for entry in manifest.objects}
+    referenced = {entry.key for manifest in manifests for entry in manifest.objects}
+    return {found.key for _, found in there.objects()} - referenced
 
 
 @pytest.mark.timeout(900)  # up to a hundred ranks
