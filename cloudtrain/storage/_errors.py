@@ -45,6 +45,10 @@ _NOT_IMPLEMENTED = 501
 _TOO_MANY_REQUESTS = 429
 
 
+class GaveUp(Exception):
+    """No further attempt is made of a request, whose error is the cause. boto3 would repeat some of these errors."""
+
+
 @contextlib.contextmanager
 def file_errors(where: str) -> Iterator[None]:
     """Turns an OSError in the body into a StorageError about ``where``, a URI or a path."""
@@ -66,6 +70,8 @@ def s3_errors(uri: str) -> Iterator[None]:
         yield
     except StorageError:
         raise
+    except GaveUp as error:
+        raise Unreachable(f"{uri}: {error}", hint=ENDPOINT) from error.__cause__
     except RetriesExceededError as error:
         raise Unreachable(f"{uri}: the connection broke: {error.last_exception}", hint=ENDPOINT) from error
     except ClientError as error:

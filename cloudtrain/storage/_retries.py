@@ -9,8 +9,8 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from cloudtrain.errors import CloudtrainError, Unreachable
-from cloudtrain.storage._errors import ENDPOINT, is_transient
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.storage._errors import GaveUp, is_transient
 from cloudtrain.storage.patience import current
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def _on_answer(
         outage = context[_KEY] = current().outage(_uri(request_dict))
     if outage.wait(why):
         return 0
-    if caught_exception is not None:  # boto3's transfers would take some of these as worth another attempt
-        raise Unreachable(f"{_uri(request_dict)}: {why}", hint=ENDPOINT) from caught_exception
+    if caught_exception is not None:
+        raise GaveUp(why) from caught_exception
     return None
 
 

@@ -1,8 +1,8 @@
 """Trying again while a storage service is away: one policy for every request, upload and download.
 
 A request that fails because the service does not answer, drops the connection or is overloaded is sent again, with
-growing pauses, until the service answers or the patience ends. Permanent errors, such as a wrong key, are raised at
-once. This replaces botocore's own retries; see `_client`.
+growing pauses, until the service answers or the patience ends. Permanent errors, such as a wrong key, are raised
+immediately. This replaces botocore's own retries; see `_client`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAUSE_VARIABLE = "CLOUDTRAIN_STORAGE_PAUSE"
 PAUSE = 0.5
 LONGEST_PAUSE = 8.0
 ATTEMPTS = 3
-"""Attempts of a request that fails quickly, however short the patience is: one lost connection is no outage."""
+"""Attempts of a request that fails quickly, however short the patience is: one lost connection is not an outage."""
 
 QUIET_SECONDS = 3.0
 """An outage that is shorter is not worth a warning."""
@@ -38,7 +38,7 @@ _log = logging.getLogger("cloudtrain.storage")
 
 
 class Patience:
-    """How long to try again, and whom to tell. Shared by the threads of a transfer.
+    """How long to try again, and who hears of it. Shared by the threads of a transfer.
 
     Args:
         limit: seconds from the first failure of a request; None: `LIMIT_VARIABLE`, else `LIMIT`.

@@ -17,7 +17,7 @@ _FOLDER = re.compile(r"step-(\d{12})")
 
 @dataclass(frozen=True)
 class Listing:
-    """What a store has for its steps. In a folder, only names and manifests are looked up until `objects` is called."""
+    """The steps of a store. In a folder, only names and manifests are looked up until `objects` is called."""
 
     store: Store
     committed: tuple[int, ...]

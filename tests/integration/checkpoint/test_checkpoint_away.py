@@ -61,7 +61,7 @@ def storage(s3: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> It
         yield storage
 
 
-def test_the_training_goes_on_and_the_next_save_is_taken(
+def test_the_training_continues_and_the_next_save_is_taken(
     storage: Storage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv(LIMIT_VARIABLE, "0.3")

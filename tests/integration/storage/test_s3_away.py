@@ -1,4 +1,4 @@
-"""An S3 service that is away for a while: every use waits for it, and permanent errors are raised at once."""
+"""An S3 service that is away for a while: every use waits for it, and permanent errors are raised immediately."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_every_call_waits_for_the_service(
             assert open_store(f"s3://{s3}").read(key) == (folder / name).read_bytes()
 
 
-def test_an_upload_goes_on_with_the_parts_that_are_missing(
+def test_an_upload_continues_with_the_parts_that_are_missing(
     s3: str, s3_server: S3Server, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     accepted: list[str] = []
@@ -150,7 +150,7 @@ def test_the_server_is_restarted(tmp_path: Path, folder: Path, monkeypatch: pyte
     ("bucket", "secret", "error"),
     [("no-such-bucket", None, NotFound), (None, "wrong", AccessDenied)],
 )
-def test_a_permanent_error_is_raised_at_once(
+def test_a_permanent_error_is_raised_immediately(
     bucket: str | None,
     secret: str | None,
     error: type[Exception],

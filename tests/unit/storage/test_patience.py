@@ -53,7 +53,7 @@ def test_a_deadline_replaces_the_limit() -> None:
 
 
 @pytest.mark.parametrize("how", ["give_up", "interrupt"])
-def test_a_pause_ends_at_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pause_ends_immediately(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(patience.PAUSE_VARIABLE, "60")
     waiting = Patience(60)
     threading.Timer(0.1, getattr(waiting, how)).start()
@@ -63,7 +63,7 @@ def test_a_pause_ends_at_once(how: str, monkeypatch: pytest.MonkeyPatch) -> None
     assert attempts(waiting) == (1 if how == "give_up" else ATTEMPTS)
 
 
-def test_a_warning_a_minute_and_one_word_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warning_a_minute_and_a_message_when_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(patience, "WARNING_SECONDS", 0.5)
     said: list[str] = []
