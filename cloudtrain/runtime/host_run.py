@@ -212,7 +212,8 @@ class HostRun:
         return report_error(error, self._config.host.current, self._phases.current)
 
     def _fail(self, report: FailureReport) -> None:
-        self._leader.send({"type": "failed", "report": report.to_dict()})
+        ago = time.time() - report.time if report.time else 0.0
+        self._leader.send({"type": "failed", "report": report.to_dict(), "ago": ago})
 
     # -- ranks
 

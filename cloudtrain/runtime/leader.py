@@ -153,7 +153,9 @@ class Leader:
         elif kind == "digests":
             self._merge.add_digests(link.host, message["digests"])
         elif kind == "failed" and not self._leaving:
-            report = FailureReport.from_dict(message["report"])
+            # on the leader's clock: those of the hosts may differ, and the earliest failure is the cause
+            happened = time.time() - float(message.get("ago", 0.0))
+            report = FailureReport.from_dict({**message["report"], "time": happened})
             if report.failure_class == FailureClass.HANG and not self._failures:
                 self._broadcast({"type": "dump"})
                 self._abort_at = time.monotonic() + STACKS_SECONDS

@@ -83,7 +83,20 @@ def test_all_hosts_receive_the_same_cause(cluster: Cluster) -> None:
     clients["algo-2"].send({"type": "failed", "report": cause.to_dict()})
     for host in HOSTS:
         message = cluster.receive(host)
-        assert (message["type"], FailureReport.from_dict(message["report"])) == ("abort", cause)
+        assert (message["type"], message["report"]["message"]) == ("abort", "cause")
+
+
+def test_the_first_failure_is_the_cause_whatever_the_clocks_of_the_hosts_say(cluster: Cluster) -> None:
+    clients = {host: cluster.join(host) for host in HOSTS}
+    now = time.time()
+    second = FailureReport(FailureClass.USER_ERROR, "second", rank=0, exception_type="E", time=now - 3600)
+    first = FailureReport(FailureClass.USER_ERROR, "first", rank=1, exception_type="E", time=now + 3600)
+    clients["algo-1"].send({"type": "failed", "report": second.to_dict(), "ago": 0.1})
+    clients["algo-2"].send({"type": "failed", "report": first.to_dict(), "ago": 2.0})
+    for host in HOSTS:
+        report = cluster.receive(host)["report"]
+        assert report["message"] == "first"
+        assert now - 3 < report["time"] < now
 
 
 def test_a_stop_reaches_hosts_that_join_later(cluster: Cluster) -> None:
@@ -149,7 +162,7 @@ def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> No
     leader.close()
     follower = cluster.join("algo-2")
     message = cluster.receive("algo-2")
-    assert (message["type"], FailureReport.from_dict(message["report"])) == ("abort", cause)
+    assert (message["type"], message["report"]["message"]) == ("abort", "no such channel")
     follower.close()
     start = time.monotonic()
     cluster.leader.join()
