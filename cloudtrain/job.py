@@ -148,7 +148,11 @@ def _download(stores: Callable[[str], Store], uri: str, folder: Path, progress: 
     if stores(parent).stat(name) is not None:
         stores(parent).download(name, target, progress)
     else:  # not compressed: a folder
-        from cloudtrain.storage.transfer import download_tree
+        from cloudtrain.storage.transfer import download_entries, list_tree
 
-        download_tree(stores(uri), target, progress=progress)
+        store = stores(uri)
+        entries = list_tree(store)
+        if not entries:
+            raise NotFound(f"{uri} is gone", hint="It was removed after the job had uploaded it.")
+        download_entries(store, entries, target, progress=progress)
     return target

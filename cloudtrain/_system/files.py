@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -14,8 +16,10 @@ READ_REGULAR = (
 )
 """Opens a regular file for `os.open`. If the path has become a link, it fails; a FIFO does not block it."""
 
-APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
-"""Opens a file for `os.open`, to add whole lines at its end."""
+NOT_A_FILE = (errno.EINVAL, errno.ELOOP, errno.EISDIR, errno.ENXIO)
+"""The errors of `open_regular` for a link, a folder, a named pipe, a socket or a device."""
+
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | READ_REGULAR
 
 REPLACE_SECONDS = 2.0
 """How long `replace` waits on Windows for another process to close the target."""
@@ -23,8 +27,31 @@ REPLACE_SECONDS = 2.0
 _EXECUTABLE = (b"#!", b"\x7fELF")
 """How a program begins that Linux executes: a script that names its interpreter, and a binary."""
 
+
+def read_regular(path: str | Path, largest: int) -> bytes:
+    """The content of a regular file. Raises OSError, also for links, for other kinds of files, and for larger ones."""
+    with open(open_regular(path, READ_REGULAR), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise OSError(errno.EFBIG, f"it has more than {largest} bytes", str(path))
+        return file.read(size)
+
+
+def open_to_append(path: Path, mode: int = 0o666) -> int:
+    """The descriptor of a regular file, which is created if need be, to add whole lines at its end. Raises OSError."""
+    return open_regular(path, _APPEND, mode)
+
+
+def open_regular(path: str | Path, flags: int, mode: int = 0o666, *, folder: int | None = None) -> int:
+    """Like `os.open`, with at least the flags of `READ_REGULAR`. Raises OSError for anything but a regular file."""
+    descriptor = os.open(path, flags, mode, dir_fd=folder)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
 if sys.platform == "win32":
-    import errno
 
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
         """Windows has no locks that child processes inherit. Raises OSError."""

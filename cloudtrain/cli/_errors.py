@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from cloudtrain.contract.text import escape_text
 from cloudtrain.errors import CloudtrainError, InvalidJob, InvalidSource
 
 USAGE_ERROR = 2
@@ -72,5 +73,5 @@ def reported() -> Iterator[None]:
             record = {"type": type(error).__name__, "message": error.message, "hint": error.hint}
             click.echo(json.dumps({"error": record}))
         else:
-            click.echo(f"{click.style('Error:', fg='red', bold=True)} {error}", err=True)
+            click.echo(f"{click.style('Error:', fg='red', bold=True)} {escape_text(str(error))}", err=True)
         sys.exit(USAGE_ERROR if isinstance(error, (InvalidJob, InvalidSource)) else 1)

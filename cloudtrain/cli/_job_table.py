@@ -11,6 +11,7 @@ from datetime import datetime
 import click
 
 from cloudtrain.cli._job_view import STATUS_COLOURS, duration
+from cloudtrain.contract.text import escape_line
 from cloudtrain.platforms import JobDescription
 
 HEADINGS = ("JOB", "PLATFORM", "STATUS", "SUBMITTED", "TOOK", "WHY")
@@ -37,17 +38,24 @@ def show_jobs(found: Sequence[tuple[str, str, JobDescription | str]]) -> None:
 
 def _row(name: str, platform: str, description: JobDescription | str) -> Row:
     if isinstance(description, str):
-        return name, platform, "Unknown", "", "", _plain(description)
+        return _plain(name), _plain(platform), "Unknown", "", "", _plain(description)
     seconds = duration(description)
-    why = description.failure.summary() if description.failure else description.reason
     return (
-        name,
-        platform,
+        _plain(name),
+        _plain(platform),
         str(description.status),
         f"{datetime.fromtimestamp(description.submitted_at):%Y-%m-%d %H:%M:%S}",
         "" if seconds is None else f"{seconds:.1f} s",
-        _plain(why),
+        _plain(_why(description)),
     )
+
+
+def _why(description: JobDescription) -> str:
+    """Why a job failed or ended early; for a job whose record is damaged, also what to do."""
+    failure = description.failure
+    if failure is None:
+        return description.reason
+    return f"{failure.summary()}. {failure.hint}" if description.reason else failure.summary()
 
 
 def _colour(description: JobDescription | str) -> str:
@@ -55,8 +63,8 @@ def _colour(description: JobDescription | str) -> str:
 
 
 def _plain(text: str) -> str:
-    """``text`` without characters that would move the cursor."""
-    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
+    """``text`` in one line, without characters that a terminal would carry out."""
+    return escape_line(text.strip())
 
 
 def _lines(rows: Sequence[Row], colours: Iterable[str], width: int) -> Iterator[str]:

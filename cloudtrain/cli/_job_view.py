@@ -11,6 +11,7 @@ from rich.text import Text
 
 from cloudtrain.cli._plot import sparkline
 from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.contract.text import escape_line, escape_text
 from cloudtrain.errors import PlatformError
 from cloudtrain.job import Job
 from cloudtrain.observe import Goodput
@@ -35,13 +36,13 @@ def show_job(job: Job, description: JobDescription | None = None, *, warnings: b
     description = description or job.describe()
     console = Console(stderr=True, highlight=False)
     colour = STATUS_COLOURS.get(description.status, "blue")
-    console.rule(Text(description.name, style=f"bold {colour}"), align="left", style=colour)
+    console.rule(shown(description.name, style=f"bold {colour}"), align="left", style=colour)
     for label, value in _facts(job, description):
         # do not wrap lines: users copy URIs
-        line = Text(f"{label:<13} ", style="dim").append(Text(value, style="not dim"))
+        line = Text(f"{escape_line(label):<13} ", style="dim").append(shown(value, style="not dim"))
         console.print(line, soft_wrap=True)
     for warning in description.warnings if warnings else ():
-        console.print(Text(f"warning: {warning}", style="yellow"), soft_wrap=True)
+        console.print(shown(f"warning: {warning}", style="yellow"), soft_wrap=True)
     if description.failure:
         _show_failure(console, description.failure)
 
@@ -109,12 +110,19 @@ def _cost(job: Job) -> float | None:
 
 
 def _show_failure(console: Console, failure: FailureReport) -> None:
-    console.print(Text(f"\n{failure.summary()}  [{failure.failure_class}]", style="bold red"), soft_wrap=True)
+    console.print()
+    console.print(shown(f"{failure.summary()}  [{failure.failure_class}]", style="bold red"), soft_wrap=True)
     if failure.hint:
-        console.print(Text(failure.hint, style="yellow"), soft_wrap=True)
+        console.print(Text(escape_text(failure.hint), style="yellow"), soft_wrap=True)
     detail = failure.stacks or failure.traceback or "\n".join(failure.log_tail[-10:])
     if detail:
-        console.print(Text(f"\n{detail.rstrip()}"), soft_wrap=True)
+        console.print()
+        console.print(Text(escape_text(detail.rstrip())), soft_wrap=True)
+
+
+def shown(text: str, style: str = "") -> Text:
+    """One line that a job, or its platform, may have written."""
+    return Text(escape_line(text), style=style)
 
 
 def duration(description: JobDescription) -> float | None:

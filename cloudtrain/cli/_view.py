@@ -21,6 +21,7 @@ from cloudtrain.cli._job_view import show_job
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
+from cloudtrain.contract.text import escape_except_colours
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
 
@@ -82,7 +83,7 @@ def print_line(line: str, *, as_json: bool = False, console: Console | None = No
     elif console is None and not sys.stdout.isatty():
         click.echo(line)
     else:
-        text = Text(line)
+        text = Text.from_ansi(escape_except_colours(line))
         if match:
             number = int(match["rank"] or match["number"])
             text.stylize(RANK_COLOURS[number % len(RANK_COLOURS)], 0, match.end())
@@ -115,7 +116,7 @@ def _show_phases(job: Job, progress: Progress) -> None:
         if phase not in tasks:
             tasks[phase] = progress.add_task(phase, total=None, size="")
         if event["event"] == "progress":
-            show_bytes(progress, tasks[phase], event["done"], event["total"])
+            show_bytes(progress, tasks[phase], event["done"], event.get("total") or 0)
         elif event.get("state") == "ended":
-            show_bytes(progress, tasks[phase], event["bytes"], event["bytes"])
+            show_bytes(progress, tasks[phase], event.get("bytes", 0), event.get("bytes", 0))
             progress.update(tasks[phase], completed=1, total=1)

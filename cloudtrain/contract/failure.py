@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any
 
 from cloudtrain._system.signals import LINUX, LINUX_NUMBERS
+from cloudtrain.contract.documents import Fields, parse_json
 
 REASON_LIMIT = 1024
 """Characters of a failure reason that SageMaker keeps."""
 
+LARGEST_CODE = 2**32
+LARGEST_SIGNAL = 64
+
 _WHOLE_JOB = "the job"
 _REASON = re.compile(
-    r"(?:rank (?P<rank>\d+)|(?P<phase>the job|[\w-]+))(?: on (?P<host>\S+?))?"
+    r"(?:rank (?P<rank>\d{1,9})|(?P<phase>the job|[\w-]+))(?: on (?P<host>\S+?))?"
     r"(?: hangs: (?P<hangs>.*?)"
-    r"| was killed by (?P<signal>SIG\w+|signal \d+)(?:: (?P<killed>.*?))?"
+    r"| was killed by (?P<signal>SIG\w+|signal \d{1,2})(?:: (?P<killed>.*?))?"
     r"| raised (?P<type>[\w.]+)(?:: (?P<raised>.*?))?"
-    r"| exited with code (?P<code>-?\d+)(?:: (?P<exited>.*?))?"
+    r"| exited with code (?P<code>-?\d{1,9})(?:: (?P<exited>.*?))?"
     r"|: (?P<other>.*?))"
     r" \[(?P<failure_class>[a-z-]+)\]",
     re.DOTALL,
@@ -121,6 +125,8 @@ class FailureReport:
     @classmethod
     def from_reason(cls, text: str) -> FailureReport | None:
         """Parse the text of `reason`, as far as it fitted; None for any other text."""
+        if len(text) > REASON_LIMIT:
+            return None
         head, _, tail = text.partition("\n\n")
         line, _, hint = head.partition("\n")
         match = _REASON.fullmatch(line)
@@ -177,20 +183,35 @@ class FailureReport:
         return record
 
     @classmethod
-    def from_dict(cls, record: dict[str, Any]) -> FailureReport:
-        """The inverse of `to_dict`. Ignores fields of a newer version."""
-        known = {field.name for field in fields(cls)}
-        values = {key: value for key, value in record.items() if key in known}
-        values["failure_class"] = FailureClass(values["failure_class"])
-        values["log_tail"] = tuple(values.get("log_tail", ()))
-        return cls(**values)
+    def from_dict(cls, record: Any) -> FailureReport:
+        """The inverse of `to_dict`. Ignores fields of a newer version.
+
+        Raises ValueError, which names the field, if a value does not have the right type.
+        """
+        given = Fields(record)
+        return cls(
+            failure_class=given.parsed("failure_class", FailureClass),
+            message=given.text("message"),
+            hint=given.text("hint", ""),
+            rank=given.integer("rank", None),
+            host=given.text("host", None),
+            exit_code=given.integer("exit_code", 1, least=-LARGEST_CODE, most=LARGEST_CODE),
+            signal=given.integer("signal", None, least=1, most=LARGEST_SIGNAL),
+            exception_type=given.text("exception_type", None),
+            traceback=given.text("traceback", ""),
+            log_tail=given.texts("log_tail", ()),
+            stacks=given.text("stacks", ""),
+            phase=given.text("phase", None),
+            time=given.time("time", None),
+        )
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> FailureReport:
-        return cls.from_dict(json.loads(text))
+        """The inverse of `to_json`. Raises ValueError for any other text."""
+        return cls.from_dict(parse_json(text))
 
 
 def signal_name(number: int) -> str:

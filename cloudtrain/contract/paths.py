@@ -72,6 +72,11 @@ class Paths:
         return self.output / "failure.json"
 
     @property
+    def events(self) -> Path:
+        """The events of this host, which `cloudtrain.observe` writes."""
+        return self.output / "events.jsonl"
+
+    @property
     def success(self) -> Path:
         return self.output / "success"
 

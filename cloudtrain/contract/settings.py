@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.source import SourceLimits
 
 PREFIX = "CLOUDTRAIN_"
@@ -44,8 +45,6 @@ class Settings:
     """The leader's address, for the ranks; empty: the leader's host name."""
     master_port: int = 0
     """The port of rank 0 on the leader; 0: a free port."""
-    events: str = ""
-    """The file to write events to; empty: ``output/events.jsonl``."""
     hosts_on_machine: int = 1
     """The number of the job's hosts that share this machine and its processors."""
     python: str = ""
@@ -71,6 +70,10 @@ class Settings:
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
 
+    def output_key(self, kind: str) -> str:
+        """The key of the outputs of a kind, ``model`` or ``output``, below ``output_uri``."""
+        return f"{kind}.tar.gz" if self.compress_output else kind
+
     @classmethod
     def variables(cls) -> list[str]:
         """The names of all variables."""
@@ -94,13 +97,13 @@ class Settings:
         }
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Settings:
-        """The inverse of `to_dict`, also after a round trip through JSON."""
-        given: dict[str, Any] = dict(values)
-        for name, value in given.items():
-            if isinstance(value, (list, tuple)):
-                given[name] = tuple((str(key), str(item)) for key, item in value)
-        return cls(**given)
+    def from_dict(cls, values: object) -> Settings:
+        """The inverse of `to_dict`, also after a round trip through JSON. Ignores settings of a newer version.
+
+        Raises ValueError, which names the setting, if a value does not have the type of its default.
+        """
+        given = Fields(values, "settings")
+        return cls(**{field.name: _checked(given, field.name, field.default) for field in fields(cls)})
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -117,9 +120,21 @@ def _parse(name: str, text: str, default: Any) -> Any:
     if isinstance(default, str):
         return text
     try:
-        value = json.loads(text)
-        if isinstance(default, tuple):
-            return tuple((str(name), str(item)) for name, item in value)
-        return type(default)(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name}={text!r} does not have the type of its default, {default!r}") from None
+        return _checked(Fields({name: parse_json(text)}), name, default)
+    except ValueError:
+        raise ValueError(
+            f"{name}={text[:100]!r} does not have the type of its default, {default!r}"
+        ) from None
+
+
+def _checked(given: Fields, name: str, default: Any) -> Any:
+    """The value of a setting, which has the type of its default."""
+    if isinstance(default, str):
+        return given.text(name, default)
+    if isinstance(default, bool):
+        return given.boolean(name, default)
+    if isinstance(default, int):
+        return given.integer(name, default)
+    if isinstance(default, float):
+        return float(given.number(name, default, least=0))
+    return given.text_pairs(name, default)

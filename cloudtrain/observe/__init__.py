@@ -7,7 +7,7 @@ from cloudtrain._lazy import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.observe.checkpointing import commits, committing
-    from cloudtrain.observe.events import EventLog, parse_events, read_events
+    from cloudtrain.observe.events import EventLog, parse_event, parse_events, read_events
     from cloudtrain.observe.goodput import Goodput, goodput_of
     from cloudtrain.observe.heartbeat import beat
     from cloudtrain.observe.progress import own_progress, report_step
@@ -23,6 +23,7 @@ __getattr__, __dir__ = lazy(
         "commits": "cloudtrain.observe.checkpointing",
         "committing": "cloudtrain.observe.checkpointing",
         "goodput_of": "cloudtrain.observe.goodput",
+        "parse_event": "cloudtrain.observe.events",
         "parse_events": "cloudtrain.observe.events",
         "own_progress": "cloudtrain.observe.progress",
         "read_events": "cloudtrain.observe.events",
@@ -40,6 +41,7 @@ __all__ = [
     "committing",
     "goodput_of",
     "own_progress",
+    "parse_event",
     "parse_events",
     "read_events",
     "report_step",

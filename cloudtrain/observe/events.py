@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -11,7 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from cloudtrain._system.files import APPEND
+from cloudtrain._system.files import NOT_A_FILE, open_to_append
+from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields, parse_json
+
+LONGEST_TEXT = 10_000
+"""In characters: an event is one line of at most `LARGEST_REPORT` bytes."""
+
+Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -23,39 +30,134 @@ class EventLog:
     """The writer: a host's name, or ``supervisor``."""
     clock: Callable[[], float] = time.time
 
-    def record(self, event: str, **fields: Any) -> dict[str, Any]:
-        """An event of this moment, which is not appended. ``time`` is in seconds since the epoch."""
+    def record(self, event: str, **fields: Any) -> Event:
+        """An event of this moment, not appended. Long texts are cut. ``time`` is in seconds since the epoch."""
+        fields = {name: _cut(value) for name, value in fields.items()}
         return {"time": round(self.clock(), 3), "source": self.source, "event": event, **fields}
 
-    def emit(self, event: str, **fields: Any) -> dict[str, Any]:
+    def emit(self, event: str, **fields: Any) -> Event:
         """Append one event and return it. On a full disk it is lost: no job ends for that."""
         record = self.record(event, **fields)
-        line = json.dumps(record, ensure_ascii=False, default=str) + "\n"
-        descriptor = os.open(self.path, APPEND, 0o644)
         try:
-            os.write(descriptor, line.encode("utf-8", "backslashreplace"))
+            self.append(to_line(record))
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-        finally:
-            os.close(descriptor)
         return record
 
+    def append(self, lines: bytes) -> None:
+        """Append whole lines, in one write. Raises OSError, such as for a full disk."""
+        descriptor = self.open()
+        if descriptor is not None:
+            try:
+                os.write(descriptor, lines)
+            finally:
+                os.close(descriptor)
 
-def parse_events(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The events in ``lines``. Skips lines that a crash cut short."""
+    def open(self) -> int | None:
+        """The descriptor of the file, to append to.
+
+        Replaces a link or a pipe that a script has put in its place; None if that is a folder. Raises OSError.
+        """
+        for _ in range(2):
+            try:
+                return open_to_append(self.path, 0o644)
+            except OSError as error:
+                if error.errno not in NOT_A_FILE:
+                    raise
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+        return None
+
+
+def to_line(event: Event) -> bytes:
+    """The line of an event in the file."""
+    line = json.dumps(event, ensure_ascii=False, default=str) + "\n"
+    return line.encode("utf-8", "backslashreplace")
+
+
+def parse_events(lines: Iterable[str]) -> Iterator[Event]:
+    """The events in ``lines``, whose fields have the right types.
+
+    Skips everything else: lines that a crash cut short, and those that are too long.
+    """
     for line in lines:
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            yield record
+        with contextlib.suppress(ValueError):
+            yield parse_event(line)
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
+def parse_event(line: str | bytes) -> Event:
+    """The event in ``line``. Raises ValueError if it is none."""
+    if len(line) > LARGEST_REPORT:
+        raise ValueError("the line is too long")
+    record: Event = parse_json(line)
+    given = Fields(record)
+    check = _CHECKS.get(given.text("event"))
+    given.time("time", None)
+    given.text("source", None)
+    if check:
+        check(given)
+    return record
+
+
+def read_events(path: Path) -> list[Event]:
     """All events of a file, oldest first; none if the file does not exist."""
     try:
         return list(parse_events(path.read_text(encoding="utf-8", errors="replace").splitlines()))
     except FileNotFoundError:
         return []
+
+
+def _cut(value: Any) -> Any:
+    return f"{value[:LONGEST_TEXT]}…" if isinstance(value, str) and len(value) > LONGEST_TEXT else value
+
+
+def _check_phase(given: Fields) -> None:
+    given.text("phase")
+    if given.text("state") == "ended":
+        given.number("seconds", least=0)
+        given.integer("bytes", 0)
+
+
+def _check_progress(given: Fields) -> None:
+    given.text("phase")
+    given.integer("done")
+    given.integer("total", None)
+
+
+def _check_metric(given: Fields) -> None:
+    given.text("name")
+    given.time("time")
+    given.any_number("value")
+
+
+def _check_kind(given: Fields) -> None:
+    given.text("kind")
+    given.text("uri", "")
+
+
+def _check_host(given: Fields) -> None:
+    given.integer("attempt", 0)
+    given.integer("pid", 2, least=1)
+
+
+def _check_step(given: Fields) -> None:
+    given.integer("step", None, least=-LARGEST_NUMBER)
+    given.integer("pid", 2, least=1)
+    for name in ("stalled", "seconds"):
+        given.number(name, 0.0, least=0)
+
+
+_CHECKS: dict[str, Callable[[Fields], object]] = {
+    "attempt": lambda given: given.integer("attempt", 0),
+    "host": _check_host,
+    "phase": _check_phase,
+    "progress": _check_progress,
+    "metric": _check_metric,
+    "uploaded": _check_kind,
+    "discarded": _check_kind,
+    "step": _check_step,
+    "restored": _check_step,
+    "warning": lambda given: given.text("message"),
+}
+"""Raises ValueError if a field that is read has another type, by kind of event. Other kinds are only shown."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
-from cloudtrain.contract import Paths, Settings
+from cloudtrain.contract import Paths
 from cloudtrain.observe.events import EventLog
 
 
@@ -14,6 +13,7 @@ def record_warning(message: str) -> None:
     """Add a warning to the events of the job that this process is a rank of. Does nothing outside a job."""
     if "CLOUDTRAIN_RUN_DIR" not in os.environ:
         return
-    with contextlib.suppress(OSError, ValueError):  # a full disk: the message is in the log, too
-        path = Settings.from_environ().events or Paths.from_environ().output / "events.jsonl"
-        EventLog(Path(path), os.environ.get("SM_CURRENT_HOST", "")).emit("warning", message=message)
+    with contextlib.suppress(OSError):  # a full disk: the message is in the log, too
+        EventLog(Paths.from_environ().events, os.environ.get("SM_CURRENT_HOST", "")).emit(
+            "warning", message=message
+        )

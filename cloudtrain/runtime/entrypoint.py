@@ -94,7 +94,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     paths = _clean(paths)
     config = HostConfig.read(paths, environ)
     settings, host = config.settings, config.host
-    events = EventLog(config.events, host.current)
+    events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
     secret = take_secret(paths, environ, host.count)
     keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn")}

@@ -74,11 +74,6 @@ class HostConfig:
             ) from None
 
     @property
-    def events(self) -> Path:
-        """The file of the job's events."""
-        return Path(self.settings.events) if self.settings.events else self.paths.output / "events.jsonl"
-
-    @property
     def host_in_world(self) -> Host:
         """This host among those of its world. A host outside the distribution forms its own world."""
         hosts = self.distribution_hosts

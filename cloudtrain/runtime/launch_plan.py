@@ -209,7 +209,7 @@ def _environment(
         # "python" in a shell script is the script's interpreter
         "PATH": os.pathsep.join([*program_folders, environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
-        EVENTS_FILE: str(config.events.absolute()),
+        EVENTS_FILE: str(config.paths.events.absolute()),
     }
     if config.host.network_interface in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

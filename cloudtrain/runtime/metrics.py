@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Sequence
 
-from cloudtrain._system.files import APPEND
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.output import Stream, write_all
 
@@ -43,8 +42,9 @@ class MetricFinder:
                 found.append(f'{head}, "name": {name}, "value": {number}{tail}')
         if found:
             if self._descriptor is None:
-                self._descriptor = os.open(self._events.path, APPEND, 0o644)
-            write_all(self._descriptor, "".join(found).encode("utf-8", "backslashreplace"))
+                self._descriptor = self._events.open()
+            if self._descriptor is not None:
+                write_all(self._descriptor, "".join(found).encode("utf-8", "backslashreplace"))
 
     def close(self) -> None:
         if self._descriptor is not None:

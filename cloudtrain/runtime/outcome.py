@@ -6,7 +6,9 @@ import signal
 from dataclasses import dataclass
 
 from cloudtrain.contract import FailureReport, JobStatus, Paths
-from cloudtrain.storage.reserve import SPARE_SIZE, Reserve
+from cloudtrain.contract.documents import LARGEST_REPORT
+from cloudtrain.storage.atomic import replace_file
+from cloudtrain.storage.reserve import Reserve
 
 SPARES = 2
 """The files that describe a failure, for each of which there is space kept in the output folder."""
@@ -29,17 +31,14 @@ class HostOutcome:
         return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
 
     def write(self, paths: Paths) -> None:
-        """Write the files of the contract: ``failure`` or ``success``. Raises OSError."""
+        """Write the files of the contract: ``failure`` or ``success``.
+
+        They replace anything that the script has put in their place, except folders. Raises OSError.
+        """
         if self.failure:
             reserve = Reserve(paths.output, SPARES)
-            reserve.replace(paths.failure_report, _encoded(self.failure), shorter=self._shorter)
+            report = self.failure.shortened(LARGEST_REPORT).to_json()
+            reserve.replace(paths.failure_report, report.encode("utf-8", "backslashreplace"))
             reserve.replace(paths.failure, self.failure.reason().encode("utf-8", "backslashreplace"))
         elif self.status == JobStatus.COMPLETED:
-            paths.success.touch()
-
-    def _shorter(self) -> bytes:
-        return _encoded(self.failure.shortened(SPARE_SIZE)) if self.failure else b""
-
-
-def _encoded(report: FailureReport) -> bytes:
-    return report.to_json().encode("utf-8", "backslashreplace")
+            replace_file(paths.success, b"")

@@ -265,7 +265,7 @@ def _adder(config: HostConfig, kind: str, files: Sequence[OutputFile], skipped: 
 def _upload_archive(
     config: HostConfig, kind: str, sources: Sequence[Add], progress: Progress, scratch: Path | None = None
 ) -> str:
-    name = _archive_name(kind)
+    name = config.settings.output_key(kind)
     with temporary_folder(scratch or config.paths.base) as temporary:
         path = temporary / name
         with ArchiveWriter.open(path, compressed=True) as archive:
@@ -291,10 +291,6 @@ def _upload_files(
         move_each(files, upload, progress)
 
 
-def _archive_name(kind: str) -> str:
-    return f"{kind}.tar.gz"
-
-
 def _clear_folders(config: HostConfig) -> None:
     """Remove the uncompressed outputs of an earlier attempt, which would otherwise mix with those of this one."""
     if config.settings.attempt and not config.settings.compress_output:
@@ -310,5 +306,5 @@ def _discard_earlier(config: HostConfig, uploaded: Mapping[str, str]) -> list[st
         return []
     if config.settings.compress_output:
         store: Store = open_store(config.settings.output_uri)
-        store.delete([_archive_name(kind) for kind in missing])
+        store.delete([config.settings.output_key(kind) for kind in missing])
     return missing

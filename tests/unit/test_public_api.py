@@ -134,8 +134,8 @@ PUBLIC = {
         find_flavour find_local flavour_of flavours local_image make_ecr_repository push_image
     """,
     "cloudtrain.observe": """
-        EventLog Goodput Summary beat commits committing goodput_of own_progress parse_events read_events report_step
-        summarize
+        EventLog Goodput Summary beat commits committing goodput_of own_progress parse_event parse_events read_events
+        report_step summarize
     """,
     "cloudtrain.observe.timeline": """
         Offset RankStep Step Timeline Trace align find_steps merge read_trace

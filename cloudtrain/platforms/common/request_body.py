@@ -13,12 +13,50 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import Settings
+from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.contract.text import escape_line
 
 HIDDEN = "***"
 """The value that replaces a secret in the body: `spec.REDACTED`."""
 
+MOST_HOSTS = 10_000
+
 LONGEST_SHOWN = 500
 """In characters: how much of a command line `cloudtrain describe` shows."""
+
+
+_REQUIRED = ("host_count", "instance_type", "channels", "settings", "environment", "hyperparameters")
+_REQUIRED_NUMBERS = ("max_run", "max_retry_attempts", "max_preemptions")
+
+
+def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
+    """The body of a request that was stored as JSON.
+
+    Args:
+        complete: also check that it has every field that running the job needs.
+
+    Raises ValueError, which names the field, if one does not have the right type.
+    """
+    body: dict[str, Any] = parse_json(data)
+    given = Fields(body)
+    given.integer("host_count", 1, least=1, most=MOST_HOSTS)
+    given.text("instance_type", "")
+    given.text_mapping("environment", {})
+    given.text_mapping("hyperparameters", {})
+    given.texts("arguments", ())
+    for name, entry in given.mapping("channels", {}).items():
+        Fields(entry, f"channels.{name}").text("uri", None)
+    for group in given.objects("instance_groups", ()):
+        group.text("instance_group_name")
+        group.text("instance_type")
+        group.integer("instance_count", least=1, most=MOST_HOSTS)
+    for name in _REQUIRED_NUMBERS:
+        given.number(name, 0, least=0)
+    Settings.from_dict(given.mapping("settings", {}))
+    missing = [name for name in (*_REQUIRED, *_REQUIRED_NUMBERS) if complete and name not in given]
+    if missing:
+        raise ValueError(f"{missing[0]} is missing")
+    return body
 
 
 def request_settings(body: Mapping[str, Any]) -> Settings:
@@ -53,7 +91,5 @@ def argument_details(arguments: Sequence[str]) -> dict[str, str]:
     """
     if not arguments:
         return {}
-    text = "".join(
-        character if character.isprintable() else repr(character)[1:-1] for character in shlex.join(arguments)
-    )
+    text = escape_line(shlex.join(arguments))
     return {"arguments": text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"}

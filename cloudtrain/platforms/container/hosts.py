@@ -38,6 +38,7 @@ class ContainerHosts(FolderHosts):
     """`Hosts` in containers. A separate thread prepares and starts them, and can be stopped."""
 
     interface = "eth0"
+    upload = False
 
     def __init__(self, folder: JobFolder, _lock: int) -> None:
         super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
@@ -215,8 +216,8 @@ class ContainerHosts(FolderHosts):
             self._warn(f"{error.message}; run `cloudtrain clean` to try again")
 
     def _say(self, message: str) -> None:
-        with contextlib.suppress(OSError), open(self._folder.log, "a") as log:
-            log.write(f"[cloudtrain] {message}\n")
+        with contextlib.suppress(OSError):
+            self._folder.append_to_log(f"[cloudtrain] {message}\n")
 
     def _warn(self, message: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

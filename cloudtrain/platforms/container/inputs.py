@@ -119,16 +119,10 @@ class Inputs:
     def of(self, host: str) -> list[Bind]:
         """The mounts of one host, for a new attempt. Creates the mount points, and makes the folders writable."""
         base = self._folder.host(host).base
-        binds = [
-            Bind(str(base), DEFAULT_BASE),
-            *self._binds,
-            # all hosts write their events to one file
-            Bind(str(self._folder.events), str(INSIDE.output / "events.jsonl")),
-        ]
+        binds = [Bind(str(base), DEFAULT_BASE), *self._binds]
         for bind in binds[1:]:
             _make_mount_point(base, bind)
         open_up(base, 0o666)
-        open_up(self._folder.events, 0o666)
         return binds
 
     def _source(self, uri: str) -> Bind:

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from cloudtrain._system.processes import FORKS_SAFELY, exit_code, fork
@@ -108,7 +109,8 @@ class HostProcess:
     def lost(self, name: str) -> FailureReport:
         code = self.returncode or 0
         ending = f"was killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        return FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
+        report = FailureReport.host_lost(name, f"its runtime {ending}: see job.log", time.time())
+        return replace(report, exit_code=code) if code > 0 else report
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:

@@ -58,7 +58,6 @@ class HostProcesses(FolderHosts):
             request_settings(self._request),
             rendezvous=str(self._folder.leader),
             master_addr="127.0.0.1",
-            events=str(self._folder.events),
             hosts_on_machine=len(self.names),
             requirements_cache=str(state_home() / "environments"),
             attempt=attempt,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from cloudtrain._version import __version__
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Goodput
 from cloudtrain.platforms.base import JobDescription
-from cloudtrain.platforms.supervised.folder import DESCRIPTION, RECORD
+from cloudtrain.platforms.supervised.cached import from_cached, to_cached
+from cloudtrain.platforms.supervised.folder import DESCRIPTION
+from cloudtrain.platforms.supervised.record import RECORD
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.supervised.root import JobFiles
@@ -25,19 +25,14 @@ SETTLED_SECONDS = 60.0
 def recall(job: JobFiles) -> JobDescription | None:
     """The stored description of ``job``; None if there is none, or it does not belong to the job's record."""
     data = job.read(DESCRIPTION)
-    if not data:
+    found = from_cached(data) if data else None
+    if not found or found["record"] != _digest(job.read(RECORD)):
         return None
-    try:
-        found = json.loads(data)
-        if found["version"] != __version__ or found["record"] != _digest(job.read(RECORD)):
-            return None
-        values = found["description"]
-        values["status"] = JobStatus(values["status"])
-        values["failure"] = values["failure"] and FailureReport.from_dict(values["failure"])
-        values["goodput"] = values["goodput"] and Goodput(**values["goodput"])
-        return JobDescription(**{**values, "place": job.root.place(job.name)})
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
+    values = found["description"]
+    values["status"] = JobStatus(values["status"])
+    values["failure"] = values["failure"] and FailureReport.from_dict(values["failure"])
+    values["goodput"] = values["goodput"] and Goodput(**values["goodput"])
+    return JobDescription(**{**values, "place": job.root.place(job.name)})
 
 
 def remember(job: JobFiles, description: JobDescription) -> None:
@@ -46,9 +41,8 @@ def remember(job: JobFiles, description: JobDescription) -> None:
         return
     record = _digest(job.read(RECORD))
     values = replace(description, place="").to_dict()
-    data = {"version": __version__, "record": record, "description": values}
     with contextlib.suppress(OSError):  # a full disk, or a folder that was removed: the next look does it
-        job.write(DESCRIPTION, json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace"))
+        job.write(DESCRIPTION, to_cached({"record": record, "description": values}))
 
 
 def _digest(record: bytes) -> str:

@@ -7,7 +7,7 @@ stop             the user asked for the stop
 .cloudtrain-*    spare files for the final record, until the job has ended
 supervisor.log   output of the supervisor, if it fails itself
 job.log          the output of all ranks, merged
-events.jsonl     phases, progress, metrics
+events.jsonl     phases, progress, metrics: its own, and those that it has copied from the hosts
 summary.json     a summary of the events so far; any reader may replace it
 description.json the description of a job that has ended; likewise
 leader           the address at which the hosts find their leader
@@ -16,20 +16,28 @@ hosts/<name>/    the host's /opt/ml
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from cloudtrain._system.files import lock
+from cloudtrain._system.files import (
+    NOT_A_FILE,
+    READ_REGULAR,
+    lock,
+    open_regular,
+    open_to_append,
+    read_regular,
+)
 from cloudtrain.contract import Paths
-from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
+from cloudtrain.platforms.common.request_body import parse_body
+from cloudtrain.platforms.supervised.record import LARGEST, RECORD, JobRecord, damaged_request, read_record
 from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import is_temporary
 from cloudtrain.storage.reserve import Reserve
 
 REQUEST = "request.json"
-RECORD = "state.json"
 LOG = "job.log"
 SUPERVISOR_LOG = "supervisor.log"
 EVENTS = "events.jsonl"
@@ -39,6 +47,10 @@ STOP_MARK = "stop"
 LOCK = "lock"
 
 READ_SIZE = 1 << 20
+
+
+_NO_LOCK = (errno.ENOENT, errno.ENOTDIR, *NOT_A_FILE)
+"""The job is gone, or something else is in the place of the lock."""
 
 
 @dataclass(frozen=True)
@@ -85,25 +97,33 @@ class JobFolder:
     def host(self, name: str) -> Paths:
         return Paths(self.path / "hosts" / name)
 
+    def open_log(self) -> BinaryIO:
+        """The job's log, to append to. Raises OSError if something else is in its place."""
+        return open(open_to_append(self.log), "ab")
+
+    def append_to_log(self, text: str) -> None:
+        """Append whole lines to the job's log. Raises OSError."""
+        with self.open_log() as log:
+            log.write(text.encode("utf-8", "backslashreplace"))
+
     def read_request(self) -> dict[str, Any]:
-        request: dict[str, Any] = json.loads((self.path / REQUEST).read_text(encoding="utf-8"))
-        return request
+        """The body of the request. Raises PlatformError if it is damaged or gone."""
+        try:
+            return parse_body(read_regular(self.path / REQUEST, LARGEST), complete=True)
+        except (OSError, ValueError) as error:
+            raise damaged_request(str(self.path), error) from None
 
     def read_record(self) -> JobRecord:
         """The last record of the supervisor. If it cannot be read, the result is that of a failed job.
 
         Raises FileNotFoundError if the job does not exist.
         """
-        path = self.path / RECORD
-        try:
-            return JobRecord.from_json(path.read_bytes())
-        except ValueError:
-            return damaged_record(str(path), path.stat().st_mtime)
+        return read_record(lambda: read_regular(self.path / RECORD, LARGEST), str(self.path))
 
     def read_events(self, start: int) -> bytes:
         """Some bytes of the events from ``start``; empty at their end."""
         try:
-            with open(self.events, "rb") as file:
+            with open(open_regular(self.events, READ_REGULAR), "rb") as file:
                 file.seek(start)
                 return file.read(READ_SIZE)
         except FileNotFoundError:
@@ -131,11 +151,13 @@ class JobFolder:
         return names <= {REQUEST, LOG, SUPERVISOR_LOG, LOCK, STOP_MARK} and not self.is_locked()
 
     def is_locked(self) -> bool:
-        """Whether another process holds the lock."""
+        """Whether another process holds the lock. Raises OSError, except if there cannot be a lock."""
         try:
             descriptor = self.lock()
-        except FileNotFoundError:
-            return False
+        except OSError as error:
+            if error.errno in _NO_LOCK:
+                return False
+            raise
         if descriptor is None:
             return True
         os.close(descriptor)
@@ -146,7 +168,7 @@ class JobFolder:
 
         A child that inherits the descriptor also holds the lock. The kernel releases it when the last holder ends.
         """
-        descriptor = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = open_regular(self.path / LOCK, os.O_RDWR | os.O_CREAT | READ_REGULAR, 0o600)
         if lock(descriptor, wait=False):
             return descriptor
         os.close(descriptor)
@@ -156,3 +178,16 @@ class JobFolder:
 def jobs_home(platform: str) -> Path:
     """The folder of all jobs of this user on ``platform``."""
     return state_home() / "jobs" / platform
+
+
+def folders_with_record(jobs: Path) -> list[Path]:
+    """The folders of all jobs in ``jobs``, by name. Whatever the record is, also a broken link, is one."""
+    try:
+        names = os.listdir(jobs)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [
+        jobs / name
+        for name in sorted(names)
+        if not is_temporary(name) and os.path.lexists(f"{jobs}/{name}/{RECORD}")
+    ]

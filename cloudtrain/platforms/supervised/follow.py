@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 
 POLL_SECONDS = 0.1
 
+LONGEST_LINE = 1 << 20
+"""Bytes after which an unfinished line is returned anyway."""
+
 
 def follow_lines(read: Callable[[int], bytes], while_: Callable[[], bool] | None = None) -> Iterator[str]:
     """The lines of a file, including those that are appended while ``while_()`` is true.
@@ -26,6 +29,8 @@ def follow_lines(read: Callable[[int], bytes], while_: Callable[[], bool] | None
         while data:
             position += len(data)
             *lines, rest = (rest + data).split(b"\n")
+            if len(rest) > LONGEST_LINE:
+                lines, rest = [*lines, rest], b""
             yield from (line.decode("utf-8", "backslashreplace") for line in lines)
             data = read(position)
         if last_look:

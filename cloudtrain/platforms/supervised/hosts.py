@@ -11,15 +11,13 @@ from typing import Any, Protocol
 
 from cloudtrain._system.beneath import Beneath
 from cloudtrain.contract import FailureReport, Host, Paths, encode_arguments
+from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.link.secret import fresh_secret
 from cloudtrain.platforms.common.request_body import channel_documents
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.outcome import SPARES
 from cloudtrain.storage.reserve import Reserve
-
-REPORT_BYTES = 64 * 1024
-"""Bytes that are read of a failure that a host reports."""
 
 
 class RunningHost(Protocol):
@@ -47,6 +45,8 @@ class Hosts(Protocol):
     """The network interface over which they reach each other."""
     end_seconds: float
     """How long they may take to end after the grace of a stop. They end their ranks themselves."""
+    upload: bool
+    """Whether the runtimes upload the outputs. Otherwise, `finish` does, and what they say about uploads is ignored."""
 
     def prepare(self) -> None:
         """Create the folders and the configuration of every host, for a new attempt."""
@@ -77,6 +77,7 @@ class FolderHosts:
     """The part of `Hosts` that is the same for all hosts that share the job's folder."""
 
     interface: str
+    upload = True
 
     def __init__(self, folder: JobFolder, names: Sequence[str]) -> None:
         self._folder = folder
@@ -93,8 +94,9 @@ class FolderHosts:
             self._prepare_host(name, groups)
 
     def report(self, name: str) -> FailureReport | None:
+        """The report, in which the script may have written too: anything else than a report is none."""
         paths = self._folder.host(name)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             return FailureReport.from_json(read_left(paths, paths.failure_report))
         return None
 
@@ -131,7 +133,7 @@ class FolderHosts:
 def read_left(paths: Paths, path: Path) -> bytes:
     """The beginning of a file that a host left. Raises OSError, also if it is not a regular file."""
     with Beneath(paths.base) as base:
-        return base.read(_key(paths, path), REPORT_BYTES)
+        return base.read(_key(paths, path), LARGEST_REPORT)
 
 
 def _key(paths: Paths, path: Path) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cloudtrain._version import __version__
-from cloudtrain.observe import Summary
+from cloudtrain.observe import Summary, parse_events
 from cloudtrain.observe.growing import Bookmark, is_same, new_lines
+from cloudtrain.platforms.supervised.cached import from_cached, to_cached
 from cloudtrain.platforms.supervised.folder import EVENTS, SUMMARY
 
 if TYPE_CHECKING:
@@ -29,23 +28,15 @@ class JobSummary:
     summary: Summary = field(default_factory=Summary)
 
     def to_json(self) -> bytes:
-        data = {
-            "version": __version__,
-            "events": self.mark.to_list(),
-            "summary": self.summary.to_dict(),
-        }
-        return json.dumps(data, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        return to_cached({"events": self.mark.to_list(), "summary": self.summary.to_dict()})
 
     @classmethod
     def from_json(cls, data: bytes) -> JobSummary:
         """The inverse of `to_json`; an empty summary for damaged data, or that of another version."""
-        try:
-            found = json.loads(data)
-            if found["version"] == __version__:
-                return cls(Bookmark.from_list(found["events"]), Summary.from_dict(found["summary"]))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            pass
-        return cls()
+        found = from_cached(data) if data else None
+        if not found:
+            return cls()
+        return cls(Bookmark.from_list(found["events"]), Summary.from_dict(found["summary"]))
 
 
 def read_summary(job: JobFiles, *, store_bytes: int = STORE_BYTES) -> Summary:
@@ -73,10 +64,5 @@ def read_summary(job: JobFiles, *, store_bytes: int = STORE_BYTES) -> Summary:
 
 
 def _add(summary: Summary, lines: Iterable[str]) -> None:
-    for line in lines:
-        try:
-            event = json.loads(line) if line else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(event, dict):
-            summary.add(event)
+    for event in parse_events(lines):
+        summary.add(event)

@@ -13,10 +13,11 @@ from pathlib import Path
 from cloudtrain._system.beneath import Beneath
 from cloudtrain.index import IndexEntry, remove_job
 from cloudtrain.packaging.cache import archives_home
-from cloudtrain.platforms.supervised.folder import RECORD, JobFolder
+from cloudtrain.platforms.supervised.folder import JobFolder, folders_with_record
+from cloudtrain.platforms.supervised.record import RECORD
 from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
 from cloudtrain.storage import state_home
-from cloudtrain.storage.atomic import TEMPORARY, discard, is_temporary
+from cloudtrain.storage.atomic import TEMPORARY, discard
 from cloudtrain.storage.mount import mounts_below, unmount
 
 CACHES = ("archives", "data", "runtime")
@@ -45,24 +46,24 @@ class Leftover:
 
 def job_folders() -> Iterator[tuple[str, JobFolder]]:
     """Every job of this user on this machine, with its platform."""
-    for path in sorted((state_home() / "jobs").glob(f"*/*/{RECORD}")):
-        if is_temporary(path.parent.name):
-            continue
-        yield path.parents[1].name, JobFolder(path.parent)
+    for jobs in sorted((state_home() / "jobs").glob("*")):
+        for path in folders_with_record(jobs):
+            yield jobs.name, JobFolder(path)
 
 
 def old_jobs(before: float) -> Iterator[Leftover]:
     """The folders of jobs that have ended before ``before``, in seconds since the epoch."""
     for platform, folder in job_folders():
         record = folder.read_record()
-        if (record.ended_at or (folder.path / RECORD).stat().st_mtime) < before and not folder.is_locked():
+        ended_at = record.ended_at or (folder.path / RECORD).lstat().st_mtime
+        if ended_at < before and not _may_be_alive(folder):
             yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
 
 
 def abandoned_mounts() -> Iterator[Leftover]:
     """Mounts of channels whose job has ended: everything that should have unmounted them was killed."""
     for _, folder in job_folders():
-        if not folder.is_locked():
+        if not _may_be_alive(folder):
             for mount in mounts_below(folder.path):
                 yield Leftover("mount", str(mount), 0, partial(unmount, mount))
 
@@ -107,7 +108,15 @@ def _environment(overlay: Overlay) -> Leftover:
 
 
 def _is_any_job_alive() -> bool:
-    return any(folder.is_locked() for _, folder in job_folders())
+    return any(_may_be_alive(folder) for _, folder in job_folders())
+
+
+def _may_be_alive(folder: JobFolder) -> bool:
+    """Whether a job runs, or cannot be asked: Windows has no locks, and does not see those of a job in WSL."""
+    try:
+        return folder.is_locked()
+    except OSError:
+        return True
 
 
 def stale_temporaries() -> Iterator[Leftover]:

@@ -87,14 +87,20 @@ class SupervisorProcess:
             os.close(lock)
 
     def signal(self, job: JobFiles, name: str) -> None:
-        # a supervisor without a pid in the record checks for the stop file before it starts anything
+        # without a pid in the record, or with a damaged one: the supervisor looks for the mark of a stop itself
         pid, number = job.record().pid, own_number(name)
         if pid is not None and number is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def is_alive(self, job: JobFiles) -> bool:
-        return self._folder(job).is_locked()
+        try:
+            return self._folder(job).is_locked()
+        except OSError as error:
+            raise PlatformError(
+                f"{self._root.place(job.name)}/lock cannot be opened: {error.strerror}",
+                hint="The lock shows whether the job runs.",
+            ) from error
 
     def _folder(self, job: JobFiles) -> JobFolder:
         return JobFolder(self._root.path / job.name)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 
+from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts
 from cloudtrain.platforms.supervised.idle import wait_for_job
@@ -22,4 +24,7 @@ def run_supervisor(make_hosts: Callable[[JobFolder, int], Hosts]) -> None:
         return
     folder, lock = JobFolder(job[0]), job[1]
     os.set_inheritable(lock, False)
-    supervise(folder, make_hosts(folder, lock))
+    try:
+        supervise(folder, make_hosts(folder, lock))
+    except CloudtrainError as error:  # the client shows the last line of this log
+        sys.exit(error.message)

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary, parse_events
 from cloudtrain.platforms.base import JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import argument_details, request_settings
 from cloudtrain.platforms.supervised.final import recall, remember
-from cloudtrain.platforms.supervised.folder import EVENTS, LOG, RECORD, REQUEST, STOP_MARK, SUPERVISOR_LOG
+from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MARK, SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.job_summary import read_summary
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
-from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.platforms.supervised.record import RECORD, STOPPED_BY_USER, JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
@@ -122,13 +122,19 @@ class SupervisedPlatform(ABC):
         return Request(self.name, job_name, self._existing(job_name).request())
 
     def list(self) -> Iterator[JobDescription]:
-        known = [JobFiles(self._root, name) for name in self._root.names()]
-        described = [recall(job) or self._look_at(job) for job in known]
+        known = [JobFiles(self._root, name) for name in self._root.names() if clean(name) == name]
+        described = []
+        for job in known:
+            with contextlib.suppress(JobNotFound):  # it was removed in the meantime
+                described.append(recall(job) or self._look_at(job))
         yield from sorted(described, key=lambda job: job.submitted_at, reverse=True)
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record. A platform that can ask its scheduler overrides this."""
-        words = next((line for line in reversed(job.lines(SUPERVISOR_LOG)) if line.strip()), "").strip()
+        words = ""
+        with contextlib.suppress(PlatformError):
+            for line in job.lines(SUPERVISOR_LOG):
+                words = line.strip() or words
         return FailureReport(
             FailureClass.KILLED,
             f"the supervisor of the job is gone: {words or 'it was killed, or the machine was restarted'}",
@@ -155,14 +161,26 @@ class SupervisedPlatform(ABC):
 
     def _look_at(self, job: JobFiles) -> JobDescription:
         record = self._settled(job)
-        description = self._description(job, record, read_summary(job))
+        summary, request, damage = Summary(), dict[str, Any](), []
+        try:
+            summary = read_summary(job)
+        except PlatformError as error:
+            damage.append(str(error))
+        try:
+            request = job.request()
+        except PlatformError as error:
+            damage.append(str(error))
+        description = self._description(job, record, summary, request)
+        if damage:
+            return replace(description, warnings=[*damage, *description.warnings])
         if record.status.is_final:
             remember(job, description)
         return description
 
-    def _description(self, job: JobFiles, record: JobRecord, summary: Summary) -> JobDescription:
-        request = job.request()
-        settings = request_settings(request)
+    def _description(
+        self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
+    ) -> JobDescription:
+        settings = request_settings(request) if request else Settings()
         return JobDescription(
             name=job.name,
             platform=self.name,
@@ -178,9 +196,9 @@ class SupervisedPlatform(ABC):
             phases=summary.phases,
             metrics=summary.metrics,
             goodput=summary.meter.result(record.submitted_at, record.ended_at, time.time()),
-            model_data=summary.uploaded.get("model"),
-            output_data=summary.uploaded.get("output"),
-            warnings=(*summary.warnings, *record.warnings),
+            model_data=_output_uri(summary, settings, "model"),
+            output_data=_output_uri(summary, settings, "output"),
+            warnings=[*summary.warnings, *record.warnings],
             checkpoint_uri=settings.checkpoint_uri or None,
             git_commit=settings.git_commit or None,
             place=self._root.place(job.name),
@@ -198,6 +216,8 @@ class SupervisedPlatform(ABC):
         """The job's record. If the job died without a final record, writes one."""
         try:
             record = job.record()
+            if record.is_damaged and self._launcher.is_alive(job):
+                return replace(record, status=JobStatus.RUNNING, exit_code=None, failure=None)
             if record.status.is_final or self._launcher.is_alive(job):
                 return record
             record = job.record()  # the job may have ended before it was found not to be alive
@@ -225,3 +245,10 @@ class SupervisedPlatform(ABC):
             exit_code=failure.exit_code,
             failure=failure,
         )
+
+
+def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:
+    """The URI of the outputs of a kind, if they were uploaded. What events say about the URI does not count."""
+    if kind not in summary.uploaded or not settings.output_uri:
+        return None
+    return join_uri(settings.output_uri, settings.output_key(kind))

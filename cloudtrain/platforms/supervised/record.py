@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.contract.failure import LARGEST_CODE
+from cloudtrain.errors import PlatformError
 from cloudtrain.storage.reserve import SPARE_SIZE
 
 STOPPED_BY_USER = "stopped by the user"
+DAMAGED = "its record is damaged"
+
+RECORD = "state.json"
+LARGEST = 64 << 20
+"""In bytes: how much is read of a file that only the client and the supervisor write."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +50,51 @@ class JobRecord:
 
     @classmethod
     def from_json(cls, data: bytes) -> JobRecord:
-        """The inverse of `to_json`. Raises ValueError if ``data`` is not a record."""
-        try:
-            record = json.loads(data)
-            record["status"] = JobStatus(record["status"])
-            record["failure"] = FailureReport.from_dict(record["failure"]) if record["failure"] else None
-            record["warnings"] = tuple(record.get("warnings", ()))
-            return cls(**record)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"not the record of a job: {error!r}") from None
+        """The inverse of `to_json`. Raises ValueError, which names the field, if ``data`` is not a record."""
+        record = parse_json(data)
+        given = Fields(record)
+        return cls(
+            status=given.parsed("status", JobStatus),
+            submitted_at=given.time("submitted_at"),
+            attempt=given.integer("attempt", 0),
+            pid=given.integer("pid", None, least=2),  # 0 and 1 are not processes to send signals to
+            started_at=given.time("started_at", None),
+            ended_at=given.time("ended_at", None),
+            exit_code=given.integer("exit_code", None, least=-LARGEST_CODE, most=LARGEST_CODE),
+            failure=FailureReport.from_dict(record["failure"]) if "failure" in given else None,
+            reason=given.text("reason", ""),
+            warnings=given.texts("warnings", ()),
+        )
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether this replaces a record that cannot be read."""
+        return self.reason == DAMAGED
 
 
-def damaged_record(place: str, modified_at: float) -> JobRecord:
-    """The record to use for a job whose own is unreadable: it counts as failed."""
-    failure = FailureReport(FailureClass.PLATFORM, f"{place} is damaged", "Remove the job's folder.")
-    return JobRecord(JobStatus.FAILED, modified_at, exit_code=1, failure=failure)
+def read_record(read: Callable[[], bytes], folder: str) -> JobRecord:
+    """The record that ``read`` returns. If it cannot be read, that of a failed job, which says so.
+
+    Raises FileNotFoundError if there is none.
+    """
+    try:
+        return JobRecord.from_json(read())
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(f"{folder}/{RECORD}") from None
+    except (OSError, ValueError) as error:
+        what, hint = f"{folder}/{RECORD} is damaged: {_reason(error)}", _advice(folder)
+        failure = FailureReport(FailureClass.PLATFORM, what, hint)
+        return JobRecord(JobStatus.FAILED, time.time(), exit_code=1, failure=failure, reason=DAMAGED)
+
+
+def damaged_request(folder: str, why: Exception) -> PlatformError:
+    """The error for a request that cannot be read."""
+    return PlatformError(f"{folder}/request.json is damaged: {_reason(why)}", hint=_advice(folder))
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def _advice(folder: str) -> str:
+    return f"Copy what you still need from {folder}, then remove it."

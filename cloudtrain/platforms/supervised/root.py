@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
+import errno
 import os
 import shutil
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from cloudtrain.platforms.supervised.folder import READ_SIZE, RECORD, REQUEST, STOP_MARK, JobFolder, jobs_home
-from cloudtrain.platforms.supervised.record import JobRecord, damaged_record
-from cloudtrain.storage.atomic import discard, is_temporary, publish, replace_file, temporary_name
+from cloudtrain._system.files import NOT_A_FILE, READ_REGULAR, open_regular, read_regular
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.common.request_body import parse_body
+from cloudtrain.platforms.supervised.folder import (
+    READ_SIZE,
+    REQUEST,
+    STOP_MARK,
+    JobFolder,
+    folders_with_record,
+    jobs_home,
+)
+from cloudtrain.platforms.supervised.follow import follow_lines
+from cloudtrain.platforms.supervised.record import LARGEST, RECORD, JobRecord, damaged_request, read_record
+from cloudtrain.storage.atomic import discard, publish, replace_file, temporary_name
 from cloudtrain.storage.reserve import Reserve
 
 
@@ -78,20 +87,32 @@ class JobFiles:
     name: str
 
     def read(self, file: str) -> bytes:
-        """See `JobRoot.read`. A missing file is empty."""
-        with contextlib.suppress(FileNotFoundError):
+        """See `JobRoot.read`. A missing file, or something else in its place, is empty."""
+        try:
             return self.root.read(f"{self.name}/{file}")
-        return b""
+        except OSError as error:
+            if error.errno not in (None, errno.ENOENT, errno.ENOTDIR, *NOT_A_FILE):
+                raise
+            return b""
 
     def read_part(self, file: str, start: int) -> bytes:
-        """See `JobRoot.read_part`. A missing file is empty."""
-        with contextlib.suppress(FileNotFoundError):
+        """See `JobRoot.read_part`. A missing file is empty. Raises PlatformError if it is something else."""
+        try:
             return self.root.read_part(f"{self.name}/{file}", start)
-        return b""
+        except (FileNotFoundError, NotADirectoryError):
+            return b""
+        except OSError as error:
+            place = f"{self.root.place(self.name)}/{file}"
+            raise PlatformError(
+                f"{place} cannot be read: {error.strerror or error}",
+                hint="Something else is in the place of this file: remove it."
+                if error.errno in NOT_A_FILE
+                else "",
+            ) from error
 
-    def lines(self, file: str) -> list[str]:
-        """All lines of a text file."""
-        return self.read(file).decode("utf-8", "replace").splitlines()
+    def lines(self, file: str) -> Iterator[str]:
+        """All lines of a text file. Raises PlatformError if it is something else."""
+        return follow_lines(lambda position: self.read_part(file, position))
 
     def write(self, file: str, data: bytes) -> None:
         self.root.write(f"{self.name}/{file}", data)
@@ -99,21 +120,22 @@ class JobFiles:
     def exists(self, file: str) -> bool:
         try:
             self.root.read(f"{self.name}/{file}")
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError:  # something else is in the place of the file
+            return True
         return True
 
     def request(self) -> dict[str, Any]:
-        """The body of the job's request."""
-        request: dict[str, Any] = json.loads(self.root.read(f"{self.name}/{REQUEST}"))
-        return request
+        """The body of the job's request. Raises PlatformError if it is damaged or gone."""
+        try:
+            return parse_body(self.root.read(f"{self.name}/{REQUEST}"))
+        except (OSError, ValueError) as error:
+            raise damaged_request(self.root.place(self.name), error) from None
 
     def record(self) -> JobRecord:
-        """The last record. Raises FileNotFoundError for a job that does not exist."""
-        try:
-            return JobRecord.from_json(self.root.read(f"{self.name}/{RECORD}"))
-        except ValueError:
-            return damaged_record(f"{self.root.place(self.name)}/{RECORD}", time.time())
+        """The last record; if it cannot be read, that of a failed job. Raises FileNotFoundError if there is none."""
+        return read_record(lambda: self.root.read(f"{self.name}/{RECORD}"), self.root.place(self.name))
 
     def publish(self, job_name: str) -> JobFiles:
         """Give this new folder the name of its job; see `JobRoot.publish`. Returns the job's files."""
@@ -163,15 +185,13 @@ class LocalRoot:
         shutil.rmtree(self.path / name, ignore_errors=True)
 
     def names(self) -> Iterable[str]:
-        found = (path.parent.name for path in self.path.glob(f"*/{RECORD}"))
-        return [name for name in found if not is_temporary(name)]
+        return [folder.name for folder in folders_with_record(self.path)]
 
     def read(self, path: str) -> bytes:
-        with open(f"{self.path}/{path}", "rb") as file:  # thousands of files are listed: no Path for each
-            return file.read()
+        return read_regular(f"{self.path}/{path}", LARGEST)  # thousands of files are listed: no Path for each
 
     def read_part(self, path: str, start: int) -> bytes:
-        with open(f"{self.path}/{path}", "rb") as file:
+        with open(open_regular(f"{self.path}/{path}", READ_REGULAR), "rb") as file:
             file.seek(start)
             return file.read(READ_SIZE)
 

@@ -20,6 +20,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import EventLog, goodput_of
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
@@ -56,6 +57,7 @@ class Supervisor:
         self._request = folder.read_request()
         self._stop_grace = request_settings(self._request).stop_grace
         self._events = EventLog(folder.events, "supervisor")
+        self._host_events = HostEvents(folder, self._events, hosts.names, uploads=hosts.upload)
         self._record: JobRecord = folder.read_record()
         self._runtimes: dict[str, RunningHost] = {}
         self._signalled = False
@@ -113,12 +115,14 @@ class Supervisor:
         """Run all hosts once. None if no host failed."""
         self._runtimes = {}
         self._hosts.prepare()
+        self._host_events.begin()
         if not self._folder.stop_mark.exists():
-            with open(self._folder.log, "ab") as log:
+            with self._folder.open_log() as log:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
-            if self._signalled:
+            self._host_events.collect()
+            if self._signalled or self._folder.stop_mark.exists():
                 self._end_early(SIGNAL)
             elif self._preempted and self._kill_at is None:
                 self._stop_runtimes()
@@ -131,6 +135,7 @@ class Supervisor:
                 self._killed = True
                 for process in self._runtimes.values():
                     process.send_signal(SIGKILL)
+        self._host_events.finish()
         failure = self._failure()
         return self._hosts.finish(failed=failure is not None) or failure
 
@@ -167,12 +172,16 @@ class Supervisor:
     def _failure(self) -> FailureReport | None:
         """The report on which the hosts agreed; if there is none, a report of the lost host.
 
-        The other hosts can only report that a host was lost, not why.
+        The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
+        the exit code says whether a host failed.
         """
         self._look_for_crash()
-        for name in self._runtimes:
-            report = self._hosts.report(name)
+        for name, process in self._runtimes.items():
+            code = process.poll()
+            is_stopped = code == INTERRUPTED and self._kill_at is not None
+            report = None if code == 0 or is_stopped else self._hosts.report(name)
             if report:
+                report = replace(report, exit_code=code) if code and code > 0 else report
                 return self._crashed or report if report.failure_class == FailureClass.HOST_LOST else report
         return self._crashed
 
@@ -248,8 +257,8 @@ class Supervisor:
             self._folder.write_record(self._record)
 
     def _say(self, line: str) -> None:
-        with contextlib.suppress(OSError), open(self._folder.log, "a") as log:  # a full disk
-            log.write(line + "\n")
+        with contextlib.suppress(OSError):  # a full disk
+            self._folder.append_to_log(line + "\n")
 
 
 def supervise(folder: JobFolder, hosts: Hosts) -> None:

@@ -50,7 +50,6 @@ class Nodes(FolderHosts):
             request_settings(self._request),
             rendezvous=str(self._folder.leader),
             master_addr="127.0.0.1",
-            events=str(self._folder.events),
             hosts_on_machine=len(self.names),
             attempt=attempt,
         )

@@ -21,7 +21,11 @@ from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.record import JobRecord
 
-REQUEST: dict[str, Any] = {"settings": {"git_commit": "abc"}, "channels": {}, "environment": {}}
+REQUEST: dict[str, Any] = {
+    "settings": {"git_commit": "abc", "output_uri": "file:///out"},
+    "channels": {},
+    "environment": {},
+}
 FAILURE = FailureReport(FailureClass.USER_ERROR, "boom", rank=1, host="algo-1", exception_type="ValueError")
 
 
@@ -157,7 +161,7 @@ def test_an_event_of_any_form_harms_no_look(event: object) -> None:
 
 def test_a_job_that_ended_long_ago_is_described_from_two_files(tmp_path: Path) -> None:
     folder = make_job("job", status=JobStatus.FAILED, exit_code=1, failure=FAILURE)
-    EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///model.tar.gz")
+    EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///elsewhere")
     first = LocalPlatform().describe("job")
     with opened_files() as opened:
         assert LocalPlatform().describe("job") == first
@@ -169,8 +173,8 @@ def test_a_job_that_ended_long_ago_is_described_from_two_files(tmp_path: Path) -
 def test_a_job_that_has_just_ended_is_looked_at_again() -> None:
     folder = make_job("job", ended_at=time.time())
     assert LocalPlatform().describe("job").model_data is None
-    EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///model.tar.gz")
-    assert LocalPlatform().describe("job").model_data == "file:///model.tar.gz"
+    EventLog(folder.events, "algo-1").emit("uploaded", kind="model", uri="file:///elsewhere")
+    assert LocalPlatform().describe("job").model_data == "file:///out/model.tar.gz"
 
 
 def test_many_jobs_are_listed_from_two_files_each() -> None:

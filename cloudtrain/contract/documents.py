@@ -1,0 +1,153 @@
+"""Reads JSON documents that may be damaged or hostile. Whatever is wrong is a ValueError that says where."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, TypeVar
+
+LARGEST_REPORT = 64 * 1024
+"""In bytes: how much is read of one document, or one line, that a job writes about itself."""
+
+LARGEST_NUMBER = 2**53
+"""No count, time or size in a document is larger; all numbers up to this one are exact in JSON."""
+
+LAST_TIME = 253_402_300_799
+"""The end of the year 9999, in seconds since the epoch."""
+
+Value = TypeVar("Value")
+
+
+def parse_json(data: str | bytes) -> Any:
+    """The value of a JSON document.
+
+    Raises:
+        ValueError: it is not UTF-8, not JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+
+
+class Fields:
+    """The fields of a JSON object, by name and type. Every method raises ValueError if a field has another type.
+
+    A field without a ``default`` is required; null counts as missing.
+    """
+
+    def __init__(self, record: object, where: str = "") -> None:
+        """
+        Args:
+            where: the place of the object in its document, for messages.
+        """
+        if not isinstance(record, Mapping):
+            raise ValueError(f"{where or 'it'} is not an object")
+        self._record = record
+        self._where = f"{where}." if where else ""
+
+    def __contains__(self, name: str) -> bool:
+        return self._record.get(name) is not None
+
+    def text(self, name: str, *default: str | None) -> Any:
+        return self._get(name, default, lambda value: isinstance(value, str), "a text")
+
+    def number(self, name: str, *default: float | None, least: float = -LARGEST_NUMBER) -> Any:
+        return self._get(name, default, lambda value: is_number(value) and value >= least, "a number")
+
+    def any_number(self, name: str) -> Any:
+        """A number of any size, or NaN: a value that a script printed."""
+
+        def fits(value: object) -> bool:
+            return isinstance(value, float) or (isinstance(value, int) and is_number(value))
+
+        return self._get(name, (), fits, "a number")
+
+    def time(self, name: str, *default: float | None) -> Any:
+        """Seconds since the epoch."""
+        return self._get(name, default, lambda value: is_number(value) and 0 <= value <= LAST_TIME, "a time")
+
+    def integer(self, name: str, *default: int | None, least: int = 0, most: int = LARGEST_NUMBER) -> Any:
+        def fits(value: object) -> bool:
+            return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+        return self._get(name, default, fits, f"an integer from {least} on")
+
+    def boolean(self, name: str, *default: bool | None) -> Any:
+        return self._get(name, default, lambda value: isinstance(value, bool), "true or false")
+
+    def texts(self, name: str, *default: Sequence[str]) -> tuple[str, ...]:
+        """A list of texts."""
+        return tuple(self._get(name, default, lambda value: is_list_of(str, value), "a list of texts"))
+
+    def text_pairs(self, name: str, *default: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """A list of pairs of texts."""
+
+        def fits(value: Any) -> bool:
+            return is_list_of((list, tuple), value) and all(
+                len(pair) == 2 and is_list_of(str, pair) for pair in value
+            )
+
+        return tuple((key, item) for key, item in self._get(name, default, fits, "a list of pairs of texts"))
+
+    def mapping(self, name: str, *default: Mapping[str, Any]) -> Any:
+        return self._get(name, default, lambda value: isinstance(value, Mapping), "an object")
+
+    def text_mapping(self, name: str, *default: Mapping[str, str]) -> Any:
+        """An object whose values are texts."""
+
+        def fits(value: object) -> bool:
+            return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
+
+        return self._get(name, default, fits, "an object whose values are texts")
+
+    def objects(self, name: str, *default: Sequence[Any]) -> list[Fields]:
+        """A list of objects."""
+        found = self._get(name, default, lambda value: isinstance(value, (list, tuple)), "a list")
+        return [Fields(item, f"{self._where}{name}[{index}]") for index, item in enumerate(found)]
+
+    def fields(self, name: str) -> Fields:
+        """An object."""
+        return Fields(self._record.get(name), f"{self._where}{name}")
+
+    def parsed(self, name: str, parse: Callable[[str], Value]) -> Value:
+        """A text that ``parse``, such as an Enum, accepts."""
+        text = self.text(name)
+        try:
+            return parse(text)
+        except ValueError:
+            raise ValueError(f"{self._where}{name} is not valid: {_short(text)}") from None
+
+    def _get(self, name: str, default: tuple[Any, ...], fits: Callable[[Any], bool], what: str) -> Any:
+        value = self._record.get(name)
+        if value is None:
+            if default:
+                return default[0]
+            raise ValueError(f"{self._where}{name} is missing")
+        if not fits(value):
+            raise ValueError(f"{self._where}{name} is not {what}: {_short(value)}")
+        return value
+
+
+def is_number(value: object) -> bool:
+    """Whether ``value`` is a number, neither NaN nor huge."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER
+
+
+def is_list_of(kind: type | tuple[type, ...], value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(item, kind) for item in value)
+
+
+def _short(value: object) -> str:
+    """The beginning of a value, for a message."""
+    if isinstance(value, (Mapping, list, tuple)):
+        return f"it has {len(value)} items"
+    if isinstance(value, int) and not is_number(value):
+        return "a huge number"
+    return repr(value)[:60]

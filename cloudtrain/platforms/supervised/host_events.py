@@ -1,0 +1,113 @@
+"""Copies what the hosts of a job record into the job's events, which only the supervisor writes.
+
+A host writes its events into its own folder, where the script can write too. So they are read as anything else that a
+job says about itself: a limited number of bytes, only lines that are events, and only events that a host decides on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cloudtrain._system.beneath import Beneath
+from cloudtrain.contract.documents import LARGEST_REPORT
+from cloudtrain.observe.events import EventLog, parse_event, to_line
+from cloudtrain.platforms.supervised.folder import JobFolder
+
+SECONDS = 0.1
+"""How often the hosts' events are read."""
+PART = 1 << 20
+"""Bytes that are read of one host at a time."""
+MOST = 64 << 20
+"""Bytes that are read of one host in one attempt: about half a million events."""
+
+OF_THE_SUPERVISOR = ("attempt", "retry", "goodput", "job")
+OF_UPLOADS = ("uploaded", "discarded")
+"""Events about the outputs, for the supervisor where the hosts do not upload them."""
+
+
+@dataclass
+class _Source:
+    """The events of one host, as far as they have been read in this attempt."""
+
+    name: str
+    position: int = 0
+    pending: bytes = b""
+    is_cut: bool = False
+    """Whether the line that is being read is too long."""
+
+
+class HostEvents:
+    """The events of all hosts of a job.
+
+    Args:
+        uploads: whether the hosts upload the outputs themselves.
+    """
+
+    def __init__(self, folder: JobFolder, events: EventLog, hosts: Sequence[str], *, uploads: bool) -> None:
+        self._folder = folder
+        self._events = events
+        self._not_theirs = OF_THE_SUPERVISOR if uploads else (*OF_THE_SUPERVISOR, *OF_UPLOADS)
+        self._names = hosts
+        self._sources: list[_Source] = []
+        self._read_at = 0.0
+
+    def begin(self) -> None:
+        """A new attempt begins, whose hosts start with new files."""
+        self._sources = [_Source(name) for name in self._names]
+
+    def collect(self) -> None:
+        """Copy new events, if the last call was not just before."""
+        now = time.monotonic()
+        if now - self._read_at >= SECONDS:
+            self._read_at = now
+            for source in self._sources:
+                self._copy(source)
+
+    def finish(self) -> None:
+        """Copy all events that are left. The hosts have ended."""
+        for source in self._sources:
+            while self._copy(source):
+                pass
+
+    def _copy(self, source: _Source) -> bool:
+        """Copy the next part of one host's events. Returns whether there may be more."""
+        try:
+            data = self._read(source)
+        except OSError:  # not there yet, or something else is in its place
+            return False
+        lines = b"".join(self._parse(source, data))
+        if lines:
+            with suppress(OSError):  # a full disk, or a removed folder, must not end the job
+                self._events.append(lines)
+        return bool(data)
+
+    def _read(self, source: _Source) -> bytes:
+        paths = self._folder.host(source.name)
+        with Beneath(paths.base) as base, base.open(paths.events.relative_to(paths.base).as_posix()) as file:
+            if os.fstat(file.fileno()).st_size < source.position:
+                return b""  # the script has cut it
+            file.seek(source.position)
+            data = file.read(min(PART, MOST - source.position))
+        source.position += len(data)
+        return data
+
+    def _parse(self, source: _Source, data: bytes) -> Iterator[bytes]:
+        """The lines of the events in ``data`` that a host may record."""
+        *lines, source.pending = (source.pending + data).split(b"\n")
+        for line in lines:
+            with suppress(ValueError):
+                if not source.is_cut:
+                    event = parse_event(line)
+                    if event["event"] in self._not_theirs:
+                        continue
+                    if event.get("source") == source.name and "time" in event:
+                        yield line + b"\n"
+                    else:
+                        yield to_line({"time": round(time.time(), 3), **event, "source": source.name})
+            source.is_cut = False
+        if len(source.pending) > LARGEST_REPORT:
+            source.pending, source.is_cut = b"", True
