@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from cloudtrain._system.beneath import Beneath
 from cloudtrain.errors import NotFound, StorageError
 
 if TYPE_CHECKING:
@@ -52,14 +56,14 @@ def _named(path: Path) -> list[Path]:
 
 
 def job_files(job: Job, folder: Path) -> list[Path]:
-    """The trace files of a job: in its folder on this machine if it has them, else downloaded to ``folder``.
+    """The trace files of a job, in ``folder``: copied from its folder on this machine if it has them, else downloaded.
 
     Raises:
         NotFound, StorageError: as `timeline_files`.
     """
     description = job.describe()
-    place = Path(description.place or os.devnull)
-    found = [path for host in sorted(place.glob(f"hosts/*/output/data/{FOLDER}")) for path in _traces(host)]
+    hosts = Path(description.place or os.devnull) / "hosts"
+    found = [path for host in sorted(hosts.glob("*")) for path in _copied(host, folder / "hosts" / host.name)]
     if not found and description.output_data:
         for path in job.download(folder, model=False):
             found += _traces(_unpacked(path) / FOLDER)
@@ -69,6 +73,18 @@ def job_files(job: Job, folder: Path) -> list[Path]:
             hint="Submit the job with timeline=True (--set timeline=true). Ranks record from init() on.",
         )
     return found
+
+
+def _copied(host: Path, folder: Path) -> list[Path]:
+    """Copies of the traces of a host, whose job can put anything in their place while they are read."""
+    with contextlib.suppress(OSError), Beneath(host) as base, base.inside(f"output/data/{FOLDER}") as traces:
+        for found in traces.contents():
+            if found.is_file and any(fnmatch(found.key, pattern) for pattern in _PATTERNS):
+                with traces.open(found.key) as source:
+                    folder.mkdir(parents=True, exist_ok=True)
+                    with open(folder / found.key, "wb") as target:
+                        shutil.copyfileobj(source, target)
+    return _traces(folder)
 
 
 def _unpacked(path: Path) -> Path:

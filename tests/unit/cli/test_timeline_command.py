@@ -129,6 +129,25 @@ def test_the_files_of_a_job_that_ran_elsewhere(folder: Path, tmp_path: Path) -> 
         assert all(path.parent.parent.parent.name == f"to-{name}" for path in files)
 
 
+def test_links_and_pipes_that_a_job_left_among_its_traces_are_not_read(folder: Path, tmp_path: Path) -> None:
+    traces = tmp_path / "job" / "hosts" / "algo-1" / "output" / "data" / "timeline"
+    traces.parent.mkdir(parents=True)
+    folder.rename(traces)
+    os.mkfifo(traces / "pipe.json")
+    (tmp_path / "outside.json").write_text("{}")
+    (traces / "link.json").symlink_to(tmp_path / "outside.json")
+
+    class Here(FakePlatform):
+        def describe(self, job_name: str) -> JobDescription:
+            return replace(super().describe(job_name), place=str(tmp_path / "job"))
+
+    platform = Here()
+    platform.submit(Request("fake", "job", {}))
+    files = job_files(Job("job", platform), tmp_path / "to")
+    assert [path.name for path in files] == ["timeline.rank0.json", "timeline.rank1.json"]
+    assert all(path.is_relative_to(tmp_path / "to") for path in files)
+
+
 def test_a_job_without_a_timeline(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"has no timeline\n.*timeline=True"):
         job_files(job_with(None), tmp_path)
