@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +16,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
-from cloudtrain.packaging.cache import archives_home
+from cloudtrain.packaging.cache import archives_home, hold_caches
 from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
@@ -54,6 +55,8 @@ class Submission:
     """The channels that are files of this machine, and go to the platform's storage."""
     indexed: bool = True
     """Whether ``cloudtrain list`` is to show the job."""
+    caches: IO[bytes] | None = field(default=None, repr=False, compare=False)
+    """Keeps the packed source in the cache until the job has started."""
 
     @property
     def uploads(self) -> list[Upload]:
@@ -78,6 +81,10 @@ class Submission:
 
     def start(self) -> Job:
         """Hand the request to the platform; everything is uploaded already. Raises PlatformError."""
+        with self.caches or contextlib.nullcontext():
+            return self._start()
+
+    def _start(self) -> Job:
         job = Job(self.request.job_name, self.platform)
         if not self.indexed:
             self.platform.submit(self.request)
@@ -131,6 +138,24 @@ def prepare(
         InvalidSource: the source cannot be packed.
         PlatformError: there is no such platform, or it violates the protocol `Platform`.
     """
+    caches = hold_caches()
+    try:
+        return _prepare(fields, platform, session, submits, defaults, on_read, caches)
+    except BaseException:
+        if caches:
+            caches.close()
+        raise
+
+
+def _prepare(
+    fields: Mapping[str, Any],
+    platform: Platform | None,
+    session: Any,
+    submits: bool,
+    defaults: Mapping[str, Any] | None,
+    on_read: OnRead | None,
+    caches: IO[bytes] | None,
+) -> Submission:
     defaults = read_config() if defaults is None else defaults
     job = TrainingJob.from_dict(_with_uris({**defaults, **fields}))
     by_name = platform is None
@@ -147,7 +172,7 @@ def prepare(
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
     job, data = _place_data(job, platform, on_read)
     request = check_result(platform, "render", platform.render(job), Request)
-    return Submission(job, platform, request, archive, data, indexed=by_name)
+    return Submission(job, platform, request, archive, data, indexed=by_name, caches=caches)
 
 
 def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:

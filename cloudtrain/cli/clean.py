@@ -98,6 +98,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
         UNUSED_SECONDS,
         abandoned_mounts,
         environments,
+        half_made,
         old_jobs,
         stale_temporaries,
         unused_caches,
@@ -113,6 +114,7 @@ def _leftovers(age: float | None, caches: bool, choice: str | None) -> Iterator[
             click.echo("no container engine responds; containers and networks were not checked", err=True)
     yield from abandoned_mounts()
     yield from stale_temporaries()
+    yield from half_made()
     if age is not None:
         yield from old_jobs(time.time() - age)
     now = time.time()

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import BinaryIO
 
 from cloudtrain._system.files import READ_REGULAR, is_executable, signature
@@ -31,6 +32,18 @@ def write_archive(members: Iterable[ArchiveMember], file: BinaryIO) -> str:
         digest.update(data)
         file.write(data)
     return digest.hexdigest()
+
+
+def is_intact(archive: Path, sha256: str) -> bool:
+    """Whether the file is there and has this hash. A disk or a cleanup may have damaged it since it was written."""
+    digest = hashlib.sha256()
+    try:
+        with open(archive, "rb") as file:
+            while data := file.read(_CHUNK):
+                digest.update(data)
+    except OSError:
+        return False
+    return digest.hexdigest() == sha256
 
 
 def _tar(members: Iterable[ArchiveMember]) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ import msgspec
 from cloudtrain._system.files import replace
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource, StorageError
-from cloudtrain.packaging._archive import write_archive
+from cloudtrain.packaging._archive import is_intact, write_archive
 from cloudtrain.packaging._git import GitState, git_state
 from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import ALLOWED, find_secrets
@@ -128,7 +128,7 @@ def _pack_tree(tree: Tree, cache_dir: Path, allow_secrets: bool) -> tuple[list[A
     fingerprint = take_fingerprint(members, walked_at)
     index = Index(cache_dir / "index" / _index_name(tree, allow_secrets))
     sha256 = index.find(fingerprint, members)
-    if not sha256 or not (cache_dir / sha256 / FILE_NAME).is_file():
+    if not sha256 or not is_intact(cache_dir / sha256 / FILE_NAME, sha256):
         if not allow_secrets:
             _refuse_secrets(members)
         sha256 = _write(members, cache_dir)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
+from cloudtrain._system.files import lock
 from cloudtrain.storage import state_home
 
 FILE_NAME = "sourcedir.tar.gz"
@@ -17,3 +21,31 @@ def archives_home() -> Path:
 def cached_archive(sha256: str) -> Path:
     """The path of the source archive with this hash. It may have been removed."""
     return archives_home() / sha256 / FILE_NAME
+
+
+def hold_caches() -> IO[bytes] | None:
+    """Keep everything in the caches, until the result is closed: a job is being submitted that needs it.
+
+    Waits for a cleanup to end. None where the caches cannot be locked: on Windows, or in a folder that is read-only.
+    """
+    try:
+        file = open(_lock_file(), "ab")  # noqa: SIM115 - the caller closes it
+    except OSError:
+        return None
+    try:
+        lock(file.fileno(), shared=True)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+@contextlib.contextmanager
+def lock_caches() -> Iterator[bool]:
+    """Keep submissions from starting. Yields False, and does not, if one is in progress."""
+    with open(_lock_file(), "ab") as file:
+        yield lock(file.fileno(), wait=False)
+
+
+def _lock_file() -> Path:
+    return state_home() / "caches.lock"

@@ -63,7 +63,7 @@ def pack_runtime(cache_dir: Path) -> RuntimeArchive:
     sha256 = _digest(data)
     path = cache_dir / sha256 / RUNTIME_FILE
     try:
-        if not path.is_file() or path.stat().st_size != len(data):
+        if not path.is_file() or path.read_bytes() != data:
             write_file(path, data)
     except OSError as error:
         raise StorageError(

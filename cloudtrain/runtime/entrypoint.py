@@ -72,8 +72,10 @@ def main() -> int:
         with contextlib.suppress(OSError):
             outcome.write(paths)
         if outcome.is_announced:
-            sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
-            sys.stderr.flush()
+            with contextlib.suppress(OSError):  # a full disk
+                sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
+                sys.stderr.flush()
+    Reserve(paths.output, SPARES).remove()
     return outcome.exit_code
 
 

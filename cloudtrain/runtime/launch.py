@@ -319,7 +319,10 @@ class Launch:
             process.wait()
 
     def clean_up(self) -> None:
-        """Remove files of the agent, after everything has ended."""
+        """Remove files of the agent, and spare files, after everything has ended."""
+        for spare in self.plan.run.glob("*.spare-*"):
+            with contextlib.suppress(OSError):
+                spare.unlink()
         if self._session:
             shutil.rmtree(self._session, ignore_errors=True)
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +16,10 @@ from typing import Callable
 from cloudtrain._system.files import lock
 
 COMPLETE = "complete"
-"""The file that marks a finished environment. It contains the size in bytes; its time is that of the last use."""
+"""The file that marks a finished environment: its size in bytes, and the hash of its names, sizes and times.
+
+Its own time is that of the last use.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,21 +42,44 @@ class Overlay:
         return (self.path / COMPLETE).exists()
 
     @property
+    def is_intact(self) -> bool:
+        """Whether it is complete, and no file was removed, added or changed since."""
+        try:
+            return (self.path / COMPLETE).read_text().split()[1:] == [self._digest()]
+        except OSError:
+            return False
+
+    def _digest(self) -> str:
+        """A hash of the name, size and time of every file. The content of a large environment takes seconds to read."""
+        digest = hashlib.sha256()
+        for parent, folders, names in os.walk(self.path):
+            folders[:] = sorted(name for name in folders if name != "__pycache__")
+            for name in sorted(names):
+                path = os.path.join(parent, name)
+                if path != str(self.path / COMPLETE):
+                    status = os.lstat(path)
+                    state = f"{os.path.relpath(path, self.path)}\0{status.st_size}\0{status.st_mtime_ns}\0"
+                    digest.update(state.encode("utf-8", "surrogateescape"))
+        return digest.hexdigest()
+
+    @property
     def size(self) -> int:
         """The size in bytes."""
         try:
-            return int((self.path / COMPLETE).read_text())
-        except (OSError, ValueError):
+            return int((self.path / COMPLETE).read_text().split()[0])
+        except (OSError, ValueError, IndexError):
             return size_of(self.path)
 
     @property
     def last_used(self) -> float:
         """Seconds since the epoch."""
-        found = (self.path / COMPLETE, self.path, self.path.with_suffix(".lock"))
-        return next(path for path in found if path.exists()).stat().st_mtime
+        for path in (self.path / COMPLETE, self.path, self.path.with_suffix(".lock")):
+            with contextlib.suppress(FileNotFoundError):
+                return path.stat().st_mtime
+        return time.time()  # it has just been removed
 
     def complete(self) -> None:
-        (self.path / COMPLETE).write_text(str(size_of(self.path)))
+        (self.path / COMPLETE).write_text(f"{size_of(self.path)} {self._digest()}")
 
     def use(self) -> None:
         """Record that a job uses the environment now."""
@@ -93,6 +122,9 @@ def overlays_in(cache: Path) -> list[Overlay]:
 
 def size_of(folder: Path) -> int:
     """The total size in bytes of the files below a folder."""
-    return sum(
-        os.lstat(os.path.join(parent, name)).st_size for parent, _, names in os.walk(folder) for name in names
-    )
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):  # another process removes it
+                total += os.lstat(os.path.join(parent, name)).st_size
+    return total

@@ -63,7 +63,9 @@ def install(
     waiting = f"Waiting for another host or job, which installs {_names(parts)}"
     with overlay.locked(on_wait=lambda: leads and say(waiting)):
         waited = time.monotonic() - asked
-        if overlay.is_complete:
+        if overlay.is_complete and not overlay.is_intact:
+            say(f"{overlay.path} has been changed or damaged since it was made. It is made again")
+        elif overlay.is_complete:
             overlay.use()
             if leads and was_complete:
                 say(f"{_names(parts)}: installed before, {_shown(overlay)}")

@@ -60,14 +60,18 @@ def folder_name(temporary: str, user: int, digest: str) -> str:
 
 
 def _is_complete(folder: str, files: zipfile.ZipFile) -> bool:
-    """Whether ``folder`` belongs to this user and contains every file: a cleanup of the folder may remove some."""
+    """Whether ``folder`` belongs to this user and contains every file: a cleanup or a full disk may damage some."""
     try:
         return os.lstat(folder).st_uid == os.getuid() and all(
-            os.path.getsize(os.path.join(folder, item.filename)) == item.file_size
-            for item in files.infolist()
+            _content(os.path.join(folder, item.filename)) == files.read(item) for item in files.infolist()
         )
     except OSError:
         return False
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 if __name__ == "__main__":

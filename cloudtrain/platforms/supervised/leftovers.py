@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -11,8 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from cloudtrain._system.beneath import Beneath
+from cloudtrain.errors import PlatformError
 from cloudtrain.index import IndexEntry, remove_job
-from cloudtrain.packaging.cache import archives_home
+from cloudtrain.packaging.cache import archives_home, lock_caches
 from cloudtrain.platforms.supervised.folder import JobFolder, folders_with_record
 from cloudtrain.platforms.supervised.record import RECORD
 from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
@@ -54,9 +54,11 @@ def job_folders() -> Iterator[tuple[str, JobFolder]]:
 def old_jobs(before: float) -> Iterator[Leftover]:
     """The folders of jobs that have ended before ``before``, in seconds since the epoch."""
     for platform, folder in job_folders():
-        record = folder.read_record()
-        ended_at = record.ended_at or (folder.path / RECORD).lstat().st_mtime
-        if ended_at < before and not _may_be_alive(folder):
+        try:
+            ended = folder.read_record().ended_at or (folder.path / RECORD).lstat().st_mtime
+        except FileNotFoundError:
+            continue  # another process has removed it
+        if ended < before and not _may_be_alive(folder):
             yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
 
 
@@ -83,20 +85,20 @@ def _remove_job(platform: str, folder: JobFolder) -> None:
 
 
 def unused_caches() -> Iterator[Leftover]:
-    """All caches, except one that a submission may be writing; nothing while any job is alive, as it may use them."""
-    if _is_any_job_alive():
+    """All caches, except one that a submission may be writing; nothing while a job or a submission may use them."""
+    if _is_in_use():
         return
     for path in (state_home() / name for name in CACHES):
         if path.is_dir() and not any(age < PACKING_SECONDS for _, age in _temporaries(path)):
-            yield Leftover("cache", str(path), size_of(path), partial(shutil.rmtree, path))
+            yield Leftover("cache", str(path), size_of(path), partial(_remove_unused, partial(discard, path)))
 
 
 def environments(before: float) -> Iterator[Leftover]:
     """Environments with requirements that no job has used since ``before``, and those that were never completed.
 
-    Nothing while any job is alive, as it may use them.
+    Nothing while a job or a submission may use them.
     """
-    if _is_any_job_alive():
+    if _is_in_use():
         return
     for overlay in overlays_in(state_home() / ENVIRONMENTS):
         if overlay.last_used < before or not overlay.is_complete:
@@ -104,7 +106,20 @@ def environments(before: float) -> Iterator[Leftover]:
 
 
 def _environment(overlay: Overlay) -> Leftover:
-    return Leftover("environment", str(overlay.path), overlay.size, overlay.remove)
+    return Leftover("environment", str(overlay.path), overlay.size, partial(_remove_unused, overlay.remove))
+
+
+def _is_in_use() -> bool:
+    with lock_caches() as free:
+        return not free or _is_any_job_alive()
+
+
+def _remove_unused(remove: Callable[[], None]) -> None:
+    """Remove a part of the caches, while no submission can begin. Raises PlatformError if one has begun meanwhile."""
+    with lock_caches() as free:
+        if not free or _is_any_job_alive():
+            raise PlatformError("a job that has just been submitted uses it")
+        remove()
 
 
 def _is_any_job_alive() -> bool:
@@ -126,8 +141,16 @@ def stale_temporaries() -> Iterator[Leftover]:
             yield Leftover("cache", str(path), path.stat().st_size, partial(path.unlink, missing_ok=True))
 
 
-def _temporaries(folder: Path) -> Iterator[tuple[Path, float]]:
+def half_made() -> Iterator[Leftover]:
+    """Folders of jobs that killed submissions left, and folders whose removal was interrupted."""
+    home = state_home()
+    for path, age in (*_temporaries(home / "jobs", "*/"), *_temporaries(home)):
+        if age > PACKING_SECONDS and path.is_dir() and not JobFolder(path).is_locked():
+            yield Leftover("cache", str(path), size_of(path), partial(discard, path))
+
+
+def _temporaries(folder: Path, below: str = "") -> Iterator[tuple[Path, float]]:
     """The temporary files in a cache, with their age in seconds."""
-    for path in sorted(folder.glob(f"{TEMPORARY}*")):
+    for path in sorted(folder.glob(f"{below}{TEMPORARY}*")):
         with contextlib.suppress(FileNotFoundError):  # its submission has just finished
             yield path, time.time() - path.stat().st_mtime

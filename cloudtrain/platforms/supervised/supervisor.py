@@ -28,8 +28,8 @@ from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
 
-FULL_BELOW = 64 * 1024
-"""Free bytes below which a disk counts as full: a job cannot write its log."""
+FULL_BELOW = 1_000_000
+"""Free bytes below which a disk may have been full: the end of a job frees some."""
 
 INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
@@ -233,7 +233,8 @@ class Supervisor:
             return ()
         if free >= FULL_BELOW:
             return ()
-        return (f"the disk of {self._folder.path} is full: a part of the log and of the events may be lost",)
+        lost = "a part of the log and of the events may be lost"
+        return (f"the disk of {self._folder.path} has less than 1 MB left: {lost}",)
 
     def _record_goodput(self, ended_at: float) -> None:
         with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters

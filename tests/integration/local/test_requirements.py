@@ -67,6 +67,30 @@ def test_jobs_with_the_same_requirements_share_one_environment_until_it_is_clean
     assert list(cache.iterdir()) == []
 
 
+def test_a_damaged_environment_is_made_again(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "damaged_by_test")
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "requirements.txt").write_text(f"{wheel}\n")
+    said: list[str] = []
+
+    def ask() -> str:
+        said.clear()
+        python = install(code, package=False, cache=str(tmp_path / "cache"), say=said.append)
+        program = "import damaged_by_test as d; print(d.x)"
+        assert subprocess.check_output([python, "-B", "-c", program]) == b"5\n"
+        return python
+
+    python = ask()
+    [module] = Path(python).parents[1].glob("lib/*/site-packages/damaged_by_test.py")
+    for damage in (module.unlink, lambda: module.write_text("")):
+        damage()
+        assert ask() == python
+        assert "has been changed or damaged since it was made" in said[0]
+    ask()
+    assert said[0].startswith("requirements.txt: installed before")
+
+
 @pytest.mark.parametrize("leads", [True, False])
 def test_the_wait_for_another_job_that_installs_the_same_is_said_once(tmp_path: Path, leads: bool) -> None:
     cache = tmp_path / "cache"

@@ -168,3 +168,16 @@ def test_a_lost_or_damaged_cache_is_filled_again(tmp_path: Path) -> None:
         for index in (tmp_path / "cache" / "index").iterdir():
             index.write_bytes(damage)
         assert packed(tmp_path) == first
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", None], ids=["empty", "short", "changed"])
+def test_a_damaged_archive_is_made_again(
+    damage: bytes | None, tmp_path: Path, settled: Callable[[], None]
+) -> None:
+    make_tree(tmp_path, FILES)
+    settled()
+    before = packed(tmp_path)
+    whole = before.path.read_bytes()
+    before.path.write_bytes(bytes(len(whole)) if damage is None else damage)
+    assert packed(tmp_path).sha256 == before.sha256
+    assert before.path.read_bytes() == whole

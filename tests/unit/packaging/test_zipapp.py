@@ -66,9 +66,10 @@ def test_only_bundled_packages_are_in_it(tmp_path: Path) -> None:
 def test_a_damaged_cache_is_repaired(tmp_path: Path) -> None:
     archive = pack_runtime(tmp_path)
     whole = archive.path.read_bytes()
-    archive.path.write_bytes(whole[:1000])
-    assert pack_runtime(tmp_path) == archive
-    assert archive.path.read_bytes() == whole
+    for damaged in (whole[:1000], bytes(len(whole))):
+        archive.path.write_bytes(damaged)
+        assert pack_runtime(tmp_path) == archive
+        assert archive.path.read_bytes() == whole
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
@@ -103,9 +104,11 @@ def test_an_incomplete_folder_is_skipped(archive: str) -> None:
     assert (Path(again) / "cloudtrain" / "errors.py").exists()
 
 
-def test_a_file_with_another_size_is_skipped(archive: str) -> None:
+@pytest.mark.parametrize("same_size", [True, False])
+def test_a_folder_with_a_damaged_file_is_skipped(same_size: bool, archive: str) -> None:
     folder = unpack(archive)
-    (Path(folder) / "cloudtrain" / "errors.py").write_text("")
+    file = Path(folder) / "cloudtrain" / "errors.py"
+    file.write_bytes(bytes(file.stat().st_size) if same_size else b"")
     assert unpack(archive) != folder
 
 
