@@ -41,6 +41,8 @@ class Estimator:
             except that the folder of the channel replaces ``{channel.train}``.
         hyperparameters: options of the script: ``{"lr": 0.1}`` becomes ``--lr 0.1``. They precede ``arguments``.
         environment: variables for the script. Values of variables that look like secrets are never shown or stored.
+        secrets: names of variables that the script gets from the environment of this process. Their values are in no
+            request, record or log of cloudtrain: ``["HF_TOKEN"]``.
         distribution: how ranks are started, for example ``{"torch_distributed": {"enabled": True}}`` or
             ``{"processes": {"processes_per_host": 2}}``.
         image_uri: the container image, on platforms with containers.
@@ -85,6 +87,7 @@ class Estimator:
         arguments: Sequence[str] | None = None,
         hyperparameters: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
+        secrets: Sequence[str] | None = None,
         distribution: Mapping[str, Any] | None = None,
         image_uri: str | None = None,
         role: str | None = None,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, Wa
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
+from cloudtrain.spec.secrets import secret_values
 from cloudtrain.storage import join_uri, open_store, split_uri, uri_to_path
 
 if TYPE_CHECKING:
@@ -134,7 +136,7 @@ def prepare(
         session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
 
     Raises:
-        InvalidJob: the description is wrong.
+        InvalidJob: the description is wrong, or this process lacks a variable that its ``secrets`` name.
         InvalidSource: the source cannot be packed.
         PlatformError: there is no such platform, or it violates the protocol `Platform`.
     """
@@ -172,6 +174,8 @@ def _prepare(
         job = msgspec.structs.replace(job, source=_source(job, archive, platform))
     job, data = _place_data(job, platform, on_read)
     request = check_result(platform, "render", platform.render(job), Request)
+    if job.secrets:
+        request = replace(request, secrets={**request.secrets, **secret_values(job.secrets, os.environ)})
     return Submission(job, platform, request, archive, data, indexed=by_name, caches=caches)
 
 

@@ -92,6 +92,8 @@ def _fields_set(options: Mapping[str, Any], names_script: bool) -> dict[str, str
     fields = {_flag(name): field for name, field in FIELDS.items() if options[name]}
     if names_script:
         fields["FILE"] = "entry_point"
+    if options["secrets"]:
+        fields["--secret"] = "secrets"
     names = (text.partition("=")[0] for text in options["inputs"])
     return fields | {f"--input {name}": f"inputs.{name}" for name in names}
 

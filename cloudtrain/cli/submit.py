@@ -43,6 +43,13 @@ SHOWN_COMPANIONS = 8
     metavar="CHANNEL=URI",
     help="Add an input channel: a URI, or a local file or folder. Repeatable.",
 )
+@click.option(
+    "--secret",
+    "secrets",
+    multiple=True,
+    metavar="NAME",
+    help="Pass a variable of your environment to the script, and never show its value. Repeatable.",
+)
 @click.option("--output-path", metavar="URI", help="Where to store the model and other outputs.")
 @click.option("--checkpoint-s3-uri", metavar="URI", help="Where to store checkpoints.")
 @click.option("--name", metavar="NAME", help="Name of the job.  [default: the script's name and the time]")
@@ -232,6 +239,9 @@ def _fields(file: str, script_args: tuple[str, ...], options: dict[str, Any]) ->
             **(fields.get("inputs") or {}),
             **dict(_channel(text) for text in options["inputs"]),
         }
+    secrets = fields.get("secrets") or []
+    if options["secrets"] and isinstance(secrets, list):
+        fields["secrets"] = [*secrets, *(name for name in options["secrets"] if name not in secrets)]
     if options["mount_source"]:
         fields["platform_options"] = {
             **(fields.get("platform_options") or {}),

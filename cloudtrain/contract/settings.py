@@ -55,6 +55,8 @@ class Settings:
     """The folder that caches environments with requirements; empty: install into the script's interpreter."""
     no_opt_ml: str = ""
     """Why ``/opt/ml`` is not this host's folder, on a platform where it could be; empty if it is."""
+    hidden_variables: str = ""
+    """The names of the job's ``secrets``, with commas between them: output does not show their values."""
     metric_definitions: tuple[tuple[str, str], ...] = ()
     """Pairs of name and regular expression, matched against the output of the ranks."""
     timeline: bool = False

@@ -30,8 +30,8 @@ LISTED = 50
 """At most so many findings are named."""
 
 _ADVICE = (
-    "List them in .cloudtrainignore. A line that is not a secret is packed with the comment "
-    f"'{ALLOWED.decode()}' on it, or with allow_secrets=True."
+    "List them in .cloudtrainignore, and pass secrets as variables: secrets=['NAME']. A line that is not a secret is "
+    f"packed with the comment '{ALLOWED.decode()}' on it, or with allow_secrets=True."
 )
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Callable
 
+from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureReport, JobStatus, Notice
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
@@ -34,7 +35,7 @@ from cloudtrain.runtime.leader_client import Inbox, LeaderClient
 from cloudtrain.runtime.leader_links import Message
 from cloudtrain.runtime.memory_kills import memory_kill_count
 from cloudtrain.runtime.metrics import MetricFinder
-from cloudtrain.runtime.outcome import HostOutcome
+from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.preparation import Preparation
@@ -73,7 +74,8 @@ class HostRun:
         self._metrics = MetricFinder(definitions, events) if definitions else None
         self._lost_output = ""
         """Which output of the ranks could not be written, and why."""
-        self._output = OutputMerger(1, config.paths.logs, self._metrics, self._on_output_error)
+        self._hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
+        self._output = OutputMerger(1, config.paths.logs, self._metrics, self._on_output_error, self._hider)
         self._preparation = Preparation(config, environ, self._phases, events, self._on_pipe_error)
         self._rendezvous: subprocess.Popen[bytes] | None = None
         self._launch: Launch | None = None
@@ -208,12 +210,15 @@ class HostRun:
     def _report(self, error: Exception) -> FailureReport:
         """The report of an error in a phase. Does not name a rank."""
         if isinstance(error, RequirementsFailed):
-            return replace(error.report, host=self._config.host.current, time=time.time())
-        return report_error(error, self._config.host.current, self._phases.current)
+            report = replace(error.report, host=self._config.host.current, time=time.time())
+        else:
+            report = report_error(error, self._config.host.current, self._phases.current)
+        return without_secrets(report, self._hider)
 
     def _fail(self, report: FailureReport) -> None:
         ago = time.time() - report.time if report.time else 0.0
-        self._leader.send({"type": "failed", "report": report.to_dict(), "ago": ago})
+        hidden = without_secrets(report, self._hider)
+        self._leader.send({"type": "failed", "report": hidden.to_dict(), "ago": ago})
 
     # -- ranks
 

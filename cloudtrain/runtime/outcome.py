@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.storage.atomic import replace_file
@@ -42,3 +43,10 @@ class HostOutcome:
             reserve.replace(paths.failure, self.failure.reason().encode("utf-8", "backslashreplace"))
         elif self.status == JobStatus.COMPLETED:
             replace_file(paths.success, b"")
+
+
+def without_secrets(report: FailureReport, hider: ValueHider) -> FailureReport:
+    """The report without the values that ``hider`` knows, and without credentials in URLs: exceptions quote both."""
+    texts = ("message", "hint", "traceback", "stacks")
+    hidden = {name: hider.hide_all(getattr(report, name)) for name in texts}
+    return replace(report, **hidden, log_tail=tuple(hider.hide_all(report.log_tail)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Callable
 
+from cloudtrain._secrets.hiding import StreamHider, ValueHider
 from cloudtrain._system.descriptors import is_empty, open_named_pipe, set_non_blocking
 
 READ_SIZE = 1 << 16
@@ -28,6 +29,8 @@ SETTLE_SECONDS = 0.2
 OnLines = Callable[["Stream", Sequence[str]], None]
 OnError = Callable[[OSError], object]
 
+NOTHING_HIDDEN = ValueHider(())
+
 
 @dataclass
 class Stream:
@@ -36,9 +39,10 @@ class Stream:
     rank: int | None
     descriptor: int
     file: BinaryIO | None = None
-    """The rank's log: the unmodified stream."""
+    """The rank's log: the stream as it is, except for hidden values."""
     tail: deque[str] = field(default_factory=lambda: deque(maxlen=TAIL_LINES))
     pending: bytes = b""
+    hider: StreamHider = field(default_factory=lambda: StreamHider(NOTHING_HIDDEN))
 
     @property
     def prefix(self) -> bytes:
@@ -87,12 +91,22 @@ class OutputMerger:
     """
 
     def __init__(
-        self, target: int, folder: Path, on_lines: OnLines | None = None, on_error: OnError | None = None
+        self,
+        target: int,
+        folder: Path,
+        on_lines: OnLines | None = None,
+        on_error: OnError | None = None,
+        hider: ValueHider = NOTHING_HIDDEN,
     ) -> None:
+        """
+        Args:
+            hider: hides values wherever output is kept or passed on.
+        """
         self._target = target
         self._folder = folder
         self._on_lines = on_lines
         self._on_error = on_error
+        self._hider = hider
         self._failed = False
         self._selector = selectors.DefaultSelector()
         self._streams: list[Stream] = []
@@ -106,13 +120,13 @@ class OutputMerger:
         """Create the named pipe that the rank will write to, and start reading it."""
         descriptor = open_named_pipe(pipe)
         file = open(self._folder / f"rank-{rank}.log", "ab", buffering=0)  # noqa: SIM115 - closed by close()
-        self._add(Stream(rank, descriptor, file))
+        self._add(Stream(rank, descriptor, file, hider=StreamHider(self._hider)))
 
     def add_launcher(self) -> BinaryIO:
         """Start reading the launcher's own output; returns the file for it to write to."""
         read, write = os.pipe()
         set_non_blocking(read)
-        self._add(Stream(None, read))
+        self._add(Stream(None, read, hider=StreamHider(self._hider)))
         return open(write, "wb", buffering=0)
 
     def _add(self, stream: Stream) -> None:
@@ -165,13 +179,13 @@ class OutputMerger:
                         self._drain(key.data, READ_SIZE)
                 if not ready:
                     for stream in self._streams:
-                        self._pass_on(stream, stream.rest())
+                        self._finish_line(stream)
         for stream in self._streams:
             # bounded: an escaped process may write forever
             for _ in range(DRAIN_READS):
                 if not self._drain(stream, READ_SIZE):
                     break
-            self._pass_on(stream, stream.rest())
+            self._finish_line(stream)
 
     def _drain(self, stream: Stream, size: int) -> bool:
         """Read once; returns False if there is nothing to read."""
@@ -183,11 +197,20 @@ class OutputMerger:
             if stream.descriptor in self._selector.get_map():
                 self._selector.unregister(stream.descriptor)
             return False
+        self._keep(stream, stream.hider.feed(data))
+        return True
+
+    def _finish_line(self, stream: Stream) -> None:
+        """Pass on what waits for the rest of a value to hide, or of a line."""
+        if held := stream.hider.flush():
+            self._keep(stream, held)
+        self._pass_on(stream, stream.rest())
+
+    def _keep(self, stream: Stream, data: bytes) -> None:
         if stream.file:
             with self._reporting(f"the log of rank {stream.rank}"):
                 write_all(stream.file.fileno(), data)
         self._pass_on(stream, stream.take(data))
-        return True
 
     def _pass_on(self, stream: Stream, lines: list[bytes]) -> None:
         if not lines:

@@ -214,7 +214,12 @@ def _record_end(
 
 
 def _text(text: str) -> str:
-    """Escape lone surrogates, which an exception may contain and which cannot be encoded."""
+    """``text`` without the values of secrets, and with lone surrogates escaped, which cannot be encoded."""
+    names = os.environ.get("CLOUDTRAIN_HIDDEN_VARIABLES")
+    if names:
+        from cloudtrain._secrets.hiding import ValueHider  # only now: few jobs have secrets and fail
+
+        text = ValueHider.of_variables(names.split(","), os.environ).hide_all(text)
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -11,6 +11,7 @@ from cloudtrain.spec._arguments import check_channels
 from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_job_name
+from cloudtrain.spec.secrets import check_secrets
 
 if TYPE_CHECKING:
     from cloudtrain.spec.job import TrainingJob
@@ -25,6 +26,7 @@ def check(job: TrainingJob) -> None:
     check_arguments(job.arguments)
     check_channels(job.arguments, job.channels)
     check_environment(job.environment)
+    check_secrets(job.secrets, job.environment)
     _check_values(job)
     _check_distribution(job)
     _check_contradictions(job)

@@ -32,6 +32,7 @@ _ARGUMENTS = {
     "CLOUDTRAIN_CHECKPOINT_URI": "checkpoint_s3_uri",
     "CLOUDTRAIN_COMPRESS_OUTPUT": "disable_output_compression",
     "CLOUDTRAIN_HANG_TIMEOUT": "hang_timeout",
+    "CLOUDTRAIN_HIDDEN_VARIABLES": "secrets",
     "CLOUDTRAIN_HOST_TIMEOUT": "host_timeout",
     "CLOUDTRAIN_JOB_NAME": "job_name",
     "CLOUDTRAIN_JOIN_TIMEOUT": "join_timeout",
@@ -91,18 +92,28 @@ def check_hyperparameters(values: Mapping[str, Any], *, as_json: bool = False) -
 def check_environment(environment: Mapping[str, str]) -> None:
     """Raises InvalidJob for an invalid variable; the message names the variable, never its value."""
     for name, value in environment.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise InvalidJob(
-                f"environment: {name!r} is not a valid variable name",
-                hint="Use letters, digits and '_', and begin with a letter or '_'.",
-            )
-        if name in _OWN:
-            argument = _ARGUMENTS.get(name)
-            raise InvalidJob(
-                f"environment: {name} is reserved for cloudtrain",
-                hint=f"Set the field {argument} instead." if argument else "Remove it.",
-            )
-        _check_string(f"environment: the value of {name}", value, prefix_size=len(name) + len("="))
+        check_variable("environment", name)
+        check_value("environment", name, value)
+
+
+def check_variable(field: str, name: str) -> None:
+    """Raises InvalidJob if a process cannot have a variable with this name, or if it is cloudtrain's own."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise InvalidJob(
+            f"{field}: {name!r} is not a valid variable name",
+            hint="Use letters, digits and '_', and begin with a letter or '_'.",
+        )
+    if name in _OWN:
+        argument = _ARGUMENTS.get(name)
+        raise InvalidJob(
+            f"{field}: {name} is reserved for cloudtrain",
+            hint=f"Set the field {argument} instead." if argument else "Remove it.",
+        )
+
+
+def check_value(field: str, name: str, value: str) -> None:
+    """Raises InvalidJob if a process cannot have a variable with this value, which the message does not show."""
+    _check_string(f"{field}: the value of {name}", value, prefix_size=len(name) + len("="))
 
 
 def _check_string(what: str, text: str, prefix_size: int = 0, *, any_bytes: bool = False) -> None:

@@ -14,8 +14,8 @@ from cloudtrain.spec._phrases import QUOTE, advice, expected, given
 _ERROR = re.compile(r"(?P<what>.*?)(?: - at (?P<key>`key` in )?`\$?(?P<path>.*)`)?", re.DOTALL)
 _FIELD = re.compile(r"Object (?P<problem>contains unknown|missing required) field `(?P<field>.*)`")
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<position>\d+)\]|(?P<any>\[\.\.\.\])")
-_SECRET = "environment"
-"""The field whose values no message shows."""
+_SECRET = ("environment", "secrets")
+"""The fields whose values no message shows."""
 
 
 def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
@@ -39,7 +39,7 @@ def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
         structs = [part for part in _parts(wanted) if isinstance(part, inspect.StructType)]
         known = [one.name for struct in structs for one in struct.fields]
         return InvalidJob(f"unknown field {name!r}", hint=nearest(field["field"], known))
-    is_secret = path.partition(".")[0] == _SECRET
+    is_secret = path.partition(".")[0].partition("[")[0] in _SECRET
     problem = f"expected {expected(wanted)}, got {given(found, secret=is_secret)}"
     return InvalidJob(f"{path}: {problem}" if path else problem, hint=advice(wanted, found))
 

@@ -18,6 +18,7 @@ from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorB
 from cloudtrain.spec.distribution import Distribution
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, TrainingInput
 from cloudtrain.spec.names import AUTO_IMAGE
+from cloudtrain.spec.redact import REDACTED, redact
 
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[int, Meta(ge=1)]
@@ -49,6 +50,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     hyperparameters: dict[str, Any] = {}
     hyperparameter_format: Literal["sagemaker", "json"] = "sagemaker"
     environment: dict[str, str] = {}
+    secrets: list[str] = []
     inputs: dict[str, Channel] = {}
     distribution: Distribution | None = None
     container_entry_point: list[str] | None = None
@@ -162,6 +164,11 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         """The inputs, and the channel of the model to start from, if any."""
         model = TrainingInput(self.model_uri) if self.model_uri else None
         return {**self.inputs, self.model_channel_name: model} if model else self.inputs
+
+    @property
+    def shown_environment(self) -> dict[str, str]:
+        """The job's variables as a request shows them: ``***`` is the value of each secret."""
+        return {**redact(self.environment), **dict.fromkeys(self.secrets, REDACTED)}
 
     @property
     def source_limits(self) -> SourceLimits:

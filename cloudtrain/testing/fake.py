@@ -9,7 +9,7 @@ from dataclasses import replace
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound
 from cloudtrain.platforms import JobDescription, Request
-from cloudtrain.spec import TrainingJob, redact
+from cloudtrain.spec import TrainingJob
 
 
 class FakePlatform:
@@ -50,7 +50,7 @@ class FakePlatform:
     def render(self, job: TrainingJob) -> Request:
         """The fields of the job themselves."""
         assert job.job_name, "a job is named before it is rendered"
-        return Request(self.name, job.job_name, {**job.to_dict(), "environment": redact(job.environment)})
+        return Request(self.name, job.job_name, {**job.to_dict(), "environment": job.shown_environment})
 
     def submit(self, request: Request) -> None:
         if request.job_name in self._jobs:

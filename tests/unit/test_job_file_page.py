@@ -148,7 +148,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 NOT_SAMPLED = {
-    "platform", "platform_options", "instance_groups", "job_name", "base_job_name", "allow_secrets", "source",
+    "platform", "platform_options", "instance_groups", "job_name", "base_job_name", "allow_secrets", "secrets",
+    "source",
 }  # fmt: skip
 """Fields that every platform uses, or that the table explains in its last column."""
 

@@ -8,12 +8,15 @@ from typing import Any
 from cloudtrain.contract import Settings
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.channels import channel_entries
-from cloudtrain.spec import TrainingJob, is_secret, redact
+from cloudtrain.spec import TrainingJob, is_secret
 from cloudtrain.storage import join_uri
 
 
 def new_request(platform: str, job: TrainingJob, body: Mapping[str, Any]) -> Request:
-    """The request with ``body``. Likely secrets in the job's environment are moved to ``secrets``."""
+    """The request with ``body``. Likely secrets in the job's environment are moved to ``secrets``.
+
+    The values of the job's own ``secrets`` are added where it is submitted: rendering reads no environment.
+    """
     assert job.job_name, "a job is named before it is rendered"
     secrets = {name: value for name, value in job.environment.items() if is_secret(name, value)}
     return Request(platform, job.job_name, body, secrets)
@@ -31,7 +34,7 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
         "instance_type": job.instance_type or "local",
         "channels": channel_entries(job),
         "settings": _settings(job, master_port).to_dict(),
-        "environment": redact(job.environment),
+        "environment": job.shown_environment,
         "max_run": job.max_run,
         "max_retry_attempts": job.max_retry_attempts,
         "max_preemptions": max_preemptions,
@@ -64,6 +67,7 @@ def _settings(job: TrainingJob, master_port: int) -> Settings:
         max_source_files=job.source_limits.files,
         compress_output=not job.disable_output_compression,
         master_port=master_port,
+        hidden_variables=",".join(job.secrets),
         metric_definitions=tuple((item["Name"], item["Regex"]) for item in job.metric_definitions),
         stop_grace=job.stop_grace,
         hang_timeout=job.hang_timeout or 0.0,

@@ -155,6 +155,7 @@ def _settings(job: TrainingJob) -> Settings:
         git_commit=job.source.git_commit,
         max_source_size=job.source_limits.size,
         max_source_files=job.source_limits.files,
+        hidden_variables=",".join(job.secrets),
         source_channel=SOURCE_CHANNEL,
         stop_grace=min(job.stop_grace, LONGEST_GRACE),
         hang_timeout=job.hang_timeout or 0.0,

@@ -12,7 +12,7 @@ from cloudtrain.platforms.sagemaker._debugger import debugger_fields
 from cloudtrain.platforms.sagemaker._inputs import channel_config, given, input_data_config
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
 from cloudtrain.platforms.sagemaker.resolve import check
-from cloudtrain.spec import TrainingInput, TrainingJob, redact
+from cloudtrain.spec import TrainingInput, TrainingJob
 
 
 def render(job: TrainingJob, region: str) -> Request:
@@ -53,7 +53,7 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
         "StoppingCondition": given(
             {"MaxRuntimeInSeconds": job.max_run, "MaxWaitTimeInSeconds": job.max_wait}
         ),
-        "Environment": redact(job.environment) or None,
+        "Environment": job.shown_environment or None,
         **options(job),
         **debugger_fields(job, job.output_path, region),
     }

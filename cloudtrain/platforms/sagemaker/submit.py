@@ -7,17 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors
 from cloudtrain.errors import CloudtrainError, JobExists
 from cloudtrain.platforms.base import Request
-from cloudtrain.spec import REDACTED
 
 CLOCKS_DIFFER = 60.0
 """The seconds that the local clock may be ahead of SageMaker's."""
-
-SHORTEST_SECRET = 4
-"""In characters. Shorter values are not secrets, and also occur in ordinary text."""
 
 
 def submit(request: Request, aws: Aws) -> None:
@@ -54,10 +51,7 @@ def hidden(values: Iterable[str]) -> Iterator[None]:
     try:
         yield
     except CloudtrainError as error:
-        message = error.message
-        for value in sorted(values, key=len, reverse=True):
-            if len(value) >= SHORTEST_SECRET:
-                message = message.replace(value, REDACTED)
+        message = ValueHider(values).hide_all(error.message)
         if message == error.message:
             raise
         raise type(error)(message, hint=error.hint) from None
