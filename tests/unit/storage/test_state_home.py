@@ -59,7 +59,7 @@ def test_a_folder_of_other_things_is_refused_and_not_changed(home: Path) -> None
     home.mkdir()
     (home / "thesis.tex").touch()
     home.chmod(0o755)
-    with pytest.raises(StorageError, match="not a folder of cloudtrain alone") as caught:
+    with pytest.raises(StorageError, match="has other content than cloudtrain's") as caught:
         state_home()
     assert "CLOUDTRAIN_HOME" in caught.value.hint and mode(home) == 0o755
     home.chmod(0o700)
@@ -70,7 +70,7 @@ def test_the_home_folder_of_the_user_is_never_closed(home: Path, monkeypatch: py
     (home / "jobs").mkdir(parents=True)
     home.chmod(0o755)
     monkeypatch.setenv("HOME", str(home / "me"))
-    with pytest.raises(StorageError, match="not a folder of cloudtrain alone"):
+    with pytest.raises(StorageError, match="has other content than cloudtrain's"):
         state_home()
     assert mode(home) == 0o755
 
@@ -86,7 +86,7 @@ def test_shared_folders_are_refused(folder: str, monkeypatch: pytest.MonkeyPatch
 
 def test_a_folder_that_anyone_can_replace_is_refused(home: Path) -> None:
     home.parent.chmod(0o777)
-    with pytest.raises(StorageError, match="other users can replace the state folder") as caught:
+    with pytest.raises(StorageError, match="can be replaced by other users") as caught:
         state_home()
     assert f"chmod o-w {home.parent}" in caught.value.hint
     home.parent.chmod(0o1777)  # as /tmp: only the owner of a file can replace it
