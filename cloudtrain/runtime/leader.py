@@ -43,7 +43,8 @@ STACKS_SECONDS = 3.0
 LATE_SECONDS = 30.0
 """Seconds for which the leader of a job that has failed stays for hosts that have not joined, to inform them."""
 DISCONNECT_SECONDS = 15.0
-"""Seconds for which the leader waits for hosts to disconnect, after its final message."""
+"""Seconds for which the leader waits at least for hosts to disconnect, after its final message. A host that the network
+has cut off has its ``host_timeout`` to return and to receive the message."""
 
 
 class Leader:
@@ -99,6 +100,7 @@ class Leader:
         """Whether a rank exits because of a preemption. Failures of the other ranks are then consequences."""
         self._end_by: float | None = None
         self._abortion: Message | None = None
+        self._end_seconds = max(DISCONNECT_SECONDS, host_timeout)
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
     def start(self) -> None:
@@ -106,7 +108,7 @@ class Leader:
 
     def join(self, is_interrupted: Callable[[], bool] = bool) -> None:
         """Wait until every host has disconnected (bounded), or ``is_interrupted()``."""
-        end = time.monotonic() + LATE_SECONDS + 1
+        end = time.monotonic() + max(LATE_SECONDS, self._end_seconds) + 1
         while self._thread.is_alive() and time.monotonic() < end and not is_interrupted():
             self._thread.join(0.1)
 
@@ -220,7 +222,7 @@ class Leader:
             )
         elif reached == "uploaded":
             self._decide({"type": "complete", "completed": self._completed})
-            self._end_by = time.monotonic() + DISCONNECT_SECONDS
+            self._end_by = time.monotonic() + self._end_seconds
 
     def _warnings(self) -> Iterator[str]:
         differing = self._merge.differing()
@@ -247,7 +249,7 @@ class Leader:
         self._abortion = {"type": "abort", "report": report.to_dict()}
         self._decide(self._abortion)
         late = self._expected and time.monotonic() < self._join_by
-        self._end_by = time.monotonic() + (LATE_SECONDS if late else DISCONNECT_SECONDS)
+        self._end_by = time.monotonic() + max(LATE_SECONDS if late else 0.0, self._end_seconds)
 
     def _decide_start(self) -> None:
         self._started = True

@@ -127,3 +127,19 @@ def test_a_longer_outage_is_the_loss_of_a_host(pair: Pair) -> None:
     assert "no message for 6 s" in report["report"]["message"]
     assert lost == {"type": "lost", "why": "no message for 6 s"}
     assert TIMEOUT - 2.5 < time.monotonic() - began < TIMEOUT + 5
+
+
+def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
+    for state, answer in (("ready", "start"), ("done", "finish")):
+        for client in pair.clients:
+            client.send({"type": state})
+        assert [pair.receive(host)["type"] for host in (0, 1)] == [answer, answer]
+    pair.clients[1].send({"type": "uploaded"})
+    time.sleep(0.3)
+    pair.wire.up = False
+    pair.clients[0].send({"type": "uploaded"})
+    assert pair.receive(0)["type"] == "complete"
+    pair.clients[0].close()
+    time.sleep(TIMEOUT * 0.75)
+    pair.wire.up = True
+    assert pair.receive(1)["type"] == "complete"
