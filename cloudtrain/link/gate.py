@@ -38,6 +38,8 @@ class Admitted:
     purpose: str
     keys: Keys
     address: str
+    encrypted: bool
+    """Whether it continues with TLS (`cloudtrain.link.tls`)."""
 
 
 @dataclass
@@ -142,11 +144,14 @@ class Gate:
         except (NotAuthenticated, OSError):
             self._refuse(peer)
             return []
-        if peer.examination.keys is None:
+        examination = peer.examination
+        if examination.keys is None:
             return []
         self._selector.unregister(peer.socket)
         del self._unproved[peer.socket]
-        return [Admitted(peer.socket, peer.examination.purpose, peer.examination.keys, peer.address)]
+        return [
+            Admitted(peer.socket, examination.purpose, examination.keys, peer.address, examination.encrypted)
+        ]
 
     def _close_one(self, now: float) -> bool:
         """Close one connection; False, with a pause, if each has to be left undisturbed for now."""

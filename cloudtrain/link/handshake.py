@@ -26,6 +26,9 @@ from cloudtrain.link.sealing import Opener, Sealer
 
 MAGIC = b"ctlink1\n"
 PURPOSE_BYTES = 8
+ENCRYPTED = "+"
+"""Ends the name of a purpose whose connection is encrypted after the handshake. The client chooses; its proof
+covers the choice."""
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 HELLO_BYTES = len(MAGIC) + PURPOSE_BYTES + NONCE_BYTES
@@ -48,6 +51,11 @@ class Keys:
 
     def opener(self) -> Opener:
         return Opener(self.receive)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a connection to this address stays on the machine: then it is not encrypted."""
+    return address.startswith("127.") or address == "::1"
 
 
 def _hmac(key: bytes, label: bytes, transcript: bytes) -> bytes:
@@ -109,6 +117,8 @@ class Examination:
         self._transcript = b""
         self.purpose = ""
         """The purpose that the client named. Its proof covers it."""
+        self.encrypted = False
+        """Whether the client continues with TLS."""
         self.keys: Keys | None = None
         """The keys of the connection, once the client has proved itself."""
 
@@ -137,9 +147,10 @@ class Examination:
 
     def _challenge(self, hello: bytes) -> None:
         name = hello[len(MAGIC) : -NONCE_BYTES].rstrip(b"\0").decode("ascii", "replace")
-        if name not in self._candidates:
+        self.purpose, self.encrypted = name.rstrip(ENCRYPTED), name.endswith(ENCRYPTED)
+        if self.purpose not in self._candidates:
             raise NotAuthenticated("it asks for something that is not served here")
-        self.purpose, self._key = name, self._candidates[name]
+        self._key = self._candidates[self.purpose]
         nonce = os.urandom(NONCE_BYTES)
         self._transcript = hello + nonce
         challenge = nonce + _hmac(self._key, b"server", self._transcript)

@@ -9,6 +9,10 @@ from typing import Any
 
 from cloudtrain.link.handshake import Keys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.link.tls import Tls
+
 RECEIVE_BYTES = 1 << 18
 
 
@@ -18,6 +22,7 @@ class Peer:
     Args:
         data: registered with the selector; default: the peer. After each ``select`` that reports it, call `handle`.
         limit: the longest message that is accepted, in bytes; None: the limit of `cloudtrain.link.sealing`.
+        tls: encrypts the connection; None: it stays on this machine.
     """
 
     def __init__(
@@ -27,6 +32,7 @@ class Peer:
         selector: selectors.BaseSelector,
         data: Any = None,
         limit: int | None = None,
+        tls: Tls | None = None,
     ) -> None:
         connection.setblocking(False)
         self._socket = connection
@@ -34,14 +40,17 @@ class Peer:
         if limit is not None:
             self._opener.limit = limit
         self._selector, self._data = selector, self if data is None else data
-        self._outgoing = bytearray()
+        self._tls = tls
+        self._outgoing = bytearray(tls.send(b"") if tls else b"")
         self.closed = False
         selector.register(connection, selectors.EVENT_READ, self._data)
+        self._flush()
 
     def send(self, message: bytes) -> None:
         """Send as soon as the network takes it. A connection that is gone is noticed by `handle`."""
         if not self.closed:
-            self._outgoing += self._sealer.seal(message)
+            frame = self._sealer.seal(message)
+            self._outgoing += self._tls.send(frame) if self._tls else frame
             self._flush()
 
     @property
@@ -54,6 +63,7 @@ class Peer:
 
         Raises:
             EOFError: the other end has closed the connection.
+            NotAuthenticated: the server does not have the job's certificate.
             OSError: the connection is broken.
             BrokenSeal: the connection cannot be trusted any more.
         """
@@ -67,6 +77,10 @@ class Peer:
             return []
         if not data:
             raise EOFError("the other end has closed the connection")
+        if self._tls:
+            data, answer = self._tls.receive(data)
+            self._outgoing += answer
+            self._flush()
         return list(self._opener.feed(data))
 
     def close(self) -> None:

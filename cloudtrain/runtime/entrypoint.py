@@ -99,7 +99,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
     secret = take_secret(paths, environ, host.count)
-    keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn")}
+    keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn", "tls")}
     write_ranks_secret(paths.run, secret, settings.attempt)
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
@@ -122,7 +122,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
         leader.start()
     try:
         client = LeaderClient.join(
-            host.current, rendezvous, keys["control"], inbox, settings.join_timeout, settings.host_timeout
+            host.current, rendezvous, keys, inbox, settings.join_timeout, settings.host_timeout
         )
     except JoinInterrupted:
         return HostOutcome(JobStatus.INTERRUPTED)
@@ -130,7 +130,7 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
         from cloudtrain.environment.spot import watch_spot
 
         watch_spot(lambda notice: inbox.put({"type": "noticed", **asdict(notice)}))
-    outcome = HostRun(config, environ, inbox, client, events, keys["spawn"]).run()
+    outcome = HostRun(config, environ, inbox, client, events).run()
     if leader:
         leader.join(lambda: _is_interrupted(inbox))
         if leader.refused:

@@ -57,13 +57,7 @@ class HostRun:
         inbox: Inbox,
         leader: LeaderClient,
         events: EventLog,
-        spawn_key: bytes,
     ) -> None:
-        """
-        Args:
-            spawn_key: the job's key for ``spawn``, which mpirun's remote shell needs.
-        """
-        self._spawn_key = spawn_key
         self._config = config
         self._environ = environ
         self._inbox = inbox
@@ -228,7 +222,7 @@ class HostRun:
         horovod = HorovodChoice.from_dict(message["horovod"])
         plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ)
         if plan.agent == "mpirun" and plan.command:  # mpirun itself runs on this host
-            self._leader.write_address(Path(spawn_address_path(str(plan.run))), self._spawn_key)
+            self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])
         self._memory_kills = memory_kill_count()
         self._launched_at = time.time()

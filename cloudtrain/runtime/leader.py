@@ -53,7 +53,7 @@ class Leader:
     Args:
         listener: a bound, listening socket; the leader closes it.
         hosts: the names of all hosts.
-        keys: the keys for ``control``, which a host needs to join, and ``spawn``, which mpirun's remote shell needs.
+        keys: see `LeaderLinks`.
         ranked: the hosts whose ranks form one world, starting with the host of rank 0. Default: all.
         master: address and port of rank 0.
         join_timeout: seconds within which all hosts must join.

@@ -11,16 +11,22 @@ import socket
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
+from cloudtrain.link.certificate import make_certificate
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.gate import BACKLOG
-from cloudtrain.link.handshake import NotAuthenticated, prove
+from cloudtrain.link.handshake import ENCRYPTED, NotAuthenticated, is_loopback, prove
 from cloudtrain.link.peer import Peer
 from cloudtrain.runtime.leader_links import Message
 from cloudtrain.runtime.waiting import Waiting
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.link.tls import Tls
 
 CONNECT_SECONDS = 2.0
 """Seconds for which one attempt to connect may take. A lost packet costs one second."""
@@ -100,7 +106,7 @@ class LeaderClient:
     Args:
         host: this host's name.
         rendezvous: see `listen`.
-        key: the job's key for ``control``.
+        keys: the job's keys for ``control``, ``spawn`` and ``tls``.
         host_timeout: seconds without a message after which the leader is lost.
     """
 
@@ -108,11 +114,11 @@ class LeaderClient:
         self,
         host: str,
         rendezvous: str,
-        key: bytes,
+        keys: Mapping[str, bytes],
         inbox: Inbox,
         host_timeout: float = Settings.host_timeout,
     ) -> None:
-        self._host, self._rendezvous, self._key = host, rendezvous, key
+        self._host, self._rendezvous, self._keys = host, rendezvous, keys
         self._inbox = inbox
         self._timeout = host_timeout
         self._number = os.urandom(16).hex()
@@ -136,7 +142,7 @@ class LeaderClient:
         cls,
         host: str,
         rendezvous: str,
-        key: bytes,
+        keys: Mapping[str, bytes],
         inbox: Inbox,
         timeout: float = Settings.join_timeout,
         host_timeout: float = Settings.host_timeout,
@@ -148,7 +154,7 @@ class LeaderClient:
             PlatformError: the leader was not found within ``timeout`` seconds, does not know the job secret, or refuses
                 this host.
         """
-        client = cls(host, rendezvous, key, inbox, host_timeout)
+        client = cls(host, rendezvous, keys, inbox, host_timeout)
         try:
             client._find(time.monotonic() + timeout, timeout)
         except BaseException:
@@ -157,9 +163,13 @@ class LeaderClient:
         client._thread.start()
         return client
 
-    def write_address(self, path: Path, key: bytes) -> None:
-        """Write the leader's ``address:port`` and a key to a file that only its owner can read."""
-        _write_private(path, f"{self._address} {key.hex()}")
+    def write_spawn_address(self, path: Path) -> None:
+        """Write what mpirun's remote shell needs to a file that only its owner can read.
+
+        The leader's ``address:port``, the key for ``spawn``, and the leader's certificate.
+        """
+        certificate = make_certificate(self._keys["tls"]).der
+        _write_private(path, f"{self._address} {self._keys['spawn'].hex()} {certificate.hex()}")
 
     def send(self, message: Message) -> None:
         """Send a message. Never waits, and raises nothing: if the leader is gone, ``lost`` arrives in the inbox."""
@@ -338,16 +348,24 @@ class LeaderClient:
         connection = socket.create_connection((host, int(port)), timeout=seconds)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keys = prove(connection, self._key, "control", deadline)
             address, port_number, *_ = connection.getpeername()
+            encrypted = not is_loopback(address)
+            purpose = f"control{ENCRYPTED}" if encrypted else "control"
+            keys = prove(connection, self._keys["control"], purpose, deadline)
+            tls = self._tls() if encrypted else None
         except BaseException:
             connection.close()
             raise
         self._address = f"{address}:{port_number}"
-        self._candidate = Peer(connection, keys, self._selector)
+        self._candidate = Peer(connection, keys, self._selector, tls=tls)
         received = self._conversation.received
         join = {"type": "join", "host": self._host, "number": self._number, "received": received}
         self._candidate.send(self._conversation.write_fleeting(json.dumps(join).encode()))
+
+    def _tls(self) -> Tls:
+        from cloudtrain.link.tls import Tls  # a job on one machine does not need it
+
+        return Tls(certificate=make_certificate(self._keys["tls"]).der)
 
 
 def _read_address(rendezvous: str) -> str:

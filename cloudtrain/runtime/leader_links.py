@@ -6,13 +6,19 @@ import json
 import selectors
 import socket
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.gate import Gate
+from cloudtrain.link.handshake import is_loopback
 from cloudtrain.link.peer import Peer
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.link.tls import Tls
 
 Message = dict[str, Any]
 
@@ -22,7 +28,7 @@ PAUSED_SECONDS = 1.0
 """A longer gap between two polls means that this process was paused: the hosts were not silent."""
 
 
-@dataclass
+@dataclass(eq=False)
 class HostLink:
     """One host of the job. Its connections may come and go."""
 
@@ -45,7 +51,7 @@ class HostLink:
             self.peer.send(self.conversation.write_fleeting(b'{"type": "beat"}'))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Connection:
     """An authenticated connection: of a host, of a host that has not joined, or of mpirun's remote shell."""
 
@@ -61,7 +67,8 @@ class LeaderLinks:
         listener: a bound, listening socket; `close` closes it.
         hosts: the names of all hosts.
         ranked: the hosts whose ranks form one world, in rank order. mpirun's remote shell names one by its number.
-        keys: the keys for ``control``, which a host needs to join, and ``spawn``, which mpirun's remote shell needs.
+        keys: the keys for ``control``, which a host needs to join, ``spawn``, which mpirun's remote shell needs, and
+            ``tls``, which encrypts the connections of other machines.
         host_timeout: seconds without a message after which a host is lost.
     """
 
@@ -77,7 +84,13 @@ class LeaderLinks:
         self._ranked = ranked
         self._timeout = host_timeout
         self._selector = selectors.DefaultSelector()
-        self._gate = Gate(listener, keys, self._selector)
+        served = {purpose: keys[purpose] for purpose in ("control", "spawn")}
+        self._gate = Gate(listener, served, self._selector)
+        self._encrypt: Callable[[], Tls] | None = None
+        if not is_loopback(listener.getsockname()[0]):
+            from cloudtrain.link.tls import Tls, server_context  # a job on one machine does not need it
+
+            self._encrypt = partial(Tls, server_context(keys["tls"]))
         self._links: dict[str, HostLink] = {}
         self._gone: set[str] = set()
         self._events: list[tuple[HostLink, Message]] = []
@@ -107,7 +120,13 @@ class LeaderLinks:
         for admitted in self._gate.admit(knocking):
             connection = _Connection(admitted.purpose)
             limit = SPAWN_BYTES if admitted.purpose == "spawn" else None
-            connection.peer = Peer(admitted.socket, admitted.keys, self._selector, connection, limit)
+            tls = None
+            if admitted.encrypted:
+                if self._encrypt is None:  # it is on another machine, and the address of the leader is not
+                    admitted.socket.close()
+                    continue
+                tls = self._encrypt()
+            connection.peer = Peer(admitted.socket, admitted.keys, self._selector, connection, limit, tls)
         self._look_for_silent_hosts(time.monotonic(), timeout)
         events, self._events = self._events, []
         return events

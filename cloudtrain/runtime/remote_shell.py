@@ -13,7 +13,7 @@ import socket
 import sys
 import time
 
-from cloudtrain.link.handshake import prove
+from cloudtrain.link.handshake import ENCRYPTED, is_loopback, prove
 from cloudtrain.runtime.parent_death import die_with_runtime
 from cloudtrain.runtime.run_folder import spawn_address_path
 
@@ -31,10 +31,16 @@ def main(run: str, arguments: list[str]) -> int:
     node, *command = arguments
     host_rank = int(node.rpartition("-")[2])
     with open(spawn_address_path(run)) as file:
-        address, key = file.read().split(" ")
+        address, key, certificate = file.read().split(" ")
     host, _, port = address.rpartition(":")
     with socket.create_connection((host, int(port))) as connection:
-        keys = prove(connection, bytes.fromhex(key), "spawn", time.monotonic() + PROVE_SECONDS)
+        encrypted = not is_loopback(connection.getpeername()[0])
+        purpose = f"spawn{ENCRYPTED}" if encrypted else "spawn"
+        keys = prove(connection, bytes.fromhex(key), purpose, time.monotonic() + PROVE_SECONDS)
+        if encrypted:
+            from cloudtrain.link.tls import wrap_client
+
+            connection = wrap_client(connection, bytes.fromhex(certificate))
         message = {"type": "spawn", "host_rank": host_rank, "command": " ".join(command)}
         connection.sendall(keys.sealer().seal(json.dumps(message).encode()))
         connection.recv(1)  # the leader sends nothing and closes the connection at the end

@@ -89,7 +89,7 @@ def stopping_path(folder: str) -> str:
 
 
 def spawn_address_path(folder: str) -> str:
-    """The leader's ``address:port`` and the key for mpirun's remote shell; only on the host of mpirun."""
+    """The leader's ``address:port``, key and certificate for mpirun's remote shell; only on the host of mpirun."""
     return f"{folder}/spawn"
 
 

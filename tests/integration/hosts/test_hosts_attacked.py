@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,6 +55,23 @@ def test_a_crowd_delays_nothing(three_hosts: list[Machine], tmp_path: Path, coun
             job.kill()
     assert connections(log) > count
     assert '"event": "refused"' in (job.part("n1").paths.output / "events.jsonl").read_text()
+
+
+def test_nothing_can_be_read_on_the_way(two_hosts: list[Machine], tmp_path: Path) -> None:
+    """The commands of mpirun's daemons, too, pass the network between the hosts."""
+    seen = tmp_path / "seen"
+    with attack(two_hosts[1], tmp_path, "sniffer.py", "7778", str(seen)) as log:
+        while "ready" not in log.read_text():
+            time.sleep(0.05)
+        job = HostsJob(two_hosts, tmp_path, RANK, LAUNCHES["mpirun-5"])
+        try:
+            assert job.wait() == [0, 0], job.output()
+        finally:
+            job.kill()
+    traffic = seen.read_bytes()
+    assert b"ctlink1" in traffic
+    assert len(traffic) > 2000
+    assert not [word for word in (b"type", b"ready", b"prted", b"command") if word in traffic]
 
 
 @pytest.mark.parametrize(

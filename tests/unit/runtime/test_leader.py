@@ -33,7 +33,7 @@ from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM, spawn_address_pa
 
 HOSTS = ("algo-1", "algo-2")
 SECRET = "the secret of the job under test"
-KEYS = {purpose: derive(SECRET, purpose) for purpose in ("control", "spawn")}
+KEYS = {purpose: derive(SECRET, purpose) for purpose in ("control", "spawn", "tls")}
 
 
 class Cluster:
@@ -49,7 +49,7 @@ class Cluster:
 
     def join(self, host: str) -> LeaderClient:
         self.inboxes[host] = queue.SimpleQueue()
-        return LeaderClient.join(host, self.rendezvous, KEYS["control"], self.inboxes[host], timeout=5)
+        return LeaderClient.join(host, self.rendezvous, KEYS, self.inboxes[host], timeout=5)
 
     def receive(self, host: str) -> dict[str, Any]:
         return self.inboxes[host].get(timeout=20)
@@ -115,7 +115,7 @@ def test_all_hosts_receive_the_choice_of_rank_0s_host(cluster: Cluster) -> None:
 
 def test_a_command_runs_on_the_named_host(cluster: Cluster, tmp_path: Path) -> None:
     leader, _ = [cluster.join(host) for host in HOSTS]
-    leader.write_address(Path(spawn_address_path(str(tmp_path))), KEYS["spawn"])
+    leader.write_spawn_address(Path(spawn_address_path(str(tmp_path))))
     program = [
         sys.executable,
         REMOTE_SHELL_PROGRAM,
@@ -134,7 +134,7 @@ def test_a_command_runs_on_the_named_host(cluster: Cluster, tmp_path: Path) -> N
 
 def test_a_command_for_a_host_that_is_gone_fails(cluster: Cluster, tmp_path: Path) -> None:
     leader = cluster.join("algo-1")
-    leader.write_address(Path(spawn_address_path(str(tmp_path))), KEYS["spawn"])
+    leader.write_spawn_address(Path(spawn_address_path(str(tmp_path))))
     program = [sys.executable, REMOTE_SHELL_PROGRAM, str(tmp_path), "cloudtrain-1", "true"]
     assert subprocess.run(program, timeout=20, check=False).returncode == 255
 
@@ -253,15 +253,15 @@ def test_a_damaged_first_message_harms_only_its_sender(cluster: Cluster, text: s
 
 
 def test_a_host_with_another_secret_says_what_to_do(cluster: Cluster) -> None:
-    key, inbox = derive("another", "control"), queue.SimpleQueue[Message]()
+    keys, inbox = {**KEYS, "control": derive("another", "control")}, queue.SimpleQueue[Message]()
     with pytest.raises(PlatformError, match=r"algo-2: .* does not know the secret of this job") as caught:
-        LeaderClient.join("algo-2", cluster.rendezvous, key, inbox, timeout=0.3)
+        LeaderClient.join("algo-2", cluster.rendezvous, keys, inbox, timeout=0.3)
     assert "same CLOUDTRAIN_SECRET" in caught.value.hint
 
 
 def test_only_the_owner_can_read_the_address(cluster: Cluster, tmp_path: Path) -> None:
     assert Path(cluster.rendezvous).stat().st_mode & 0o777 == 0o600
-    cluster.join("algo-1").write_address(tmp_path / "spawn", KEYS["spawn"])
+    cluster.join("algo-1").write_spawn_address(tmp_path / "spawn")
     assert (tmp_path / "spawn").stat().st_mode & 0o777 == 0o600
 
 
@@ -275,7 +275,7 @@ def test_a_port_in_use_is_an_error() -> None:
 def test_a_leader_that_cannot_be_found() -> None:
     inbox: Inbox = queue.SimpleQueue()
     with pytest.raises(PlatformError, match="leader was not found"):
-        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS["control"], inbox, timeout=0.2)
+        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS, inbox, timeout=0.2)
     inbox.put({"type": "signal"})
     with pytest.raises(JoinInterrupted):
-        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS["control"], inbox, timeout=60)
+        LeaderClient.join("algo-2", f"127.0.0.1:{free_port()}", KEYS, inbox, timeout=60)

@@ -18,7 +18,9 @@ from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient, listen
 
 HOSTS = ("algo-1", "algo-2")
-KEYS = {purpose: derive("the secret of the job under test", purpose) for purpose in ("control", "spawn")}
+KEYS = {
+    purpose: derive("the secret of the job under test", purpose) for purpose in ("control", "spawn", "tls")
+}
 TIMEOUT = 6.0
 
 
@@ -79,7 +81,7 @@ class Pair:
         self.leader.start()
         self.inboxes: list[Inbox] = [queue.SimpleQueue(), queue.SimpleQueue()]
         self.clients = [
-            LeaderClient.join(host, address, KEYS["control"], inbox, host_timeout=TIMEOUT)
+            LeaderClient.join(host, address, KEYS, inbox, host_timeout=TIMEOUT)
             for host, address, inbox in zip(HOSTS, (rendezvous, self.wire.address), self.inboxes, strict=True)
         ]
 
