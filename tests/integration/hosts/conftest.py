@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
-from host_network import Machine, Network, NetworkError
+from host_network import Machine
 from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
+from linked_hosts import linked, missing
 
 
 @pytest.fixture
@@ -19,17 +19,6 @@ def two_hosts(tmp_path: Path) -> Iterator[list[Machine]]:
     """Two linked machines, n1 and n2."""
     with linked(2, tmp_path) as machines:
         yield machines
-
-
-@contextmanager
-def linked(count: int, folder: Path) -> Iterator[list[Machine]]:
-    """Linked machines: n1, n2, ..."""
-    with ExitStack() as stack:
-        try:
-            network = stack.enter_context(Network(count, folder))
-        except NetworkError as error:
-            missing(str(error))
-        yield network.machines
 
 
 @pytest.fixture
@@ -66,10 +55,3 @@ def need_mpirun(name: str) -> None:
     answer = subprocess.run([path, "--version"], capture_output=True, text=True).stdout if path else ""
     if f"(Open MPI) {version}." not in answer:
         missing(f"Open MPI {version} is not installed")
-
-
-def missing(what: str) -> NoReturn:
-    """Skip the test; fail if nothing may be skipped."""
-    if os.environ.get("CLOUDTRAIN_REQUIRE_ALL") == "1":
-        pytest.fail(what)
-    pytest.skip(what)
