@@ -61,3 +61,28 @@ else:
         """The data and the files that `send_descriptors` sent."""
         data, descriptors, _, _ = socket.recv_fds(connection, size, count)
         return data, descriptors
+
+
+if sys.platform == "linux":
+    _PIDFD_GETFD = 438
+    """The number of pidfd_getfd(2), on all processors."""
+
+    def copy_descriptor(pid: int, descriptor: int) -> int:
+        """A descriptor of what a child process has open as ``descriptor``. Raises OSError: not before Linux 5.6."""
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        process = os.pidfd_open(pid)
+        try:
+            copy: int = libc.syscall(_PIDFD_GETFD, process, descriptor, 0)
+        finally:
+            os.close(process)
+        if copy < 0:
+            raise OSError(ctypes.get_errno(), "pidfd_getfd")
+        return copy
+
+else:
+
+    def copy_descriptor(pid: int, descriptor: int) -> int:
+        """Raises OSError."""
+        raise OSError(errno.ENOSYS, "only Linux copies the descriptors of another process")

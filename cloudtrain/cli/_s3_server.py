@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def start(data: Path | None, port: int | None, as_json: bool) -> None:
     """Start the server. It runs in the background until you stop it.
 
-    The server listens on the loopback interface only. Its S3 endpoint requires keys, which are random. Its internal
-    services do not: other users of this machine can read the objects through them.
+    The server listens on the loopback interface only, and requires keys, which are random. No web page can read or
+    write its objects. But other users of this machine can: SeaweedFS's services trust every gRPC client.
     """
     from cloudtrain.testing import start_s3
 

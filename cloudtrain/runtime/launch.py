@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,9 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat
+from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
+from cloudtrain.runtime.mpirun_port import close_ports
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
@@ -69,8 +70,15 @@ class LaunchPlan:
     """Scripts on the agent's PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
     """Whether SIGTERM goes to the rank's whole process group: a shell does not forward it."""
+    hosts: int = 1
+    """The number of hosts in the world."""
     restarts: bool = False
     """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
+
+    @property
+    def session(self) -> Path:
+        """The folder of mpirun's own files."""
+        return self.run / mpirun.SESSION
 
     @property
     def programs_folder(self) -> Path:
@@ -96,8 +104,6 @@ class Launch:
     """Pairs of process id and signal. A restarted rank is signalled again."""
     _agent_output: BinaryIO = field(init=False)
     _killed: bool = False
-    _session: str = ""
-    """The temporary folder of mpirun or its daemon."""
     _records: dict[int, tuple[tuple[int, ...], RankRecord | None]] = field(default_factory=dict)
     """By local rank: the state of the file, and the record read from it."""
 
@@ -136,13 +142,15 @@ class Launch:
         if self.plan.programs:
             environment["PATH"] = os.pathsep.join([str(self.plan.programs_folder), environment["PATH"]])
         if self.plan.agent == "mpirun":
-            # A private folder with a short path for its sockets. mpirun would name it after its process id, which a
-            # restarted container reuses, and leave it behind when killed.
-            self._session = tempfile.mkdtemp(prefix="ct-", dir=environment.get("TMPDIR") or None)
-            environment["TMPDIR"] = self._session
+            # mpirun would put its files into a folder named after its process id, which a restarted container reuses,
+            # and leave them behind when killed
+            self.plan.session.mkdir(exist_ok=True)
+            environment["TMPDIR"] = str(self.plan.session)
             command = (sys.executable, PARENT_DEATH_PROGRAM, *command)
         with self._agent_output as output:
-            self._spawn(command, environment, output)
+            process = self._spawn(command, environment, output)
+        if self.plan.agent == "mpirun" and self.plan.hosts == 1:
+            close_ports(process.pid)
 
     def _spawn(
         self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO
@@ -323,8 +331,7 @@ class Launch:
         for spare in self.plan.run.glob("*.spare-*"):
             with contextlib.suppress(OSError):
                 spare.unlink()
-        if self._session:
-            shutil.rmtree(self._session, ignore_errors=True)
+        shutil.rmtree(self.plan.session, ignore_errors=True)
 
     def stacks(self) -> str:
         """Have every rank dump its Python stacks, and collect them."""

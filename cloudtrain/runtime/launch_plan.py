@@ -83,11 +83,14 @@ def make_launch_plan(
         command = [
             *(python, f"{config.library}/{TORCHRUN_FILE}"),
             *_torchrun_options(slots[0], master, config.launcher.max_restarts),
+            f"--log-dir={config.paths.run}/torchrun",  # by default, a folder in /tmp that survives a kill
             # torchrun would take --rdzv, an argument of the script, for its --rdzv-id
             *(rank_command[1], STORED_COMMAND),
         ]
     elif agent == "mpirun":
-        defaults = mpirun.environment(slots[0], network_interface(config), config.settings.hosts_on_machine)
+        defaults = mpirun.environment(
+            slots[0], str(config.paths.run), network_interface(config), config.settings.hosts_on_machine
+        )
         environment = {**defaults, **environment}
         environment.update(_common(rank_environments[0]))
         programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
@@ -114,6 +117,7 @@ def make_launch_plan(
         rank_arguments=tuple(rank_arguments),
         programs=programs,
         signals_group=entry[0] == "--",
+        hosts=host.count,
         restarts=agent == "torchrun" and config.launcher.max_restarts > 0,
     )
 
@@ -211,9 +215,10 @@ def _environment(
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
         EVENTS_FILE: str(config.paths.events.absolute()),
     }
-    if config.host.network_interface in (name for _, name in socket.if_nameindex()):
+    interface = network_interface(config)
+    if interface in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-            environment.setdefault(variable, config.host.network_interface)
+            environment.setdefault(variable, interface)
     if config.settings.timeline:
         environment.setdefault("HOROVOD_TIMELINE", str(config.paths.output_data / TIMELINE))
     return environment

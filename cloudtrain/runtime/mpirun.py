@@ -26,6 +26,8 @@ from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
 
 REMOTE_SHELL = "cloudtrain-remote-shell"
 DEFAULT_TMPDIR = "/tmp"
+SESSION = "mpi"
+"""The folder of the files of mpirun, its daemon and MPI, in the run folder of a host."""
 _NODE = "cloudtrain-"
 """Node names are never resolved: ``cloudtrain-1`` is the second host of the world."""
 
@@ -110,11 +112,12 @@ def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_OUTER)}
 
 
-def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[str, str]:
+def environment(slot: RankSlot, run: str, interface: str, hosts_on_machine: int) -> dict[str, str]:
     """Defaults for mpirun, its daemons and the ranks, which the job's environment overrides.
 
     Args:
         slot: any slot of this host.
+        run: the run folder of this host.
         interface: the network for traffic between ranks. On others, such as docker0, MPI could hang.
     """
     values = {
@@ -149,6 +152,14 @@ def environment(slot: RankSlot, interface: str, hosts_on_machine: int) -> dict[s
         values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface
         if interface != "lo":  # PRRTE does not accept it
             values["PRTE_MCA_prte_if_include"] = interface
+    if slot.host_count == 1:
+        # they would listen on other interfaces, and are not needed
+        values["OMPI_MCA_btl"] = "^openib,tcp,ofi,uct"
+        values["OMPI_MCA_osc"] = "^ucx"
+        # Files in /dev/shm would survive a kill. On several hosts these names are the same for all, and such a file is
+        # on each.
+        for part in ("btl_sm", "btl_vader", "osc_sm", "osc_rdma"):
+            values[f"OMPI_MCA_{part}_backing_directory"] = f"{run}/{SESSION}"
     if hosts_on_machine > 1:
         # Open MPI names shared memory after the local rank: two hosts on one machine would share it by mistake.
         # Its hierarchical collectives (han) distinguish hosts by the machine's name, and a barrier would never end.

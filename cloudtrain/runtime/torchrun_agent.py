@@ -8,12 +8,31 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from typing import Any
 
 from cloudtrain.runtime.parent_death import die_with_runtime
 from cloudtrain.runtime.run_folder import stopping_path, write_code
+
+LOOPBACK = "127.0.0.1"
+
+
+def _listen_on_loopback() -> None:
+    """Have the agent's store listen where its address is, if that is the loopback interface: torch listens on all."""
+    from torch.distributed.elastic.rendezvous import static_tcp_rendezvous
+
+    rendezvous: Any = static_tcp_rendezvous
+    plain = rendezvous.TCPStore
+
+    def store(host: str, port: int, world_size: int, is_master: bool, *arguments: Any, **options: Any) -> Any:
+        if is_master and host == LOOPBACK:
+            listener = socket.create_server((host, port), backlog=1024)
+            options["master_listen_fd"] = listener.detach()
+        return plain(host, port, world_size, is_master, *arguments, **options)
+
+    rendezvous.TCPStore = store
 
 
 class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
@@ -49,6 +68,7 @@ class _ReportingPopen(subprocess.Popen):  # type: ignore[type-arg]
 def main(arguments: list[str]) -> None:
     die_with_runtime()
     subprocess.Popen = _ReportingPopen  # type: ignore[misc]
+    _listen_on_loopback()
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 

@@ -17,6 +17,7 @@ from cloudtrain.testing._account import S3Account
 from cloudtrain.testing._weed_options import (
     HOST,
     command,
+    environment,
     find_weed,
     pick_ports,
     remove_sockets,
@@ -74,6 +75,7 @@ def launch(folder: Path, data: Path, keys: S3Account, *, port: int = 0, alive: i
         with open(log, "wb") as output:
             process = subprocess.Popen(
                 command(executable, data, config, ports),
+                env={**os.environ, **environment()},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

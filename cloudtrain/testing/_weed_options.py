@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import secrets
 import shutil
 import socket
 import sys
@@ -68,10 +69,20 @@ def command(weed: str, data: Path, config: Path, ports: Sequence[int]) -> list[s
         "-s3.autoCreateBucket=false",
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
+        # A web page in the user's browser can reach the loopback interface. Without these, SeaweedFS allows every page
+        # to read the answers, and the filer answers without keys.
+        "-disableHttp=true",
+        *(f"-{service}.allowedOrigins=http://{HOST}:{ports[0]}" for service in ("s3", "filer")),
     ]
     for service, http, grpc in zip(SERVICES, ports[::2], ports[1::2], strict=True):
         arguments += [f"-{service}.port={http}", f"-{service}.port.grpc={grpc}"]
     return arguments
+
+
+def environment() -> dict[str, str]:
+    """Variables with random keys, without which SeaweedFS's services accept no HTTP requests from one another."""
+    names = ("JWT_SIGNING_KEY", "JWT_SIGNING_READ_KEY", "JWT_FILER_SIGNING_KEY", "JWT_FILER_SIGNING_READ_KEY")
+    return {f"WEED_{name}": secrets.token_hex(32) for name in names}
 
 
 def write_config(path: Path, account: S3Account) -> None:

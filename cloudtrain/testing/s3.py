@@ -20,8 +20,8 @@ class S3Server:
             os.environ.update(server.env)
             open_store("s3://data").write("greeting", b"hello")
 
-    It listens on the loopback interface, and its S3 endpoint requires random keys. SeaweedFS's internal services do
-    not: other users of this machine can read the objects through them.
+    It listens on the loopback interface and requires random keys. No web page can read or write its objects. But other
+    users of this machine can: SeaweedFS's services trust every gRPC client.
 
     The objects are stored in the folder ``data``; by default, they are deleted with the server. Port 0 selects a free
     port.

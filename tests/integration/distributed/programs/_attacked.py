@@ -19,6 +19,8 @@ import cloudtrain.distributed.torch as hvd
 
 
 def main(folder: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
     hvd.init(start_timeout=60)
     memory, descriptors = used()
     (folder / f"ready-{hvd.rank()}").touch()
