@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
@@ -15,6 +16,7 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
+from cloudtrain.spec._warnings import job_warnings
 from cloudtrain.submission import Submission, prepare
 
 Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
@@ -224,7 +226,10 @@ class Estimator:
         """
         fields = self._fields(inputs, job_name, experiment_config)
         says = wait and logs and logs != "None"
-        job = prepare(fields, self._platform, self._session, submits=True).submit(say=print if says else None)
+        submission = prepare(fields, self._platform, self._session, submits=True)
+        for warning in job_warnings(submission.job):
+            warnings.warn(warning, stacklevel=2)
+        job = submission.submit(say=print if says else None)
         self.latest_training_job = job
         if wait:
             if says:

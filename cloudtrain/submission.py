@@ -22,6 +22,7 @@ from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, Wa
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
+from cloudtrain.spec._warnings import job_warnings
 from cloudtrain.spec.secrets import secret_values
 from cloudtrain.storage import join_uri, open_store, split_uri, uri_to_path
 
@@ -59,6 +60,11 @@ class Submission:
     """Whether ``cloudtrain list`` is to show the job."""
     caches: IO[bytes] | None = field(default=None, repr=False, compare=False)
     """Keeps the packed source in the cache until the job has started."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Warnings about the job and its source, one sentence each."""
+        return [*(self.archive.warnings if self.archive else ()), *job_warnings(self.job)]
 
     @property
     def uploads(self) -> list[Upload]:

@@ -19,8 +19,8 @@ _PLACEHOLDER = re.compile(
 )
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:(?:\.|::|->)[A-Za-z_]\w*)+")
 """An expression such as ``self.token2index``, or a module."""
-_VERSIONED = re.compile(r"[A-Za-z]+(?:[-_ /.][A-Za-z]+)*[-_ /.]?[vV]?\d{1,4}(?:[-_./]\w{1,8})*")
-"""Plain text with a number at the end: ``layer-norm-12``, ``SSH2_AUTH``, ``sha256``."""
+_VERSIONED = re.compile(r"(?:[A-Za-z]+\d{0,4}|\d{1,4})(?:[-_ /.](?:[A-Za-z]+\d{0,4}|\d{1,4}))*")
+"""Plain text with numbers: ``layer-norm-12``, ``gpt2-tokenizer``, ``sha256``."""
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 

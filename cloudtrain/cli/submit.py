@@ -116,7 +116,7 @@ def command(
             return
         if submission.archive and submission.archive.companions:
             click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)
-        for warning in submission.archive.warnings if submission.archive else ():
+        for warning in submission.warnings:
             click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
         _upload(submission, quiet=as_json)
     name, platform = submission.request.job_name, submission.platform.name

@@ -7,7 +7,7 @@ import os
 START_BYTES = 1024
 """The bytes of a file that the functions of this module need."""
 
-_SHELL_SUFFIXES = ("", ".sh", ".bash")
+_SHELL_SUFFIXES = (".sh", ".bash")
 
 
 def is_executable(start: bytes) -> bool:
@@ -18,7 +18,7 @@ def is_executable(start: bytes) -> bool:
 def is_program(name: str, start: bytes) -> bool:
     """Whether the file ``name`` is an executable or a shell script, judging by its name and its first bytes.
 
-    >>> is_program("train.sh", b"echo"), is_program("train.pl", b"#!/usr/bin/perl"), is_program("notes.md", b"# Notes")
+    >>> is_program("train.sh", b"echo"), is_program("train.pl", b"#!/usr/bin/perl"), is_program("README", b"# Notes")
     (True, True, False)
     """
     suffix = os.path.splitext(name)[1].lower()

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 ALWAYS_OUT = frozenset({".git", "__pycache__", ".ipynb_checkpoints", ".DS_Store"})
 
+EDITOR_LOCK = ".#"
+"""The names of Emacs's locks start with this: links to nothing, next to each file that is being edited."""
+
 
 @dataclass(frozen=True)
 class _Level:

@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource
-from cloudtrain.packaging._ignore import ALWAYS_OUT, IgnoreRules
+from cloudtrain.packaging._ignore import ALWAYS_OUT, EDITOR_LOCK, IgnoreRules
 
 _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
@@ -153,7 +153,7 @@ def _walk(folder: _Folder) -> Iterator[ArchiveMember]:
         raise failed_read(folder.path, error) from error
     folder = replace(folder, rules=folder.rules.within(folder.path, folder.seen_as))
     for name in names:
-        if name not in ALWAYS_OUT:
+        if name not in ALWAYS_OUT and not name.startswith(EDITOR_LOCK):
             yield from _item(folder, name)
 
 
@@ -192,13 +192,13 @@ def _link(member: ArchiveMember, folder: _Folder) -> ArchiveMember:
             f"cannot follow the link {shown(member.path)}: {error.strerror}",
             hint="Fix or remove the link, or list it in .cloudtrainignore.",
         ) from error
-    if _is_within(target, folder.bases[-1]):
-        return replace(member, link=PurePath(os.path.relpath(target, folder.path)).as_posix())
     if status is None:
         raise InvalidSource(
             f"the link {shown(member.path)} points to {shown(target)}, which does not exist",
             hint="Fix or remove the link, or list it in .cloudtrainignore.",
         )
+    if _is_within(target, folder.bases[-1]):
+        return replace(member, link=PurePath(os.path.relpath(target, folder.path)).as_posix())
     if any(_is_within(base, target) for base in folder.bases):
         raise InvalidSource(
             f"the link {shown(member.path)} points to {shown(target)}, which contains the link itself",

@@ -1,0 +1,69 @@
+"""Warnings about a job that is valid, but probably not what its user means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from cloudtrain._secrets.formats import has_secret_format
+from cloudtrain._secrets.names import is_secret_name, split_name
+from cloudtrain._secrets.urls import has_credentials
+from cloudtrain._secrets.values import looks_random
+from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX
+
+if TYPE_CHECKING:
+    from cloudtrain.spec.job import TrainingJob
+
+_PASSWORDS = {"passphrase", "passwd", "password", "secret"}
+_SHORTEST = 6
+"""In characters: the shortest text that is taken for a password because of its name."""
+
+
+def job_warnings(job: TrainingJob) -> list[str]:
+    """Warnings, one sentence each: secrets that requests show, and hyperparameters that cloudtrain replaces."""
+    found = [
+        f"{place} looks like a secret, which requests and logs show: pass it with secrets"
+        for place in _exposed(job)
+    ]
+    names = sorted(name for name in job.hyperparameters if name.startswith(PLATFORM_PREFIX))
+    if names and job.entry_point:
+        found.append(
+            f"hyperparameters that begin with {PLATFORM_PREFIX} are the platform's: cloudtrain sets its own, and the "
+            f"script gets none of {', '.join(names)}"
+        )
+    return found
+
+
+def _exposed(job: TrainingJob) -> Iterator[str]:
+    """The places of likely secrets, without their values."""
+    for name, value in job.hyperparameters.items():
+        if isinstance(value, str) and _is_secret(name, value):
+            yield f"hyperparameters.{name}"
+    yield from _exposed_arguments(job.arguments)
+    for tag in job.tags:
+        if _is_secret(str(tag.get("Key", "")), str(tag.get("Value", ""))):
+            yield f"the tag {tag.get('Key')}"
+
+
+def _exposed_arguments(arguments: Sequence[str]) -> Iterator[str]:
+    option = ""
+    for number, argument in enumerate(arguments):
+        name, separator, value = argument.partition("=")
+        if not argument.startswith("-"):
+            name, value = option, argument  # the value of the option before it, or an argument by itself
+        elif not separator:
+            option = argument.lstrip("-")
+            continue
+        name = name.lstrip("-")
+        option = ""
+        if _is_secret(name, value):
+            yield f"arguments[{number}]" + (f" (--{name})" if name else "")
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if has_secret_format(value) or has_credentials(value):
+        return True
+    if not is_secret_name(name):
+        return False
+    is_password = not _PASSWORDS.isdisjoint(split_name(name)) and len(value) >= _SHORTEST
+    return is_password or looks_random(value)

@@ -1,0 +1,79 @@
+"""Warnings about hyperparameters, arguments and tags that look like secrets, or that cloudtrain replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudtrain import Estimator
+from cloudtrain.spec import TrainingJob
+from cloudtrain.spec._warnings import job_warnings
+from cloudtrain.testing import FakePlatform
+
+PASSWORD = "kT9v" + "2mQx7Lp"
+TOKEN = "hf" + "_" + "aB1" * 11 + "z"
+
+
+def warned(**fields: object) -> list[str]:
+    job = TrainingJob.from_dict({"entry_point": "train.py", **fields})
+    found = job_warnings(job)
+    assert not any(secret in text for text in found for secret in (PASSWORD, TOKEN, "pw@"))
+    return [text.partition(" looks like")[0] for text in found]
+
+
+@pytest.mark.parametrize(
+    ("fields", "places"),
+    [
+        ({"hyperparameters": {"api_key": PASSWORD}}, ["hyperparameters.api_key"]),
+        ({"hyperparameters": {"dbPassword": "sunshine"}}, ["hyperparameters.dbPassword"]),
+        ({"hyperparameters": {"model": TOKEN}}, ["hyperparameters.model"]),
+        ({"hyperparameters": {"index": "https://ann:" + "pw@pypi.net/simple"}}, ["hyperparameters.index"]),
+        ({"arguments": ["--api-key", PASSWORD]}, ["arguments[1] (--api-key)"]),
+        ({"arguments": [f"--token={PASSWORD}", "-v"]}, ["arguments[0] (--token)"]),
+        ({"arguments": ["fit", TOKEN]}, ["arguments[1]"]),
+        ({"tags": {"password": PASSWORD}}, ["the tag password"]),
+    ],
+)
+def test_likely_secrets_are_named(fields: dict[str, object], places: list[str]) -> None:
+    assert warned(**fields) == places
+
+
+def test_false_friends_are_not_named() -> None:
+    hyperparameters = {
+        "tokenizer": "bert-base-uncased-v2",
+        "num_tokens": 50257,
+        "eos_token": "</s>12345678",
+        "pad_token_id": "50256",
+        "keyboard": PASSWORD,
+        "monkey": PASSWORD,
+        "author": "ann4you7x9",
+        "sort_key": "column_12",
+        "token": 5,
+        "data": "s3://bucket/key?versionId=12",
+    }
+    arguments = [
+        "--tokenizer",
+        "gpt2",
+        "--no-auth",
+        "--key",
+        "name",
+        "--lr=0.1",
+        "--max-new-tokens",
+        "12345678",
+    ]
+    assert warned(hyperparameters=hyperparameters, arguments=arguments, tags={"team": "a1b2c3d4e5"}) == []
+
+
+def test_hyperparameters_of_the_platform() -> None:
+    [warning] = warned(hyperparameters={"sagemaker_program": "other.py", "sagemaker_x": 1, "lr": 1})
+    assert "cloudtrain sets its own" in warning and "sagemaker_program, sagemaker_x" in warning
+
+
+def test_an_estimator_warns(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    estimator = Estimator(
+        str(tmp_path / "train.py"), hyperparameters={"api_key": PASSWORD}, platform=FakePlatform()
+    )
+    with pytest.warns(UserWarning, match=r"hyperparameters\.api_key looks like a secret"):
+        estimator.fit()
