@@ -1,7 +1,7 @@
 """A rank's report of its training steps, from which the goodput of the job is computed.
 
-Rank 0 appends events to the job's: ``step`` after the first step, every `INTERVAL` seconds and at saves, ``restored``
-after a restore. A step costs a look at the clock. Outside a job, and on other ranks, nothing is reported.
+Rank 0 appends events to the job's: ``step`` after the first step and from time to time, ``restored`` after a restore. A
+step costs a look at the clock. Outside a job, and on other ranks, nothing is reported.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ VARIABLE = "CLOUDTRAIN_EVENTS_FILE"
 """The file of the job's events."""
 
 INTERVAL = 5.0
-"""Seconds between two events. A rank that is killed leaves at most so many seconds of steps unreported."""
-SAVE_INTERVAL = 1.0
-"""The same at saves: the job may resume from each of them."""
+"""The most seconds between two events."""
+FIRST_INTERVAL = 0.5
+SHARE = 0.01
+"""The interval, between these two, as a share of the time since the first step: a killed rank leaves it unreported."""
 
 
 class Progress:
@@ -37,7 +38,9 @@ class Progress:
         self._number: int | None = None
         self._done_at = 0.0
         """When the last step was done, on the clock of `time.monotonic`."""
-        self._reported_at = -math.inf
+        self._due_at = -math.inf
+        """When the next event is due."""
+        self._began_at = 0.0
         self._reported_steps = self._steps_at_save = 0
         self._stalled = 0.0
         self._is_stalled = False
@@ -48,9 +51,10 @@ class Progress:
         if number is not None:
             self._number = number
         self._done_at = now = time.monotonic()
-        if now - self._reported_at >= INTERVAL:
+        if now >= self._due_at:
             if not self._reported_steps:
                 atexit.register(self.report)
+                self._began_at = now
             self.report()
 
     def saved(self, number: int) -> None:
@@ -58,15 +62,14 @@ class Progress:
         if self._number != number or self._steps == self._steps_at_save:
             self.step(number)  # it was not reported: the script may only save
         self._steps_at_save = self._steps
-        if time.monotonic() - self._reported_at >= SAVE_INTERVAL:
-            self.report()
 
     def report(self) -> None:
         """Append an event about the last step, unless that was done."""
         if self._steps == self._reported_steps or os.getpid() != self._process:
             return
         now = time.monotonic()
-        self._reported_at, self._reported_steps = now, self._steps
+        self._reported_steps = self._steps
+        self._due_at = now + min(max(SHARE * (now - self._began_at), FIRST_INTERVAL), INTERVAL)
         ago = now - self._done_at
         self._emit("step", ago, step=self._number, stalled=round(self._stalled, 3), pid=self._process)
 
