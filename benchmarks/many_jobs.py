@@ -43,11 +43,12 @@ def main() -> None:
         with open(jobs_home / "large" / "events.jsonl", "w") as file:
             for number in range(metrics):
                 event = {
-                    "time": number,
+                    "time": 1_700_000_000.5 + number,
                     "source": "algo-1",
                     "event": "metric",
                     "name": "loss",
                     "value": 1 / (1 + number),
+                    "rank": 0,
                 }
                 file.write(json.dumps(event) + "\n")
         for what, times in (("first", 1), ("next", runs)):

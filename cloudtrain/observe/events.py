@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -90,6 +91,9 @@ def parse_event(line: str | bytes) -> Event:
     """The event in ``line``. Raises ValueError if it is none."""
     if len(line) > LARGEST_REPORT:
         raise ValueError("the line is too long")
+    metric = _METRIC.fullmatch(line) if isinstance(line, str) else _METRIC_BYTES.fullmatch(line)
+    if metric:  # there may be millions
+        return _metric(*metric.groups())
     record: Event = parse_json(line)
     given = Fields(record)
     check = _CHECKS.get(given.text("event"))
@@ -98,6 +102,23 @@ def parse_event(line: str | bytes) -> Event:
     if check:
         check(given)
     return record
+
+
+_FORM = (
+    r'\{"time": (\d{1,11}\.\d{1,3}), "source": "([\w.-]{1,255})", "event": "metric", "name": "([\w./-]{1,255})", '
+    r'"value": (-?\d{1,20}(?:\.\d{1,20})?(?:e[-+]\d{1,3})?), "rank": (\d{1,9}|null)\}'
+)
+"""A metric as a runtime writes it, unless its name or its value is unusual: several times faster to read than JSON."""
+_METRIC = re.compile(_FORM, re.ASCII)
+_METRIC_BYTES = re.compile(_FORM.encode())
+
+
+def _metric(time: Any, source: Any, name: Any, value: Any, rank: Any) -> Event:
+    if isinstance(source, bytes):
+        source, name, rank = source.decode(), name.decode(), rank.decode()
+    number = None if rank == "null" else int(rank)
+    values = {"time": float(time), "source": source, "event": "metric"}
+    return {**values, "name": name, "value": float(value), "rank": number}
 
 
 def read_events(path: Path) -> list[Event]:

@@ -58,7 +58,7 @@ class Summary:
                 self.uploaded.pop(event["kind"], None)
             elif kind == "warning" and _text(event["message"]) not in self.warnings:
                 self.warnings = [*self.warnings, event["message"]][-WARNINGS:]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             return
         if kind in KINDS:
             with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from pathlib import Path
 
-from cloudtrain.observe import EventLog, read_events, summarize
+import pytest
+
+from cloudtrain.observe import EventLog, parse_event, read_events, summarize
 
 
 def test_many_writers_never_mix_their_lines(tmp_path: Path) -> None:
@@ -73,3 +76,20 @@ def test_a_summary_has_the_last_different_warnings_of_the_last_attempt() -> None
     warnings = [{"event": "warning", "message": str(number // 2)} for number in range(30)]
     records = [{"event": "warning", "message": "old"}, {"event": "attempt", "attempt": 1}, *warnings]
     assert summarize(records).warnings == [str(number) for number in range(5, 15)]
+
+
+@pytest.mark.parametrize("name", ["loss", "val/loss", "é", 'a"b', "a b", ""])
+@pytest.mark.parametrize("value", [0.5, -1e-07, 1e22, 3, 0.1234567890123456789])
+@pytest.mark.parametrize("rank", [0, 1023, None])
+def test_a_metric_is_read_as_json_has_it(name: str, value: float, rank: int | None) -> None:
+    """Metrics in their usual form are read without a parser of JSON."""
+    event = {"time": 1795354574.3, "source": "algo-1", "event": "metric"}
+    line = json.dumps({**event, "name": name, "value": value, "rank": rank}, ensure_ascii=False)
+    assert parse_event(line) == parse_event(line.encode()) == json.loads(line)
+
+
+@pytest.mark.parametrize("end", ["", "}}", "} ", ", 1}", "x}", "1.2.3}"])
+def test_a_line_that_is_nearly_a_metric_is_none(end: str) -> None:
+    line = '{"time": 1.5, "source": "a", "event": "metric", "name": "loss", "value": 1, "rank": 0' + end
+    with contextlib.suppress(ValueError):
+        assert parse_event(line) == json.loads(line)
