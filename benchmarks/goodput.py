@@ -42,7 +42,7 @@ HANG_SECONDS = 60.0
 
 @dataclass
 class Run:
-    """What was seen of one run. All times are in seconds since the epoch."""
+    """One run, as seen from outside. All times are in seconds since the epoch."""
 
     began: float
     ended: float = 0.0
