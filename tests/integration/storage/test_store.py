@@ -100,6 +100,22 @@ def test_files_up_and_down(store: Store, size: int, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} <= {"up", "down", "store"}
 
 
+@pytest.mark.parametrize("size", [0, 3, 2 * PART + 5])
+def test_an_open_file_is_uploaded_even_if_another_one_has_its_name(
+    store: Store, size: int, tmp_path: Path
+) -> None:
+    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    (tmp_path / "up").write_bytes(data)
+    moved: list[int] = []
+    with open(tmp_path / "up", "rb") as file:
+        (tmp_path / "up").unlink()
+        (tmp_path / "up").write_bytes(b"something else")
+        assert store.upload(file, "key", moved.append)
+        assert not file.closed
+    assert store.read("key") == data
+    assert sum(moved) == size
+
+
 @pytest.mark.parametrize("size", [3, PART + 1])
 def test_upload_if_absent(store: Store, size: int, tmp_path: Path) -> None:
     for name in ("first", "second"):

@@ -84,6 +84,7 @@ def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
         ({"platform_options": {"volumes": ["/nowhere/at/all:/data"]}}, "there is no /nowhere/at/all"),
         ({"platform_options": {"mount_source": True}}, "has no source_dir"),
         ({"platform_options": {"mount_source": "/nowhere/at/all"}}, "is not a folder"),
+        ({"platform_options": {"capabilities": ["net_raw"]}}, "platform_options.capabilities"),
         ({"inputs": {"code": "file:///data"}}, "inputs.code"),
         ({"container_arguments": ["x"]}, "container_arguments"),
         ({"entry_point": None, "runtime": "cloudtrain"}, "entry_point"),
@@ -97,6 +98,23 @@ def test_a_mounted_source_is_not_unpacked(tmp_path: Path) -> None:
 def test_invalid_jobs(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidJob, match=message):
         body(**fields)
+
+
+def test_capabilities() -> None:
+    given = {"capabilities": ["NET_RAW", "CAP_IPC_LOCK", "KILL"], "new_privileges": True}
+    folder = JobFolder.of("container", "j")
+    specs = [
+        container_spec(folder, body(**fields), 0, "algo-1", 0, [], None, 1 << 30)
+        for fields in ({}, {"entry_point": None}, {"platform_options": given})
+    ]
+    own = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID"]
+    services = ["AUDIT_WRITE", "NET_BIND_SERVICE", "SYS_CHROOT"]
+    assert [spec.capabilities for spec in specs] == [
+        own,
+        sorted([*own, *services]),
+        sorted([*own, "IPC_LOCK", "NET_RAW"]),
+    ]
+    assert [spec.new_privileges for spec in specs] == [False, False, True]
 
 
 def test_secrets_are_not_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None:

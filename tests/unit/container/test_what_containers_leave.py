@@ -16,13 +16,19 @@ from typing import Any
 import pytest
 
 from cloudtrain.contract import Host, Launcher, Paths, Settings
+from cloudtrain.contract.documents import LARGEST_REPORT
+from cloudtrain.errors import StorageError
 from cloudtrain.observe import EventLog
+from cloudtrain.platforms.container import ContainerPlatform
+from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import REPORT_BYTES, FolderHosts, read_left
+from cloudtrain.platforms.supervised.hosts import FolderHosts, read_left
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.host_outputs import OutputUpload
+from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.upload import upload_outputs
-from cloudtrain.storage.atomic import replace_file
+from cloudtrain.spec import TrainingJob
 
 SECRET = "the secret of the host"
 
@@ -155,6 +161,41 @@ def test_checkpoints_have_nothing_from_outside(tmp_path: Path, secret: Path) -> 
         assert f"checkpoints/{what}" in warning
 
 
+def test_checkpoints_that_cannot_be_uploaded_do_not_keep_the_model_from_its_place(tmp_path: Path) -> None:
+    """By the supervisor of containers, by the runtime of one host, and by that of the first of several."""
+    saved, out = tmp_path / "saved", tmp_path / "out"
+    saved.touch()  # nothing can be written below a file
+    folder, log = JobFolder(tmp_path / "job"), EventLog(tmp_path / "events", "algo-1")
+    settings = Settings(output_uri=out.as_uri(), checkpoint_uri="s3://bucket/saved")
+    paths = folder.host("algo-1")
+    paths.make()
+    (paths.model / "weights").write_text("weights")
+    (paths.checkpoints / "last.pt").write_text("checkpoint")
+    sync = synced(paths.checkpoints, saved)
+    outputs = Outputs(folder, {"checkpoint_path": "/opt/ml/checkpoints"}, settings, ["algo-1"], log)
+    outputs._sync = sync
+    config = HostConfig(paths, settings, Host("algo-1", ("algo-1",)), {}, (), {}, Launcher(), ("algo-1",))
+    alone, first = (OutputUpload(config, Phases(log), log, lambda message: None, sync, 0.0) for _ in range(2))
+
+    def with_others() -> None:
+        first.list_files()
+        first.share({"give": [[0, 1]], "compare": [], "parts": "token"})
+        first.assemble({"givers": {"model": ["algo-1"]}, "warnings": []})
+
+    for upload in (
+        lambda: outputs.save(["algo-1"], 0, Phases(log), model=True),
+        lambda: alone.run(look_for_strays=False),
+        with_others,
+    ):
+        with pytest.raises(StorageError, match="last"):
+            upload()
+        assert unpacked((out / "model.tar.gz").read_bytes()) == {"weights": b"weights"}
+        (out / "model.tar.gz").unlink()
+    with pytest.raises(StorageError, match="last"):  # a failed job has no model, and resumes from checkpoints
+        outputs.save(["algo-1"], 0, Phases(log), model=False)
+    assert not list(out.iterdir())
+
+
 def test_a_checkpoint_that_is_swapped_for_a_link_shows_nothing(tmp_path: Path, secret: Path) -> None:
     """A thread plays the container: the name is a link to the host's file, a FIFO, or a file, all the time."""
     here, there = tmp_path / "here", tmp_path / "there"
@@ -212,15 +253,16 @@ def test_a_failure_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
     paths.output.mkdir(parents=True)
     with open(paths.failure, "wb") as file:
         file.truncate(1 << 40)
-    assert len(read_left(paths, paths.failure)) == REPORT_BYTES
+    assert len(read_left(paths, paths.failure)) == LARGEST_REPORT
 
 
 def test_the_next_attempt_writes_nothing_through_links(tmp_path: Path, secret: Path) -> None:
+    platform = ContainerPlatform()
+    job = TrainingJob.from_dict({"image_uri": "image:1", "job_name": "j", "platform": "container"})
     folder = JobFolder(tmp_path / "job")
     folder.path.mkdir()
-    replace_file(
-        folder.path / "request.json", b'{"instance_type": "local", "hyperparameters": {}, "channels": {}}'
-    )
+    request = platform.render(platform.resolve(job))
+    (folder.path / "request.json").write_text(request.to_json())
 
     class OneHost(FolderHosts):
         interface = "eth0"
