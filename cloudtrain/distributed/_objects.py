@@ -22,6 +22,11 @@ LARGE_BYTES = 64 << 10
 HEAD_BYTES = LENGTH_BYTES + TAG_BYTES
 
 
+def purpose_of(call: str, name: str | None, rank: int) -> str:
+    """The purpose of the object that ``rank`` sends in a call, as errors show it."""
+    return f"{call} of {name} from rank {rank}" if name else f"{call} from rank {rank}"
+
+
 class Objects:
     """Packs and unpacks the objects of one job.
 
@@ -36,7 +41,7 @@ class Objects:
         """``obj``, packed in writable memory.
 
         Args:
-            purpose: who sends it, in which call. `unpack` accepts it for the same purpose only.
+            purpose: see `purpose_of`. `unpack` accepts it for the same purpose only.
         """
         buffer = io.BytesIO()
         buffer.write(bytes(HEAD_BYTES))

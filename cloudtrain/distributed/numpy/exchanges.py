@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cloudtrain.distributed._objects import purpose_of
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import (
     Array,
@@ -154,7 +155,7 @@ def broadcast_object(
     """Return the root's ``obj``, pickled. The ``obj`` of other ranks is ignored."""
     is_root = current().world.rank == root_rank
     objects = current().objects
-    purpose = f"broadcast_object {name or ''} of rank {root_rank}"
+    purpose = purpose_of("broadcast_object", name, root_rank)
     blob = np.frombuffer(objects.pack(obj, purpose) if is_root else bytearray(), np.uint8)
     size_name = None if name is None else f"{name} (size)"
     size = broadcast_(np.array(blob.size), root_rank, name=size_name, process_set=process_set)
@@ -168,7 +169,7 @@ def allgather_object(
 ) -> list[Any]:
     """Return the ``obj`` of every rank, pickled, in order of rank."""
     objects = current().objects
-    purposes = [f"allgather_object {name or ''} of rank {rank}" for rank in process_set.members()]
+    purposes = [purpose_of("allgather_object", name, rank) for rank in process_set.members()]
     blob = np.frombuffer(objects.pack(obj, purposes[process_set.rank()]), np.uint8)
     return objects.unpack_all(allgather(blob, name=name, process_set=process_set).data, purposes)
 

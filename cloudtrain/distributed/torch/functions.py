@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed._objects import purpose_of
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
@@ -37,7 +38,7 @@ def broadcast_object(
         return obj
     is_root = _state.rank() == root_rank
     objects = _state.current().client.objects
-    purpose = f"broadcast_object {name or ''} of rank {root_rank}"
+    purpose = purpose_of("broadcast_object", name, root_rank)
     blob = _Blob(objects.pack(obj, purpose) if is_root else memoryview(b""))
 
     def launch(group: Any, response: CollectiveResponse) -> Any:
@@ -69,7 +70,7 @@ def allgather_object(
 ) -> list[Any]:
     """Every rank's ``obj``, pickled, in order of rank."""
     objects = _state.current().client.objects
-    purposes = [f"allgather_object {name or ''} of rank {rank}" for rank in process_set.members()]
+    purposes = [purpose_of("allgather_object", name, rank) for rank in process_set.members()]
     blob = torch.frombuffer(objects.pack(obj, purposes[process_set.rank()]), dtype=torch.uint8)
     handle, _ = gather_tensors([blob.to(_state.current().control_device())], name, process_set)
     [gathered] = handle.wait()

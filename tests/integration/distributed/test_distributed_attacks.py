@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ranks import Ended, free_port, run_each
+from ranks import Ended, free_port, run_each, run_ranks
 
 from cloudtrain.contract import RankSlot
 
@@ -76,6 +76,23 @@ def test_who_reads_the_store_cannot_join_and_has_no_pickle_executed(tmp_path: Pa
         assert (found["settings"], found["ranks"], found["large"]) == ({"lr": 0.5}, [0, 1], 1 << 20)
     secret = (Path(os.environ["CLOUDTRAIN_HOME"]) / "ranks-key").read_text()
     assert secret not in json.dumps(attacked["published"])
+
+
+def test_objects_with_another_key_are_refused_by_every_call(tmp_path: Path) -> None:
+    ended = run_ranks("_forged.py", 2, str(tmp_path / "executed"), timeout=60)
+    assert [rank.returncode for rank in ended] == [0, 0], [rank.stderr for rank in ended]
+    errors: dict[str, str] = json.loads(ended[0].stdout)
+    assert list(errors) == [
+        "broadcast_object",
+        "large broadcast_object",
+        "allgather_object",
+        "broadcast_object of arrays",
+        "allgather_object of arrays",
+    ]
+    for error in errors.values():
+        assert "refused, because no rank of this job sent it as it arrived" in error
+    assert errors["allgather_object"].startswith("allgather_object of all from rank 1: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 FLOODS = ("idle", "garbage", "half")
