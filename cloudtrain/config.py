@@ -10,8 +10,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.users import user_id
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec import FIELDS, RUNTIMES, read_job_file
+from cloudtrain.spec import FIELDS, RUNTIMES, is_secret, read_job_file
 
 NOT_DEFAULTS = ("source", "job_name", "inputs")
 """Fields that describe one job only."""
@@ -34,6 +35,21 @@ def _exists(path: Path) -> bool:
         hint = "Make its folder readable, or set CLOUDTRAIN_CONFIG to another file."
         raise InvalidJob(f"{path} cannot be read: {error.strerror}", hint=hint) from error
     return True
+
+
+def config_warnings() -> list[str]:
+    """A warning, one sentence, if other users can read secrets in the user's defaults."""
+    path = config_path()
+    try:
+        can_others_read = user_id() >= 0 and path.stat().st_mode & 0o044  # Windows has neither
+        environment = read_config().get("environment") if can_others_read else None
+    except (OSError, InvalidJob):
+        return []
+    found = environment if isinstance(environment, dict) else {}
+    names = [name for name, value in found.items() if is_secret(str(name), str(value))]
+    if not names:
+        return []
+    return [f"other users can read {path}, which has {', '.join(names)}: chmod 600 {path}"]
 
 
 def read_config() -> dict[str, Any]:

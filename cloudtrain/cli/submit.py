@@ -94,6 +94,7 @@ def command(
       cloudtrain submit train.py --mpirun --processes-per-host 8 --no-wait
       cloudtrain submit train.yaml --set hyperparameters.epochs=5 --dry-run
     """
+    from cloudtrain.config import config_warnings
     from cloudtrain.submission import prepare
 
     _check_working_folder()
@@ -116,7 +117,7 @@ def command(
             return
         if submission.archive and submission.archive.companions:
             click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)
-        for warning in submission.warnings:
+        for warning in (*submission.warnings, *config_warnings()):
             click.echo(f"{click.style('Warning:', fg='yellow')} {warning}", err=True)
         _upload(submission, quiet=as_json)
     name, platform = submission.request.job_name, submission.platform.name

@@ -15,6 +15,8 @@ from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.contract.source import SourceLimits
 
 PREFIX = "CLOUDTRAIN_"
+HIDDEN_VARIABLES = "CLOUDTRAIN_HIDDEN_VARIABLES"
+"""The variable of `Settings.hidden_variables`."""
 
 
 @dataclass(frozen=True)

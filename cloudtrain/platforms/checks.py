@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import Enum
 
+from cloudtrain._secrets.urls import hide_credentials
 from cloudtrain.errors import CloudtrainError
 
 TIMEOUT = 30.0
@@ -62,7 +63,8 @@ class Finding:
             status = outcome
         if status is None or what is None:
             raise TypeError("Finding() needs status and what")
-        for name, value in (("status", status), ("what", what), ("hint", hint)):
+        texts = {"what": hide_credentials(what), "hint": hide_credentials(hint)}  # they quote URLs
+        for name, value in (("status", status), *texts.items()):
             object.__setattr__(self, name, value)
 
     @property

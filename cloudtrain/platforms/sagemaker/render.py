@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cloudtrain.aws.images import training_image
+from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.request import new_request
 from cloudtrain.platforms.common.toolkit import CODE_CHANNEL, CODE_PATH, toolkit_hyperparameters
@@ -53,7 +54,7 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
         "StoppingCondition": given(
             {"MaxRuntimeInSeconds": job.max_run, "MaxWaitTimeInSeconds": job.max_wait}
         ),
-        "Environment": job.shown_environment or None,
+        "Environment": {**job.shown_environment, **_secret_names(job)} or None,
         **options(job),
         **debugger_fields(job, job.output_path, region),
     }
@@ -69,3 +70,8 @@ def _with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[s
         channels = [*channels, channel_config(CODE_CHANNEL, TrainingInput(job.source.uri))]
     values = toolkit_hyperparameters(job, place, job.output_path or "", region)
     return given({**body, "InputDataConfig": channels or None, "HyperParameters": values or None})
+
+
+def _secret_names(job: TrainingJob) -> dict[str, str]:
+    """The variable by which a later look at the job knows its secrets, also with SageMaker's toolkit."""
+    return {HIDDEN_VARIABLES: ",".join(job.secrets)} if job.secrets else {}

@@ -6,8 +6,9 @@ from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import job_errors
+from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.platforms.base import Request
-from cloudtrain.spec import redact
+from cloudtrain.spec import REDACTED, redact
 
 
 def submitted_request(job_name: str, aws: Aws) -> Request:
@@ -26,9 +27,15 @@ def submitted_request(job_name: str, aws: Aws) -> Request:
     if tags:
         body["Tags"] = tags
     if body.get("Environment"):
-        body["Environment"] = redact(body["Environment"])
+        body["Environment"] = _without_secrets(body["Environment"])
     if body.get("OutputDataConfig", {}).get("CompressionType") == "GZIP":  # SageMaker's default
         body["OutputDataConfig"] = {
             name: value for name, value in body["OutputDataConfig"].items() if name != "CompressionType"
         }
     return Request("sagemaker", job_name, body)
+
+
+def _without_secrets(environment: dict[str, str]) -> dict[str, str]:
+    """The variables, with ``***`` for likely secrets and for those that the job names as its ``secrets``."""
+    names = environment.get(HIDDEN_VARIABLES, "").split(",")
+    return {**redact(environment), **{name: REDACTED for name in names if name in environment}}

@@ -11,6 +11,8 @@ import pytest
 
 from cloudtrain import Estimator, Profiler, ProfilerConfig, PyTorch
 from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.platforms.sagemaker.submit import with_secrets
+from cloudtrain.platforms.sagemaker.submitted_request import _without_secrets
 from cloudtrain.submission import Submission
 
 ROLE = "arn:aws:iam::123456789012:role/R"
@@ -32,6 +34,20 @@ def test_secrets_are_kept_apart_from_the_request(aws: None) -> None:
     assert request.body["Environment"] == {"HF_TOKEN": "***", "A": "1"}
     assert request.secrets == {"HF_TOKEN": "s3cret"}
     assert "s3cret" not in request.to_json()
+
+
+@pytest.mark.parametrize("runtime", ["cloudtrain", "toolkit"])
+def test_named_secrets_are_only_in_what_is_sent(
+    aws: None, monkeypatch: pytest.MonkeyPatch, runtime: str, script: str
+) -> None:
+    monkeypatch.setenv("MY_VARIABLE", "s3cret")
+    request = _prepare({"secrets": ["MY_VARIABLE"], "runtime": runtime, "entry_point": script}).request
+    shown = request.body["Environment"]
+    assert shown["MY_VARIABLE"] == "***" and shown["CLOUDTRAIN_HIDDEN_VARIABLES"] == "MY_VARIABLE"
+    sent = with_secrets(request)["Environment"]
+    assert sent == {**shown, "MY_VARIABLE": "s3cret"}
+    assert "s3cret" not in request.to_json()
+    assert _without_secrets(sent)["MY_VARIABLE"] == "***"
 
 
 def test_the_name_of_a_role_is_looked_up(aws: None) -> None:

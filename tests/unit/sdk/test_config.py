@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain import Estimator, InvalidJob
-from cloudtrain.config import read_config
+from cloudtrain.config import config_warnings, read_config
 from cloudtrain.errors import UnknownPlatform
 from cloudtrain.platforms import get_platform, platform_names
 from cloudtrain.spec import TrainingJob
@@ -105,3 +105,17 @@ def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidJob, match="cannot be read: File name too long") as refused:
         read_config()
     assert "CLOUDTRAIN_CONFIG" in str(refused.value.hint)
+
+
+def test_a_config_file_with_secrets_that_others_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config("environment: {DB_PASS: x, LR: 1}", tmp_path, monkeypatch)
+    path = tmp_path / "config.yaml"
+    path.chmod(0o644)
+    [warning] = config_warnings()
+    assert "DB_PASS" in warning and f"chmod 600 {path}" in warning and "LR" not in warning
+    path.chmod(0o600)
+    assert config_warnings() == []
+    config("environment: {LR: 1}", tmp_path, monkeypatch)
+    assert config_warnings() == []
