@@ -82,9 +82,12 @@ class Checkpointer:
             ``"skip"`` saves nothing, and ``"queue"`` copies the state into a second buffer of the same size and
             queues it, replacing a save that is already queued.
         asynchronous: False makes `save` return only when the checkpoint is durable.
+        save_at_end: whether `close`, and leaving a ``with`` block without an exception, saves the last step that
+            `maybe_save` was called with, if nothing has saved it. The tensors are read then: close before you change
+            them again.
         sharded: the state is spread over the ranks, as DTensors are. Every rank saves its shards, and all ranks
-            must call `save`, `maybe_save` and `restore` at the same steps. Requires the default process group of
-            torch.distributed.
+            must call `save`, `maybe_save` and `restore` at the same steps, and `close`. Requires the default process
+            group of torch.distributed.
     """
 
     def __init__(
@@ -97,6 +100,7 @@ class Checkpointer:
         local: str | os.PathLike[str] | None = None,
         when_busy: str = "wait",
         asynchronous: bool = True,
+        save_at_end: bool = True,
         sharded: bool = False,
     ) -> None:
         if keep is not None and (not isinstance(keep, int) or keep < 1):
@@ -129,6 +133,9 @@ class Checkpointer:
         self._failed = FailedSaves(self.uri)
         self._patience = save_patience()
         """Of the save that was submitted last."""
+        self._save_at_end = save_at_end
+        self._unsaved: tuple[int, Any, Mapping[str, float] | None] | None = None
+        """The arguments of the last `maybe_save`, unless a save has followed."""
         self._process = os.getpid()
         self._closed = False
         self._saved_for_exit = False
@@ -202,6 +209,8 @@ class Checkpointer:
         report_step(step)
         # Not already at a notice that arrives after the check below.
         set_exit_policy(lambda: self._saved_for_exit)
+        if self._save_at_end and (self._sharded or environment.rank() == 0):
+            self._unsaved = (step, state, metrics)
         if self._sharded:
             return self._maybe_save_sharded(step, state, metrics)
         stopping = environment.preemption() is not None and not self._saved_for_exit
@@ -274,13 +283,25 @@ class Checkpointer:
         self._raise_error()
 
     def close(self) -> None:
-        """Like `wait`; also frees the memory. No saves are possible afterwards."""
-        self._closed = True
-        self._wait()
-        if not self._saved_for_exit:
-            set_exit_policy(None)
-        self._buffers.clear()
+        """Save the last step, as ``save_at_end`` says, `wait`, and free the memory. It cannot save afterwards."""
+        try:
+            if self._process == os.getpid():
+                self._save_unsaved()
+        finally:
+            self._closed = True
+            self._wait()
+            if not self._saved_for_exit:
+                set_exit_policy(None)
+            self._buffers.clear()
         self._raise_error()
+
+    def _save_unsaved(self) -> None:
+        if self._unsaved is None or self._closed:
+            return
+        (step, state, metrics), self._unsaved = self._unsaved, None
+        if self._sharded:
+            self._get_sharded_saver().group.vote_result((False, False))  # of the last step
+        self._save(step, state() if callable(state) else state, metrics, "wait")
 
     def _save(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
         beat()
@@ -306,6 +327,7 @@ class Checkpointer:
             self._wait_or_replace()
             self._raise_error(lasting=True)
         if all(store.has(step) for store in self._stores):
+            self._unsaved = None
             return False
         waiting = self._background.withdraw()
         if waiting is not None:
@@ -350,6 +372,7 @@ class Checkpointer:
 
         self._patience = save_patience(whole=self._sharded)
         self._background.submit(_Task(step, prepare, buffer, self._patience))
+        self._unsaved = None
         self._schedule.saved(step)
 
     def _maybe_save_sharded(self, step: int, state: Any, metrics: Mapping[str, float] | None) -> bool:

@@ -147,3 +147,49 @@ def test_sigterm_ends_a_script_that_only_saves(tmp_path: Path) -> None:
     """
     command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path)]
     assert subprocess.run(command, timeout=60).returncode == -signal.SIGTERM
+
+
+class TestTheEnd:
+    """The saves of `close`."""
+
+    @pytest.mark.parametrize("every", [100, "10m", None])
+    @pytest.mark.parametrize("lazy", [True, False])
+    def test_a_run_that_is_shorter_than_the_schedule_leaves_its_last_step(
+        self, tmp_path: Path, every: Any, lazy: bool
+    ) -> None:
+        with saver(tmp_path, every=every) as checkpointer:
+            for step in range(1, 4):
+                state = {"step": step}
+                assert not checkpointer.maybe_save(step, (lambda: state) if lazy else state, {"loss": step})  # noqa: B023
+        checkpoint = saver(tmp_path).restore()
+        assert checkpoint
+        assert (checkpoint.step, checkpoint.state, checkpoint.metrics) == (3, {"step": 3}, {"loss": 3})
+
+    def test_a_step_that_was_saved_is_not_saved_again(self, tmp_path: Path) -> None:
+        made: list[int] = []
+        with saver(tmp_path, every=2, keep=None) as checkpointer:
+            for step in range(1, 5):
+                checkpointer.maybe_save(step, lambda step=step: made.append(step))
+        assert (made, saver(tmp_path).steps()) == ([2, 4], [2, 4])
+        with saver(tmp_path / "explicit", every=100) as checkpointer:
+            checkpointer.maybe_save(1, {})
+            checkpointer.save(1, {})
+        assert saver(tmp_path / "explicit").steps() == [1]
+
+    def test_nothing_is_saved_after_an_exception(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="x"), saver(tmp_path, every=100) as checkpointer:
+            checkpointer.maybe_save(1, {})
+            raise ValueError("x")
+        assert saver(tmp_path).steps() == []
+
+    def test_it_can_be_switched_off(self, tmp_path: Path) -> None:
+        with saver(tmp_path, every=100, save_at_end=False) as checkpointer:
+            checkpointer.maybe_save(1, {})
+        assert saver(tmp_path).steps() == []
+
+    def test_closing_twice_saves_once(self, tmp_path: Path) -> None:
+        checkpointer = saver(tmp_path, every=100)
+        checkpointer.maybe_save(1, {})
+        checkpointer.close()
+        checkpointer.close()
+        assert saver(tmp_path).steps() == [1]
