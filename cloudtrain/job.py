@@ -9,7 +9,14 @@ from pathlib import Path
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
 from cloudtrain.index import find_job
-from cloudtrain.platforms import AccountStorage, JobDescription, Platform, Preemption, get_platform
+from cloudtrain.platforms import (
+    AccountStorage,
+    JobDescription,
+    PendingOutputs,
+    Platform,
+    Preemption,
+    get_platform,
+)
 from cloudtrain.storage import Progress, Store, open_store, split_uri
 from cloudtrain.storage.uri import own_file
 
@@ -137,6 +144,23 @@ class Job:
             ) from error
         stores = self.platform.open_store if isinstance(self.platform, AccountStorage) else open_store
         return [_download(stores, uri, Path(folder), progress) for uri in uris]
+
+    def upload(self, progress: Progress | None = None) -> dict[str, str]:
+        """Upload the outputs of a completed training whose upload failed because the storage was away.
+
+        Returns the URI of each kind of output. Does nothing more if they have been uploaded.
+
+        Raises:
+            PlatformError: the job runs, its training is not complete, or its platform uploads outputs itself.
+            StorageError: the storage failed again.
+        """
+        if not isinstance(self.platform, PendingOutputs):
+            raise PlatformError(
+                f"the platform {self.platform.name} uploads the outputs of its jobs itself",
+                hint="It keeps nothing that could be sent later. Checkpoints are uploaded while a job runs: submit it "
+                "again, and it resumes from the last one.",
+            )
+        return dict(self.platform.upload_outputs(self.name, progress))
 
     def __repr__(self) -> str:
         return f"<Job {self.name} on {self.platform.name}>"

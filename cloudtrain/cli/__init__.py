@@ -15,7 +15,7 @@ from cloudtrain.errors import nearest
 
 SECTIONS = {
     "Jobs": ("submit", "list", "describe", "logs", "wait", "stop", "preempt"),
-    "Results": ("metrics", "timeline", "download", "checkpoints"),
+    "Results": ("metrics", "timeline", "download", "upload", "checkpoints"),
     "Checks": ("doctor", "check"),
     "Local environment": ("image", "s3", "clean", "completion"),
 }

@@ -48,6 +48,7 @@ class FailureClass(str, Enum):
     PREEMPTED = "preempted"
     HOST_LOST = "host-lost"
     STORAGE = "storage"
+    UPLOAD = "upload"
     PLATFORM = "platform"
 
     def __str__(self) -> str:

@@ -158,6 +158,19 @@ class Preemption(Protocol):
 
 
 @runtime_checkable
+class PendingOutputs(Protocol):
+    """The ability to upload the outputs of a completed training later, if the storage was away when it ended."""
+
+    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
+        """Upload what could not be uploaded; then the job is complete. Returns the URI of each kind of output.
+
+        Raises JobNotFound; PlatformError if the job runs or its training is not complete; StorageError if the storage
+        failed again.
+        """
+        ...
+
+
+@runtime_checkable
 class AccountStorage(Protocol):
     """The ability to keep sources and outputs of jobs in storage of the platform's account."""
 

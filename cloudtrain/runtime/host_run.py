@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain.contract import FailureReport, JobStatus, Notice
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
@@ -38,8 +38,10 @@ from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.preparation import Preparation
+from cloudtrain.runtime.preparation import Preparation, say
 from cloudtrain.runtime.run_folder import spawn_address_path
+from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS, upload_failure
+from cloudtrain.storage import patience
 
 POLL_SECONDS = 0.03
 
@@ -64,6 +66,7 @@ class HostRun:
         self._leader = leader
         self._phases = Phases(events)
         self._events = events
+        patience.default.warn = self._warn
         definitions = config.settings.metric_definitions
         self._metrics = MetricFinder(definitions, events) if definitions else None
         self._lost_output = ""
@@ -117,14 +120,17 @@ class HostRun:
             self._launch.start_agent(["/bin/sh", "-c", message["command"]])
         elif kind == "finish" and upload:
             self._phases.end("train")
+            patience.default.limit = UPLOAD_SECONDS
             if self._config.host.count == 1:
-                self._in_background(lambda: upload.run(look_for_strays=not self._ends_early), "uploaded")
+                self._upload_in_background(
+                    lambda: upload.run(look_for_strays=not self._ends_early), "uploaded"
+                )
             else:
-                self._in_background(upload.list_files, "listed")
+                self._upload_in_background(upload.list_files, "listed")
         elif kind == "share" and upload:
-            self._in_background(lambda: upload.share(message), "shared")
+            self._upload_in_background(lambda: upload.share(message), "shared")
         elif kind == "assemble" and upload:
-            self._in_background(lambda: upload.assemble(message), "uploaded")
+            self._upload_in_background(lambda: upload.assemble(message), "uploaded")
         elif kind == "listed" and upload:
             self._leader.send({"strays": [] if self._ends_early else upload.strays(), **message})
         elif kind in ("shared", "uploaded"):
@@ -170,11 +176,39 @@ class HostRun:
         def run() -> None:
             try:
                 work()
-                self._inbox.put({"type": done})
+                if done:
+                    self._inbox.put({"type": done})
             except Exception as error:
                 self._inbox.put({"type": "failed", "report": self._report(error).to_dict()})
 
         threading.Thread(target=run, name=done, daemon=True).start()
+
+    def _upload_in_background(self, step: Callable[[], None], done: str) -> None:
+        """A step of the upload. If it fails, the outputs of a completed training can be sent later; others are lost."""
+
+        def run() -> None:
+            try:
+                step()
+            except Exception as error:
+                config = self._config
+                if self._launch and self._launch.completed:
+                    base = config.paths.base
+                    folder = base if config.host.count == 1 else base.parent
+                    report = upload_failure(error, config.host.current, config.job_name, folder)
+                    self._inbox.put({"type": "failed", "report": report.to_dict()})
+                    return
+                if not self._ends_early:
+                    raise
+                self._warn(f"the outputs of the stopped job could not be uploaded: {error}")
+            self._inbox.put({"type": done})
+
+        self._in_background(run, "")
+
+    def _warn(self, message: str) -> None:
+        """Add a warning to the events and to the log."""
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        say(message)
 
     def _get_ready(self) -> None:
         horovod = self._preparation.horovod
@@ -321,11 +355,14 @@ class HostRun:
         grace = self._config.settings.stop_grace
         self._events.emit("stopping", grace=grace)
         self._notify_ranks(Notice(time.time() + grace, "the job is stopped"))
+        kill_at = time.monotonic() + grace
+        patience.default.until = lambda: kill_at
         if self._launch is None:
+            patience.default.give_up()
             return HostOutcome(JobStatus.INTERRUPTED)
         if not self._launch.scripts_started:
             self._launch.kill()  # no rank has reached its script: there is nothing to save
-        self._kill_at = time.monotonic() + grace
+        self._kill_at = kill_at
         return None
 
     def _notify_ranks(self, notice: Notice) -> None:
@@ -359,8 +396,11 @@ class HostRun:
             self._output.close()
         if self._metrics:
             self._metrics.close()
-        if outcome.failure and self._upload:
+        if outcome.failure and self._upload and outcome.failure.failure_class != FailureClass.UPLOAD:
+            end = time.monotonic() + self._config.settings.stop_grace
+            patience.default.until = lambda: end
             self._upload.run_after_failure()
+        patience.default.give_up()  # no thread may delay the end of this process
         with contextlib.suppress(OSError):  # a full disk, a removed folder; the exit code still reports it
             outcome.write(self._config.paths)
             if self._lost_output:

@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 
 from cloudtrain.contract.source import SourceLimits
 from cloudtrain.errors import NotFound, StorageError
+from cloudtrain.runtime.digest import sha256_of
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.unpack import unpack
 from cloudtrain.storage import ObjectInfo, open_store, split_uri, uri_scheme, uri_to_path
+from cloudtrain.storage.patience import ATTEMPTS
 from cloudtrain.storage.uri import check_key
 
 if TYPE_CHECKING:
@@ -38,7 +40,10 @@ def fetch_source(config: HostConfig) -> None:
         unpack(uri_to_path(config.source_uri), config.paths.code, sha256, limits)
     else:
         archive = config.paths.run / name
-        open_store(parent).download(name, archive)
+        for _ in range(ATTEMPTS):  # an archive that arrives altered is fetched again
+            open_store(parent).download(name, archive)
+            if sha256 is None or sha256_of(archive) == sha256:
+                break
         unpack(archive, config.paths.code, sha256, limits)
         archive.unlink()
 

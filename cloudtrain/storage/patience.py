@@ -24,6 +24,8 @@ PAUSE_VARIABLE = "CLOUDTRAIN_STORAGE_PAUSE"
 """Seconds before the second attempt; each further pause is up to twice as long."""
 PAUSE = 0.5
 LONGEST_PAUSE = 8.0
+LOOK_SECONDS = 0.5
+"""How often a pause looks whether its end has changed."""
 ATTEMPTS = 3
 """Attempts of a request that fails quickly, however short the patience is: one lost connection is not an outage."""
 
@@ -142,19 +144,28 @@ class Outage:
         self._began = now if self._began is None else self._began
         self._attempts += 1
         patience.failed(self._where, why)
-        end = patience.until() if patience.until else None
-        if end is None:
-            end = self._began + patience.seconds
-            few = self._attempts < ATTEMPTS
-        else:
-            few = False
-        if patience.ended or (now >= end and not few):
+        if now >= self._end:
             return False
-        if patience.waiting:
-            patience.waiting()
-        pause = self._pause * random.uniform(0.5, 1)
+        next_at = now + self._pause * random.uniform(0.5, 1)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        return not self._interrupt.wait(pause if few else min(pause, max(0.0, end - now)))
+        while (pause := min(next_at, self._end) - time.monotonic()) > 0:
+            if patience.waiting:
+                patience.waiting()
+            if self._interrupt.wait(min(pause, LOOK_SECONDS)):
+                return False
+        return not patience.ended
+
+    @property
+    def _end(self) -> float:
+        """When to give up, as monotonic time. It changes when a notice arrives during a pause."""
+        if self._patience.ended:
+            return -math.inf
+        end = self._patience.until() if self._patience.until else None
+        if end is not None:
+            return end
+        if self._attempts < ATTEMPTS:
+            return math.inf
+        return (self._began or 0.0) + self._patience.seconds
 
 
 class _Scope(threading.local):

@@ -11,7 +11,7 @@ from cloudtrain.engine.engine import find_engine
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
-from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
+from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.container import _image_findings
 from cloudtrain.platforms.container._image import Image, Source
@@ -72,7 +72,7 @@ def _storage(job: TrainingJob, request: Request) -> Iterator[tuple[str, Check]]:
     settings = request_settings(request.body)
     places: dict[str, str] = {}
     for name, uri in settings.channels:
-        yield f"input {name}", partial(check_input, name, uri)
+        yield f"input {name}", partial(immediately, partial(check_input, name, uri))
     for field in ("output_path", "checkpoint_s3_uri", "code_location"):
         places[field] = getattr(job, field) or ""
         if places[field].startswith("s3://"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -28,6 +29,8 @@ from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
 from cloudtrain.runtime.diagnose import report_error
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.phases import Phases
+from cloudtrain.runtime.upload_failure import upload_failure
+from cloudtrain.storage.patience import Patience, using
 
 
 class _Cancelled(Exception):
@@ -128,8 +131,9 @@ class ContainerHosts(FolderHosts):
                 raise _Cancelled
 
         def bring_data() -> None:
-            self._inputs.bring(self._phases, check, say)
-            self._outputs.restore(self._inputs.checkpoints, self._phases)
+            with using(Patience(warn=self._warn, until=self._end_of_start)):
+                self._inputs.bring(self._phases, check, say)
+                self._outputs.restore(self._inputs.checkpoints, self._phases)
 
         with ThreadPoolExecutor(1) as pool:
             data = pool.submit(bring_data)
@@ -177,6 +181,10 @@ class ContainerHosts(FolderHosts):
         for host in self._hosts.values():
             host.give_up(report)
 
+    def _end_of_start(self) -> float | None:
+        """When to give up storage that is away: now, once the attempt is stopped."""
+        return time.monotonic() if self._cancelled else None
+
     @property
     def _cancelled(self) -> bool:
         return any(host.cancelled for host in self._hosts.values())
@@ -197,7 +205,11 @@ class ContainerHosts(FolderHosts):
                 self._say(warning)
         except Exception as error:
             if not failed:
-                return report_error(error, hosts[0], "upload")
+                if all(host.poll() == 0 for host in self._hosts.values()):
+                    folder = self._folder.path / "hosts"
+                    return upload_failure(error, hosts[0], self._folder.name, folder)
+                self._warn(f"the outputs of the stopped job could not be uploaded: {error}")
+                return None
             # report the job's own failure, not this one
             self._warn(f"the outputs of the failed job could not be uploaded: {error}")
         return None

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.checks import MISSING_MODULES, Check, CheckStatus, Finding
-from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input
+from cloudtrain.platforms.common.machine_checks import check_bucket, check_disk, check_input, immediately
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.local.opt_ml_check import check_opt_ml
 from cloudtrain.spec import TrainingJob
@@ -90,10 +90,10 @@ def _needs_torch(job: TrainingJob) -> bool:
 def _storage(request: Request) -> Iterator[tuple[str, Check]]:
     settings = request_settings(request.body)
     for name, uri in settings.channels:
-        yield f"input {name}", partial(check_input, name, uri)
+        yield f"input {name}", partial(immediately, partial(check_input, name, uri))
     for uri in (settings.output_uri, settings.checkpoint_uri):
         if uri_scheme(uri) == "s3":
-            yield f"bucket {urlsplit(uri).netloc}", partial(check_bucket, uri)
+            yield f"bucket {urlsplit(uri).netloc}", partial(immediately, partial(check_bucket, uri))
 
 
 def _endpoint() -> Iterator[tuple[str, Check]]:

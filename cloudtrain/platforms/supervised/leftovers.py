@@ -14,6 +14,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.index import IndexEntry, remove_job
 from cloudtrain.packaging.cache import archives_home, lock_caches
 from cloudtrain.platforms.supervised.folder import JobFolder, folders_with_record
+from cloudtrain.platforms.supervised.pending_upload import is_pending
 from cloudtrain.platforms.supervised.record import RECORD
 from cloudtrain.runtime.overlay import Overlay, overlays_in, size_of
 from cloudtrain.storage import state_home
@@ -55,9 +56,12 @@ def old_jobs(before: float) -> Iterator[Leftover]:
     """The folders of jobs that have ended before ``before``, in seconds since the epoch."""
     for platform, folder in job_folders():
         try:
-            ended = folder.read_record().ended_at or (folder.path / RECORD).lstat().st_mtime
+            record = folder.read_record()
+            ended = record.ended_at or (folder.path / RECORD).lstat().st_mtime
         except FileNotFoundError:
             continue  # another process has removed it
+        if is_pending(record):
+            continue  # its model is nowhere else
         if ended < before and not _may_be_alive(folder):
             yield Leftover("job", folder.name, _size(folder.path), partial(_remove_job, platform, folder))
 

@@ -18,15 +18,23 @@ from cloudtrain.observe import Summary, parse_events
 from cloudtrain.platforms.base import JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import argument_details, request_settings
 from cloudtrain.platforms.supervised.final import recall, remember
-from cloudtrain.platforms.supervised.folder import EVENTS, LOG, REQUEST, STOP_MARK, SUPERVISOR_LOG
+from cloudtrain.platforms.supervised.folder import (
+    EVENTS,
+    LOG,
+    REQUEST,
+    STOP_MARK,
+    SUPERVISOR_LOG,
+    JobFolder,
+)
 from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.job_summary import read_summary
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
+from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
 from cloudtrain.platforms.supervised.record import RECORD, STOPPED_BY_USER, JobRecord
-from cloudtrain.platforms.supervised.root import JobFiles, JobRoot
+from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
-from cloudtrain.storage import join_uri
+from cloudtrain.storage import Progress, join_uri
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -117,6 +125,28 @@ class SupervisedPlatform(ABC):
         if record.status.is_final or record.started_at is None:
             raise PlatformError(f"job {job_name} is {record.status}: there is nothing to take away from it")
         self._launcher.signal(job, PREEMPT)
+
+    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
+        """Upload the outputs of a completed training that could not be uploaded at its end: see `PendingOutputs`."""
+        job = self._existing(job_name)
+        record = self._settled(job)
+        if is_pending(record):
+            if not isinstance(self._root, LocalRoot):
+                raise PlatformError(
+                    f"the outputs of job {job_name} are in {self._root.place(job_name)}, not on this machine",
+                    hint=f"Run there: cloudtrain upload {job_name}",
+                )
+            upload_pending(JobFolder(self._root.path / job.name), progress or (lambda count: None))
+        elif not record.status.is_final:
+            raise PlatformError(f"job {job_name} is {record.status}: it uploads its outputs when it ends")
+        elif record.status != JobStatus.COMPLETED:
+            raise PlatformError(
+                f"job {job_name} is {record.status}: its training is not complete, so it has no model to upload",
+                hint="Submit the job again: it resumes from its last checkpoint.",
+            )
+        description = self._look_at(job)
+        found = {"model": description.model_data, "output": description.output_data}
+        return {kind: uri for kind, uri in found.items() if uri}
 
     def request(self, job_name: str) -> Request:
         return Request(self.name, job_name, self._existing(job_name).request())

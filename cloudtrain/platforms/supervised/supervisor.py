@@ -24,6 +24,8 @@ from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS
+from cloudtrain.storage import patience
 from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
@@ -43,8 +45,9 @@ NOT_WORTH_A_RETRY = (
     FailureClass.IMPORT_ERROR,
     FailureClass.REQUIREMENTS,
     FailureClass.MISSING_DATA,
+    FailureClass.UPLOAD,
 )
-"""Failures that would happen again."""
+"""Failures that would happen again, or after which the training is complete."""
 
 
 class Supervisor:
@@ -66,7 +69,8 @@ class Supervisor:
         self._ended_by = ""
         """Why the job has to end early."""
         self._kill_at: float | None = None
-        self._run_by = float("inf")
+        self._run_by = self._upload_until = float("inf")
+        patience.default.warn = self._warn
         self._killed = False
         """Whether the runtimes did not end in time, and were killed for that."""
         self._crashed: FailureReport | None = None
@@ -137,7 +141,18 @@ class Supervisor:
                     process.send_signal(SIGKILL)
         self._host_events.finish()
         failure = self._failure()
-        return self._hosts.finish(failed=failure is not None) or failure
+        self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
+        patience.default.until = self._end_of_upload
+        try:
+            return self._hosts.finish(failed=failure is not None) or failure
+        finally:
+            patience.default.until = None
+
+    def _end_of_upload(self) -> float:
+        """The monotonic time until which `Hosts.finish` waits for storage that is away."""
+        if self._signalled or self._preempted or self._folder.stop_mark.exists():
+            self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
+        return self._upload_until
 
     def _end_early(self, why: str) -> None:
         """Forward the stop to every host."""
@@ -256,6 +271,11 @@ class Supervisor:
         self._record = replace(self._record, **changes)
         with contextlib.suppress(OSError):  # a full disk or a removed folder must not end the job
             self._folder.write_record(self._record)
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        self._say(f"[cloudtrain] {message}")
 
     def _say(self, line: str) -> None:
         with contextlib.suppress(OSError):  # a full disk

@@ -1,0 +1,65 @@
+"""Sends the outputs of a completed training that could not be uploaded at its end."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+
+from cloudtrain.contract import FailureClass, Host, JobStatus, read_document
+from cloudtrain.errors import PlatformError
+from cloudtrain.observe import EventLog
+from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.storage import Progress, uri_scheme
+
+
+def is_pending(record: JobRecord) -> bool:
+    """Whether the training is complete, and its outputs are still in the job folder."""
+    return record.failure is not None and record.failure.failure_class == FailureClass.UPLOAD
+
+
+def upload_pending(folder: JobFolder, progress: Progress) -> None:
+    """Upload the last checkpoints and the outputs of all hosts, and record that the job is complete.
+
+    Raises:
+        PlatformError: another process uploads them.
+        StorageError: the storage failed. Call it again.
+    """
+    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+    from cloudtrain.runtime.host_config import HostConfig
+    from cloudtrain.runtime.upload import remove_parts, upload_outputs
+
+    lock = folder.lock()
+    if lock is None:
+        raise PlatformError(f"another process uploads the outputs of job {folder.name}")
+    try:
+        record = folder.read_record()
+        request = folder.read_request()
+        settings = replace(request_settings(request), attempt=record.attempt)
+        events = EventLog(folder.events, "upload")
+        configs = [HostConfig.read(folder.host(host), settings.to_environ()) for host in _hosts(folder)]
+        if uri_scheme(settings.checkpoint_uri) == "s3":
+            in_container = "checkpoint_path" in request
+            checkpoints = folder.path / "checkpoints" if in_container else configs[0].paths.checkpoints
+            CheckpointSync(checkpoints, settings.checkpoint_uri, events, whole=in_container).flush()
+        upload_outputs(configs, progress).record(events)
+        remove_parts(configs[0])
+        events.emit("job", status=str(JobStatus.COMPLETED), exit_code=0)
+        done = replace(record, status=JobStatus.COMPLETED, exit_code=0, failure=None, ended_at=time.time())
+        folder.write_record(done)
+    finally:
+        os.close(lock)
+
+
+def _hosts(folder: JobFolder) -> list[str]:
+    """The names of the job's hosts, the leader first."""
+    found = {path.name for path in (folder.path / "hosts").glob("*") if path.is_dir()}
+    for name in sorted(found):
+        hosts = Host.from_document(
+            read_document(folder.host(name).input_config / "resourceconfig.json", None)
+        ).hosts
+        if found == {*hosts}:
+            return list(hosts)
+    raise PlatformError(f"{folder.path} does not have the outputs of all hosts", hint="They were removed.")
