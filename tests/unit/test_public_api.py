@@ -147,8 +147,8 @@ PUBLIC = {
         runtime_sha256
     """,
     "cloudtrain.platforms": """
-        AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics Platform
-        Preemption Preflight Prices Request Requests Resolver Series States Trends WarmUp changes get_platform
+        AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics
+        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Series States Trends WarmUp changes get_platform
         job_checks platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """

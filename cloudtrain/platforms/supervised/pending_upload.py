@@ -14,6 +14,8 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.storage import Progress, uri_scheme
 
+LOCK_SECONDS = 5.0
+
 
 def is_pending(record: JobRecord) -> bool:
     """Whether the training is complete, and its outputs are still in the job folder."""
@@ -31,9 +33,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
     from cloudtrain.runtime.host_config import HostConfig
     from cloudtrain.runtime.upload import remove_parts, upload_outputs
 
-    lock = folder.lock()
-    if lock is None:
-        raise PlatformError(f"another process uploads the outputs of job {folder.name}")
+    lock = _lock(folder)
     try:
         record = folder.read_record()
         request = folder.read_request()
@@ -51,6 +51,16 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         folder.write_record(done)
     finally:
         os.close(lock)
+
+
+def _lock(folder: JobFolder) -> int:
+    """Take the folder's lock. A supervisor that has just recorded the end still holds it for a moment."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while (lock := folder.lock()) is None:
+        if time.monotonic() > deadline:
+            raise PlatformError(f"another process uploads the outputs of job {folder.name}")
+        time.sleep(0.05)
+    return lock
 
 
 def _hosts(folder: JobFolder) -> list[str]:
