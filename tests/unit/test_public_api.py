@@ -148,8 +148,8 @@ PUBLIC = {
     """,
     "cloudtrain.platforms": """
         AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics
-        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Series States Trends WarmUp changes get_platform
-        job_checks platform_names print_states run_checks
+        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Series States Trends
+        WarmUp changes get_platform job_checks platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """
     """,
