@@ -6,10 +6,12 @@ Every function raises StorageError if the index file cannot be used.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+from cloudtrain.contract.documents import is_number
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import state_home
 
@@ -45,7 +47,7 @@ def find_job(name: str) -> IndexEntry | None:
         row = database.execute(
             "SELECT name, platform, submitted_at FROM jobs WHERE name = ? ORDER BY submitted_at DESC", (name,)
         ).fetchone()
-    return IndexEntry(*row) if row else None
+    return next(_entries([row]), None) if row else None
 
 
 def list_jobs() -> list[IndexEntry]:
@@ -54,7 +56,14 @@ def list_jobs() -> list[IndexEntry]:
         rows = database.execute(
             "SELECT name, platform, submitted_at FROM jobs ORDER BY submitted_at DESC"
         ).fetchall()
-    return [IndexEntry(*row) for row in rows]
+    return list(_entries(rows))
+
+
+def _entries(rows: Iterable[Any]) -> Iterator[IndexEntry]:
+    """The jobs in ``rows``, without those that are damaged."""
+    for name, platform, submitted_at in rows:
+        if isinstance(name, str) and isinstance(platform, str) and is_number(submitted_at):
+            yield IndexEntry(name, platform, submitted_at)
 
 
 @contextmanager
@@ -63,6 +72,7 @@ def _database() -> Iterator[sqlite3.Connection]:
     path = state_home() / "index.db"
     try:
         with closing(sqlite3.connect(path, timeout=30)) as database, database:
+            database.text_factory = lambda data: data.decode("utf-8", "replace")
             # Do not call fsync: it would take most of the time of a submission. Killing the process does no damage; a
             # power failure may lose the index, but no job. (A write-ahead log is synced when a connection closes.)
             database.execute("PRAGMA synchronous = OFF")

@@ -6,7 +6,6 @@ Needs none of the frameworks whose tensors the checkpoints hold.
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -110,7 +109,7 @@ def tensors(store: Store, info: CheckpointInfo) -> dict[str, TensorSpec]:
     except NotFound as error:
         raise Damaged(f"{manifest.tree.key} is missing") from error
     manifest.tree.verify(data)
-    return tree.decode_specs(json.loads(data))
+    return tree.decode_specs(tree.parse(data))
 
 
 def verify(store: Store, infos: Iterable[CheckpointInfo], progress: Progress | None = None) -> list[Damage]:

@@ -15,6 +15,8 @@ from rich.text import Text
 from cloudtrain.checkpoint.inspect import CheckpointInfo, Damage
 from cloudtrain.checkpoint.prune import PrunePlan
 from cloudtrain.checkpoint.tensors.framework import TensorSpec
+from cloudtrain.cli._job_view import shown
+from cloudtrain.contract.text import escape_line
 
 WIDE = 200
 """Columns if the output is not a terminal, so that nothing is truncated."""
@@ -29,7 +31,7 @@ def show_list(uri: str, infos: Sequence[CheckpointInfo]) -> None:
         return
     table = _table("STEP", "SAVED", "SIZE", "NEW", "METRICS", "RANKS", "JOB", "REFERS TO")
     for info in infos:
-        table.add_row(*_row(info), style="red" if info.problem else "")
+        table.add_row(*map(shown, _row(info)), style="red" if info.problem else "")
     _console().print(table)
 
 
@@ -56,10 +58,13 @@ def show_one(uri: str, info: CheckpointInfo, specs: Mapping[str, TensorSpec]) ->
         Text(f"step {info.step} in {uri}", style="bold red" if info.problem else "bold"), soft_wrap=True
     )
     for label, value in _facts(info):
-        console.print(Text(f"{label:<10} ", style="dim").append(Text(value, style="not dim")), soft_wrap=True)
+        console.print(
+            Text(f"{label:<10} ", style="dim").append(shown(value, style="not dim")), soft_wrap=True
+        )
     table = _table("TENSOR", "DTYPE", "SHAPE", "SIZE")
     for name, spec in specs.items():
-        table.add_row(name, spec.dtype, "x".join(map(str, spec.shape)) or "scalar", decimal(spec.nbytes))
+        shape = "x".join(map(str, spec.shape)) or "scalar"
+        table.add_row(shown(name), shown(spec.dtype), shape, decimal(spec.nbytes))
     console.print(table)
 
 
@@ -90,7 +95,7 @@ def show_damage(uri: str, infos: Sequence[CheckpointInfo], damage: Sequence[Dama
         click.echo(f"{count} in {uri}: every byte is as it was saved")
         return
     for found in damage:
-        click.secho(f"step {found.step}: {found.key} {found.problem}", fg="red")
+        click.secho(escape_line(f"step {found.step}: {found.key} {found.problem}"), fg="red")
 
 
 def show_plan(uri: str, plan: PrunePlan) -> None:
@@ -102,7 +107,7 @@ def show_plan(uri: str, plan: PrunePlan) -> None:
     for step in plan.steps:
         click.echo(f"  step {step}")
     for orphan in (*plan.orphans, *plan.folder_orphans.files):
-        click.echo(f"  {orphan.key}, {decimal(orphan.size)}")
+        click.echo(escape_line(f"  {orphan.key}, {decimal(orphan.size)}"))
     if plan.folder_orphans.folders:
         click.echo(f"  empty folders: {len(plan.folder_orphans.folders)}")
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+from cloudtrain.contract.documents import is_program_text, parse_json
 from cloudtrain.contract.paths import Paths
 
 ARGUMENTS = "sagemaker_arguments"
@@ -51,10 +52,10 @@ def decode_arguments(encoded: Mapping[str, str]) -> tuple[str, ...]:
     if not pieces:
         return ()
     try:
-        arguments = json.loads("".join(pieces))
+        arguments = parse_json("".join(pieces))
     except ValueError:
         arguments = None
-    if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
+    if not isinstance(arguments, list) or not all(map(is_program_text, arguments)):
         raise ValueError(f"the hyperparameter {ARGUMENTS} is damaged")
     return tuple(arguments)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, TypeVar
 
@@ -11,6 +12,9 @@ LARGEST_REPORT = 64 * 1024
 
 LARGEST_NUMBER = 2**53
 """No count, time or size in a document is larger; all numbers up to this one are exact in JSON."""
+
+MOST_HOSTS = 10_000
+"""No job has more hosts, or more ranks on one of them."""
 
 LAST_TIME = 253_402_300_799
 """The end of the year 9999, in seconds since the epoch."""
@@ -105,9 +109,13 @@ class Fields:
 
         return self._get(name, default, fits, "an object whose values are texts")
 
+    def items(self, name: str, *default: Sequence[Any]) -> Any:
+        """A list of anything."""
+        return self._get(name, default, lambda value: isinstance(value, (list, tuple)), "a list")
+
     def objects(self, name: str, *default: Sequence[Any]) -> list[Fields]:
         """A list of objects."""
-        found = self._get(name, default, lambda value: isinstance(value, (list, tuple)), "a list")
+        found = self.items(name, *default)
         return [Fields(item, f"{self._where}{name}[{index}]") for index, item in enumerate(found)]
 
     def fields(self, name: str) -> Fields:
@@ -138,6 +146,19 @@ def is_number(value: object) -> bool:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     return -LARGEST_NUMBER <= value <= LARGEST_NUMBER
+
+
+def is_program_text(value: object) -> bool:
+    """Whether ``value`` is a text that a program can receive as an argument or in a variable."""
+    try:
+        return isinstance(value, str) and b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:
+        return False
+
+
+def is_count(value: object) -> bool:
+    """Whether ``value`` is an integer from 0 on, and not huge."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_NUMBER
 
 
 def is_list_of(kind: type | tuple[type, ...], value: Any) -> bool:

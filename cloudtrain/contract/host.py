@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cloudtrain.contract.documents import MOST_HOSTS, Fields, is_program_text, parse_json
 
 
 @dataclass(frozen=True)
@@ -27,19 +28,26 @@ class Host:
         """From the content of ``resourceconfig.json``.
 
         Raises:
-            ValueError: the current host is not one of the hosts.
+            ValueError: a field has the wrong type, or the current host is not one of the hosts.
         """
-        current = document["current_host"]
-        hosts = tuple(sorted(document["hosts"], key=_natural_key))
+        given = Fields(document)
+        current, groups = given.text("current_host"), given.objects("instance_groups", ())
+        hosts = tuple(sorted(given.texts("hosts"), key=_natural_key))
+        if len(hosts) > MOST_HOSTS or not all(map(is_program_text, hosts)):
+            raise ValueError("hosts are not names of hosts")
         if current not in hosts:
-            raise ValueError(f"resourceconfig.json: current_host {current!r} is not one of {list(hosts)}")
+            raise ValueError(f"current_host {current[:100]!r} is not one of {list(hosts[:10])}")
+        for group in groups:
+            group.text("instance_group_name", None)
+            group.text("instance_type", None)
+            group.texts("hosts", ())
         return cls(
             current=current,
             hosts=hosts,
-            network_interface=document.get("network_interface_name") or "eth0",
-            instance_type=document.get("current_instance_type"),
-            group=document.get("current_group_name"),
-            groups=tuple(document.get("instance_groups") or ()),
+            network_interface=given.text("network_interface_name", None) or "eth0",
+            instance_type=given.text("current_instance_type", None),
+            group=given.text("current_group_name", None),
+            groups=tuple(given.items("instance_groups", ())),
         )
 
     def to_document(self) -> dict[str, Any]:
@@ -83,21 +91,23 @@ class Host:
 def _natural_key(name: str) -> tuple[str, int]:
     """Sorts ``algo-10`` after ``algo-9``."""
     stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or -1)
+    return stem, int(name[len(stem) :][:18] or -1)
 
 
 def read_document(path: Path, default: Any) -> Any:
     """The JSON in ``path``, or ``default`` if the file does not exist.
 
     Raises:
-        ValueError: the file is not JSON; the message names it.
+        ValueError: the file cannot be read, or is not JSON; the message names it.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return parse_json(path.read_bytes())
     except FileNotFoundError:
         return default
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+        raise ValueError(f"{path} {str(error).replace('it ', '', 1)}") from None
 
 
 def cpu_count() -> int:

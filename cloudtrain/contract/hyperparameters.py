@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.contract.arguments import is_argument_piece
+from cloudtrain.contract.documents import is_program_text, parse_json
 from cloudtrain.contract.paths import DEFAULT_BASE, Paths
 
 PLATFORM_PREFIX = "sagemaker_"
@@ -38,6 +39,17 @@ def encode_hyperparameters(values: Mapping[str, Any]) -> dict[str, str]:
     return encoded
 
 
+def check_hyperparameters(encoded: object) -> None:
+    """Raises ValueError, which names the key, unless ``encoded`` can be the content of ``hyperparameters.json``."""
+    if not isinstance(encoded, Mapping):
+        raise ValueError("it is not an object")
+    for key, text in encoded.items():
+        if not is_program_text(key) or not key or "=" in key:
+            raise ValueError(f"{key[:100]!r} is not a name of a hyperparameter")
+        if not is_program_text(text):
+            raise ValueError(f"{key[:100]} is not a text that a program can receive")
+
+
 def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:
     """The values in ``hyperparameters.json``: parsed as JSON if valid, else the raw string.
 
@@ -48,9 +60,11 @@ def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:
 
 def _decode(text: str) -> Any:
     try:
-        return json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return text
+    spelled = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if is_program_text(spelled) else text
 
 
 def host_hyperparameters(encoded: Mapping[str, str], paths: Paths) -> dict[str, Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from cloudtrain.contract.documents import MOST_HOSTS, Fields
+
 _KEYS = {
     "sagemaker_torch_distributed_enabled": "torchrun",
     "sagemaker_mpi_enabled": "mpirun",
@@ -59,13 +61,16 @@ class Launcher:
 
     @classmethod
     def from_hyperparameters(cls, values: Mapping[str, Any]) -> Launcher:
-        """The inverse of `to_hyperparameters`, on decoded values."""
+        """The inverse of `to_hyperparameters`, on decoded values. Raises ValueError, which names the key."""
+        given = Fields(values)
         return cls(
             name=next((name for key, name in _KEYS.items() if values.get(key) is True), "single"),
-            processes_per_host=values.get(_MPI_COUNT, values.get(_COUNT)),
+            processes_per_host=given.integer(
+                _MPI_COUNT, given.integer(_COUNT, None, most=MOST_HOSTS), most=MOST_HOSTS
+            ),
             custom_mpi_options=str(values.get(_MPI_OPTIONS, "")),
-            implementation=values.get(_IMPLEMENTATION, "auto"),
-            max_restarts=int(values.get(_MAX_RESTARTS, 0)),
+            implementation=given.text(_IMPLEMENTATION, "auto"),
+            max_restarts=given.integer(_MAX_RESTARTS, 0),
         )
 
     def ranks_on_host(self, gpus: int) -> int:

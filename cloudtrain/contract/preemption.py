@@ -7,6 +7,9 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cloudtrain._system.files import read_regular
+from cloudtrain.contract.documents import LARGEST_REPORT, Fields, parse_json
+
 PREEMPTED = 75
 """Exit status of a rank that saved its state and exited: ``EX_TEMPFAIL`` of sysexits.h, "try again"."""
 
@@ -32,8 +35,9 @@ class Notice:
 
     @classmethod
     def read(cls, run: Path) -> Notice | None:
-        """The notice written by the runtime of this host, if any."""
+        """The notice written by the runtime of this host, if any. Anything else in its place is none."""
         try:
-            return cls(**json.loads((run / _FILE).read_text(encoding="utf-8")))
-        except FileNotFoundError:
+            given = Fields(parse_json(read_regular(run / _FILE, LARGEST_REPORT)))
+            return cls(given.time("deadline"), given.text("reason"))
+        except (OSError, ValueError):
             return None

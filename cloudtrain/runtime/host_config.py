@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from cloudtrain.contract import (
     to_arguments,
     user_hyperparameters,
 )
-from cloudtrain.contract.hyperparameters import FORMAT
+from cloudtrain.contract.documents import Fields, is_program_text
+from cloudtrain.contract.hyperparameters import FORMAT, check_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.run_folder import LIBRARY
+from cloudtrain.storage.uri import is_valid_key
 
 SECRET_CHANNEL = "cloudtrain-secret"
 """The channel in which SageMaker delivers the job secret."""
@@ -50,24 +53,32 @@ class HostConfig:
     def read(cls, paths: Paths, environ: Mapping[str, str]) -> HostConfig:
         """Raises InvalidJob if a file or a variable is invalid."""
         try:
-            document = read_document(paths.input_config / "hyperparameters.json", {})
-            hyperparameters = host_hyperparameters(document, paths)
-            resources = read_document(paths.input_config / "resourceconfig.json", None)
-            host = Host.from_document(resources) if resources else Host.alone()
             settings = Settings.from_environ(environ)
-            distribution_hosts = _distribution_hosts(host, hyperparameters)
-            takes_part = host.current in distribution_hosts
+            with _file("hyperparameters.json"):
+                document = read_document(paths.input_config / "hyperparameters.json", {})
+                check_hyperparameters(document)
+                hyperparameters = host_hyperparameters(document, paths)
+                arguments = decode_arguments(document)
+            with _file("resourceconfig.json"):
+                resources = read_document(paths.input_config / "resourceconfig.json", None)
+                host = Host.from_document(resources) if resources else Host.alone()
+            with _file("inputdataconfig.json"):
+                channels = _channels(paths, settings)
+            with _file("hyperparameters.json"):
+                distribution_hosts = _distribution_hosts(host, hyperparameters)
+                takes_part = host.current in distribution_hosts
+                launcher = Launcher.from_hyperparameters(hyperparameters) if takes_part else Launcher()
             return cls(
                 paths=paths,
                 settings=settings,
                 host=host,
                 hyperparameters=hyperparameters,
-                arguments=decode_arguments(document),
-                channels=_channels(paths, settings),
-                launcher=Launcher.from_hyperparameters(hyperparameters) if takes_part else Launcher(),
+                arguments=arguments,
+                channels=channels,
+                launcher=launcher,
                 distribution_hosts=distribution_hosts,
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise InvalidJob(
                 f"the job's configuration cannot be read: {error}",
                 hint=f"Check the files in {paths.input_config}, and the variables CLOUDTRAIN_*.",
@@ -134,9 +145,24 @@ class HostConfig:
         )
 
 
+@contextmanager
+def _file(name: str) -> Iterator[None]:
+    """Names the file in the message of a ValueError."""
+    try:
+        yield
+    except ValueError as error:
+        place = "" if name in str(error) else f"{name}: "
+        raise ValueError(f"{place}{error}") from None
+
+
 def _channels(paths: Paths, settings: Settings) -> dict[str, Any]:
     """The user's channels, without those of the runtime, the source and the job secret."""
-    channels = dict(read_document(paths.input_config / "inputdataconfig.json", {}))
+    document = Fields({"channels": read_document(paths.input_config / "inputdataconfig.json", {})})
+    channels = dict(document.mapping("channels"))
+    for name, entry in channels.items():
+        if "/" in name or not is_valid_key(name) or not is_program_text(name):
+            raise ValueError(f"{name[:100]!r} is not a name of a channel")
+        Fields(entry, name).text("TrainingInputMode", None)
     if settings.source_channel:
         for name in (RUNTIME_CHANNEL, SECRET_CHANNEL, settings.source_channel):
             channels.pop(name, None)
@@ -144,11 +170,11 @@ def _channels(paths: Paths, settings: Settings) -> dict[str, Any]:
 
 
 def _distribution_hosts(host: Host, hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
-    names = hyperparameters.get("sagemaker_distribution_instance_groups") or ()
+    names = Fields(hyperparameters).texts("sagemaker_distribution_instance_groups", ())
     named = {
         member
         for group in host.groups
         if group.get("instance_group_name") in names
-        for member in group["hosts"]
+        for member in group.get("hosts", ())
     }
     return tuple(member for member in host.hosts if member in named) or host.hosts

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Mapping
 from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
+from cloudtrain.contract.documents import Fields
 from cloudtrain.runtime.diagnose import first_cause
 from cloudtrain.runtime.hangs import Hang
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
@@ -147,7 +148,7 @@ class Leader:
         elif kind in ("ready", "done", "listed", "shared", "uploaded"):
             link.state = kind
             self._completed &= message.get("completed", True)
-            self._strays.setdefault(link.host, []).extend(message.get("strays", ()))
+            self._strays.setdefault(link.host, []).extend(Fields(message).texts("strays", ()))
             if kind == "ready" and link.host == self._ranked[0]:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
         elif kind == "files":
@@ -163,7 +164,7 @@ class Leader:
                 self._abort_at = time.monotonic() + STACKS_SECONDS
             self._fail(report)
         elif kind == "stacks":
-            self._stacks[link.host] = message["text"]
+            self._stacks[link.host] = Fields(message).text("text")
             if "ranks" in message:
                 self._hang.add(link.host, message["ranks"])
         elif kind == "noticed":

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Union
 
+from cloudtrain.contract.documents import is_count, is_list_of
 from cloudtrain.runtime.skipped import NAMED, shown
+from cloudtrain.storage.uri import is_valid_key
 
 FILE, FOLDER, LINK = "file", "folder", "link"
 
@@ -62,8 +64,8 @@ class Merge:
         """Two hosts with the same path, as host and index: the one that gives it, and another one."""
 
     def add_files(self, host: str, files: Iterable[Sequence[Any]]) -> None:
-        """Add files of ``host``; a folder comes before its content."""
-        self._files[host] += (OutputFile(*file) for file in files)
+        """Add files of ``host``; a folder comes before its content. Raises ValueError for anything else."""
+        self._files[host] += map(_output_file, files)
 
     def plan(self) -> Mapping[str, Share]:
         """The share of every host."""
@@ -100,7 +102,10 @@ class Merge:
         return self._shares
 
     def add_digests(self, host: str, digests: Iterable[str]) -> None:
-        """Add hashes of ``host``, in the order of its `Share.compare`."""
+        """Add hashes of ``host``, in the order of its `Share.compare`. Raises ValueError for anything else."""
+        digests = list(digests)
+        if not is_list_of(str, digests):
+            raise ValueError("the hashes of outputs are not texts")
         self._digests[host] += digests
 
     def differing(self) -> list[str]:
@@ -153,9 +158,28 @@ def to_ranges(numbers: Sequence[int]) -> list[list[int]]:
     return ranges
 
 
-def from_ranges(ranges: Iterable[Sequence[int]]) -> list[int]:
-    """The inverse of `to_ranges`."""
-    return [number for start, end in ranges for number in range(start, end)]
+def from_ranges(ranges: Iterable[Sequence[int]], count: int) -> list[int]:
+    """The inverse of `to_ranges`, for numbers below ``count``. Raises ValueError for anything else."""
+    numbers: list[int] = []
+    for pair in ranges:
+        if not is_list_of(int, pair) or len(pair) != 2 or not 0 <= pair[0] <= pair[1] <= count:
+            raise ValueError(f"{pair!r:.100} is not a range of the files of this host")
+        numbers += range(*pair)
+    if len(numbers) > count:
+        raise ValueError("the ranges of files overlap")
+    return numbers
+
+
+def _output_file(record: Any) -> OutputFile:
+    """Raises ValueError unless ``record`` is one, with a path below the folder of its kind."""
+    if not isinstance(record, (list, tuple)) or len(record) != 4:
+        raise ValueError(f"{record!r:.100} is not an output")
+    file = OutputFile(*record)
+    fits = is_count(file.detail) if file.type == FILE else file.detail is None
+    fits = isinstance(file.detail, str) if file.type == LINK else fits and file.type in (FILE, FOLDER)
+    if not fits or file.kind not in KINDS or not isinstance(file.path, str) or not is_valid_key(file.path):
+        raise ValueError(f"{record!r:.100} is not an output")
+    return file
 
 
 def _find_blocker(givers: Mapping[Path, tuple[str, int, OutputFile]], folder: Path) -> Path | None:

@@ -36,6 +36,12 @@ SPARE_SIZE = 16 * 1024
 LONGEST_TEXT = 1200
 """The most characters of a text in a spare file. JSON may write 6 bytes for each."""
 
+LARGEST_RECORD = 16 << 20
+"""Bytes that are read of the record of a rank: a message of an exception can be long."""
+
+LARGEST_CODE = 2**32
+"""Exit codes are smaller on every system."""
+
 STORED_COMMAND = "@"
 """In place of a rank's arguments: they are in the run folder."""
 
@@ -99,13 +105,15 @@ def write_code(folder: str, local: int, code: int) -> None:
 
 
 def read_code(folder: str, local: int) -> tuple[int, float] | None:
-    """The exit code reported by `write_code`, and its time in seconds since the epoch."""
+    """The exit code reported by `write_code`, and its time in seconds since the epoch; None for anything else."""
+    from cloudtrain._system.files import read_regular
+
     try:
-        with open(f"{folder}/rank-{local}.code") as file:
-            code, ended = file.read().split()
-    except FileNotFoundError:
+        text, ended = read_regular(f"{folder}/rank-{local}.code", 100).split()
+        code = int(text)
+        return (code, float(ended)) if abs(code) <= LARGEST_CODE else None
+    except (OSError, ValueError):
         return None
-    return int(code), float(ended)
 
 
 class RankRecord:
@@ -156,13 +164,23 @@ class RankRecord:
 
     @classmethod
     def read(cls, folder: str, local: int) -> RankRecord | None:
-        """The record, or None if the rank has not written one yet."""
-        import json
+        """The record; None if the rank has not written one yet, or its script has put something else in its place."""
+        from cloudtrain._system.files import read_regular
+        from cloudtrain.contract.documents import Fields, parse_json
 
         try:
-            with open(record_path(folder, local), encoding="utf-8") as file:
-                return cls(**json.load(file))
-        except FileNotFoundError:
+            given = Fields(parse_json(read_regular(record_path(folder, local), LARGEST_RECORD)))
+            return cls(
+                pid=given.integer("pid", least=1),
+                rank=given.integer("rank"),
+                exit_code=given.integer("exit_code", None, least=-LARGEST_CODE, most=LARGEST_CODE),
+                exception_type=given.text("exception_type", ""),
+                message=given.text("message", ""),
+                traceback=given.text("traceback", ""),
+                time=given.time("time", 0.0),
+                left_on_signal=given.boolean("left_on_signal", False),
+            )
+        except (OSError, ValueError):
             return None
 
 

@@ -143,7 +143,7 @@ class HostOutputs:
 
     def share(self, message: Message, progress: Progress) -> Iterator[Message]:
         """Hash the files that other hosts have too, and put this host's share where the leader finds it."""
-        give, compare = from_ranges(message["give"]), from_ranges(message["compare"])
+        give, compare = (from_ranges(message[name], len(self._files)) for name in ("give", "compare"))
         yield from _batches("digests", _digests(self._config, self._files, compare, self._skipped))
         if not self._uri:
             if not self._config.host.leads:

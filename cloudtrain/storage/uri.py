@@ -64,9 +64,14 @@ def split_s3_uri(uri: str) -> tuple[str, str]:
     return bucket, key
 
 
+def is_valid_key(key: str) -> bool:
+    """Whether ``key`` is relative and stays below its folder."""
+    return bool(key) and "\0" not in key and not any(part in ("", ".", "..") for part in key.split("/"))
+
+
 def check_key(key: str, uri: str) -> None:
     """Raises StorageError unless ``key`` is relative, valid UTF-8, and stays below ``uri``."""
-    if not key or "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
+    if not is_valid_key(key):
         hint = "The parts of a key are separated by single slashes; none may be empty, . or .."
         raise StorageError(f"{key!r} below {uri} is not a valid key", hint=hint)
     try:

@@ -15,12 +15,17 @@ from cloudtrain import environment
 from cloudtrain._version import __version__
 from cloudtrain.checkpoint.errors import Damaged
 from cloudtrain.checkpoint.format import tree
-from cloudtrain.checkpoint.format.layout import save_prefix
+from cloudtrain.checkpoint.format.layout import MAX_STEP, save_prefix, step_of
 from cloudtrain.checkpoint.tensors import framework
+from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.errors import CheckpointError
+from cloudtrain.storage.uri import is_valid_key
 
 VERSION = 1
 """Incremented when an older cloudtrain cannot read what this one writes."""
+
+LARGEST = 2**1000
+"""A metric that is an integer can be written as a float."""
 
 TOMBSTONE = b'{"format": "cloudtrain-checkpoint", "given_up": true}'
 """Written in place of a manifest so that the step can never be committed. Recognized by its size."""
@@ -60,9 +65,13 @@ class StoredObject:
         return dict(vars(self))
 
     @classmethod
-    def from_json(cls, record: Mapping[str, Any]) -> StoredObject:
-        pieces = tuple(Piece(*piece) for piece in record["pieces"])
-        return cls(record["key"], record["size"], record["sha256"], pieces)
+    def from_json(cls, record: object) -> StoredObject:
+        """The inverse of `to_json`. Raises ValueError, also for a key outside the folders of checkpoints."""
+        given = Fields(record)
+        key, pieces = given.text("key"), given.items("pieces", ())
+        if step_of(key) is None or not is_valid_key(key):
+            raise ValueError(f"{key[:200]!r} is not the key of an object of a checkpoint")
+        return cls(key, given.integer("size"), given.text("sha256"), tuple(map(_piece, pieces)))
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,10 @@ class Manifest:
 
     def decode_metrics(self) -> dict[str, float]:
         """Raises Damaged if they cannot be decoded."""
-        return dict(tree.decode({"tree": self.metrics}, {}))
+        metrics = tree.decode({"tree": self.metrics}, {})
+        if not isinstance(metrics, dict) or not all(map(_is_metric, metrics.items())):
+            raise Damaged("its metrics are not readable")
+        return metrics
 
     def to_bytes(self) -> bytes:
         document = {
@@ -116,7 +128,7 @@ class Manifest:
             CheckpointError: a newer cloudtrain wrote it.
         """
         try:
-            document = json.loads(data)
+            document = parse_json(data)
             # Checked first, and the same in all versions: a flipped bit must not look like a future version.
             if document.pop("sha256") != _digest(document):
                 raise Damaged("its manifest differs from what was written")
@@ -126,14 +138,32 @@ class Manifest:
                     f"step {step} was saved in format {version}; this cloudtrain reads up to {VERSION}",
                     hint="Upgrade cloudtrain to restore it.",
                 )
-            fields = {name: document[name] for name in cls.__dataclass_fields__}
-            fields["tree"] = StoredObject.from_json(fields["tree"])
-            fields["tensors"] = tuple(map(StoredObject.from_json, fields["tensors"]))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            manifest = cls._from_document(document)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise Damaged(f"its manifest is not readable: {error!r}") from error
-        if fields["step"] != step:
-            raise Damaged(f"its manifest belongs to step {fields['step']}")
-        return cls(**fields)
+        if manifest.step != step:
+            raise Damaged(f"its manifest belongs to step {manifest.step}")
+        manifest.decode_metrics()
+        return manifest
+
+    @classmethod
+    def _from_document(cls, document: object) -> Manifest:
+        given = Fields(document)
+        save = given.text("save")
+        if not is_valid_key(save) or "/" in save:
+            raise ValueError(f"{save[:200]!r} is not the name of a save")
+        return cls(
+            step=given.integer("step", most=MAX_STEP),
+            save=save,
+            time=given.time("time"),
+            tree=StoredObject.from_json(given.mapping("tree")),
+            tensors=tuple(map(StoredObject.from_json, given.items("tensors"))),
+            metrics=given.mapping("metrics"),
+            world_size=given.integer("world_size"),
+            job=given.text("job", None),
+            git_commit=given.text("git_commit", None),
+            versions=given.text_mapping("versions"),
+        )
 
 
 def run_metadata(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,6 +193,22 @@ def _number(name: str, value: Any) -> int | float:
             f"metrics[{name!r}] is not a number: {value!r}",
             hint="Put anything else into the state.",
         ) from None
+
+
+def _piece(record: object) -> Piece:
+    """Raises ValueError."""
+    if isinstance(record, list) and len(record) == 3:
+        given = Fields(dict(zip(Piece._fields, record)), "pieces")
+        piece = Piece(given.text("tensor"), given.integer("begin"), given.integer("end"))
+        if piece.begin <= piece.end:
+            return piece
+    raise ValueError("a piece is not a tensor, its begin and its end")
+
+
+def _is_metric(item: tuple[Any, Any]) -> bool:
+    name, value = item
+    is_number = isinstance(value, float) or (isinstance(value, int) and -LARGEST <= value <= LARGEST)
+    return isinstance(name, str) and is_number
 
 
 def _digest(document: Mapping[str, Any]) -> str:

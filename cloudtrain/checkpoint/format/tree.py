@@ -28,6 +28,7 @@ from cloudtrain.checkpoint.errors import Damaged, Unsupported
 from cloudtrain.checkpoint.tensors.chunks import Chunk, coverage_problem
 from cloudtrain.checkpoint.tensors.framework import Framework, Leaf, LocalShards, TensorSpec, framework_of
 from cloudtrain.checkpoint.tensors.shards import sharded_tensor
+from cloudtrain.contract.documents import LARGEST_NUMBER, Fields, is_count, parse_json
 from cloudtrain.errors import CheckpointError
 
 MAX_DEPTH = 100
@@ -80,6 +81,30 @@ def encode_sharded(
     return {"tree": tree, "tensors": tensors}, encoder.leaves, encoder.sharded
 
 
+def parse(data: bytes) -> dict[str, Any]:
+    """The document in ``data``.
+
+    Raises:
+        Damaged: this is not a document made by `encode`. Its tree is checked when it is decoded.
+    """
+    try:
+        document = parse_json(data)
+    except ValueError as error:
+        raise Damaged(f"its tree is not readable: {error}") from error
+    if not isinstance(document, dict) or "tree" not in document:
+        raise Damaged("its tree is not readable: it has no tree")
+    decode(document, _AnyTensor())
+    return document
+
+
+class _AnyTensor(dict[str, None]):
+    """Stands for the tensors of a document while its form is checked."""
+
+    def __missing__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError("the name of a tensor is not a text")
+
+
 def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
     """The spec of every tensor of the document.
 
@@ -87,12 +112,23 @@ def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
         Damaged: this is not a document made by `encode`.
     """
     try:
-        return {
-            name: TensorSpec(spec["framework"], spec["dtype"], int(spec["itemsize"]), tuple(spec["shape"]))
-            for name, spec in document["tensors"].items()
-        }
+        return {name: _spec(record, name) for name, record in document["tensors"].items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Damaged(f"its tree is not readable: {error!r}") from error
+
+
+def _spec(record: object, name: str) -> TensorSpec:
+    """Raises ValueError."""
+    given = Fields(record, name)
+    shape = given.items("shape")
+    if not all(is_count(length) for length in shape):
+        raise ValueError(f"{name}.shape is not a list of lengths")
+    spec = TensorSpec(
+        given.text("framework"), given.text("dtype"), given.integer("itemsize", least=1), tuple(shape)
+    )
+    if spec.nbytes > LARGEST_NUMBER:
+        raise ValueError(f"{name} is larger than any tensor")
+    return spec
 
 
 def decode_chunks(
@@ -111,6 +147,10 @@ def decode_chunks(
             continue
         try:
             found[name] = chunks_from_json(records)
+            if not all(
+                is_count(number) for chunk, _ in found[name] for number in (*chunk.offsets, *chunk.shape)
+            ):
+                raise ValueError(f"a part of {name} has no place in it")
             problem = coverage_problem([stored.chunk for stored in found[name]], spec.shape)
         except (TypeError, ValueError) as error:
             raise Damaged(f"its tree is not readable: {error!r}") from error
@@ -120,7 +160,10 @@ def decode_chunks(
 
 
 def chunks_from_json(records: Iterable[Any]) -> list[StoredChunk]:
-    return [StoredChunk(Chunk(tuple(offsets), tuple(shape)), name) for (offsets, shape), name in records]
+    chunks = [StoredChunk(Chunk(tuple(offsets), tuple(shape)), name) for (offsets, shape), name in records]
+    if not all(isinstance(chunk.name, str) for chunk in chunks):
+        raise ValueError("the name of a chunk is not a text")
+    return chunks
 
 
 def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
@@ -131,7 +174,7 @@ def decode(document: Mapping[str, Any], tensors: Mapping[str, Any]) -> Any:
     """
     try:
         return _decode(document["tree"], tensors)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise Damaged(f"its tree is not readable: {error!r}") from error
 
 
@@ -141,9 +184,9 @@ def children(node: Any) -> dict[Any, Any]:
         return dict(enumerate(node))
     if not isinstance(node, dict):
         return {}
-    if "$tuple" in node:
+    if len(node) == 1 and "$tuple" in node:
         return dict(enumerate(node["$tuple"]))
-    if "$dict" in node:
+    if len(node) == 1 and "$dict" in node:
         return {_decode(key, {}): value for key, value in node["$dict"]}
     return node
 
@@ -259,7 +302,7 @@ def _decode(node: Any, tensors: Mapping[str, Any]) -> Any:
         if tag == "$tensor":
             return tensors[value]
         if tag == "$tuple":
-            return tuple(_decode(item, tensors) for item in value)
+            return tuple(_decode(list(value), tensors))
         if tag == "$dict":
             return {_decode(key, tensors): _decode(item, tensors) for key, item in value}
         if tag == "$bytes":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -39,7 +38,7 @@ def read_state(store: Store, manifest: Manifest, into: Any, pool: WorkerPool) ->
         Damaged: an object is missing or differs from what was saved. ``into`` may be partly filled.
         CheckpointError: a tensor of ``into`` does not fit. Nothing was changed.
     """
-    document = json.loads(_again(store, manifest.tree, lambda: _read_object(store, manifest.tree)))
+    document = tree.parse(_again(store, manifest.tree, lambda: _read_object(store, manifest.tree)))
     specs = tree.decode_specs(document)
     stored = tree.decode_chunks(document, specs)
     values, readers = _plan(specs, stored, find_targets(document, specs, into))

@@ -35,7 +35,7 @@ class _TargetSearch:
         self._names: dict[object, str] = {}
 
     def match(self, node: Any, into: Any, path: tuple[Any, ...]) -> None:
-        if isinstance(node, dict) and "$tensor" in node:
+        if isinstance(node, dict) and len(node) == 1 and "$tensor" in node:
             self._add(node["$tensor"], into, path)
             return
         if _local_shards(into, path) is not None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from cloudtrain.contract.documents import parse_json
+
 _HEADER = struct.Struct("!II")
 EAGER_BYTES = 16 << 10
 """Data up to this size is sent with the request, through rank 0."""
@@ -110,10 +112,19 @@ class Unpacker:
                 raise ValueError(f"a message of {end} bytes is longer than {self.limit}")
             if len(self._buffer) < end:
                 return
-            kind, content, has_payload = json.loads(self._buffer[_HEADER.size : _HEADER.size + text_length])
+            text = bytes(self._buffer[_HEADER.size : _HEADER.size + text_length])
+            kind, content, has_payload = _parse(text)
             payload = bytes(self._buffer[_HEADER.size + text_length : end]) if has_payload else None
             del self._buffer[:end]
             yield kind, content, payload
+
+
+def _parse(text: bytes) -> tuple[str, Any, bool]:
+    """Kind, content, and whether a payload follows. Raises ValueError."""
+    parsed = parse_json(text)
+    if not isinstance(parsed, list) or len(parsed) != 3 or not isinstance(parsed[0], str):
+        raise ValueError("not a message")
+    return parsed[0], parsed[1], bool(parsed[2])
 
 
 def pack_request(request: CollectiveRequest) -> bytes:

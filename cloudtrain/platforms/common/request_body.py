@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from cloudtrain.contract import Settings
-from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.contract.documents import MOST_HOSTS, Fields, parse_json
 from cloudtrain.contract.text import escape_line
 
 HIDDEN = "***"
 """The value that replaces a secret in the body: `spec.REDACTED`."""
-
-MOST_HOSTS = 10_000
 
 LONGEST_SHOWN = 500
 """In characters: how much of a command line `cloudtrain describe` shows."""
