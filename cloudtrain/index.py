@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.contract.documents import is_number
+from cloudtrain.contract.text import escape_line
 from cloudtrain.errors import StorageError
 from cloudtrain.storage import state_home
 
@@ -81,10 +82,10 @@ def _database() -> Iterator[sqlite3.Connection]:
                 " (name TEXT, platform TEXT, submitted_at REAL, PRIMARY KEY (name, platform))"
             )
             yield database
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeError) as error:  # a name in the schema may be damaged, too
         is_full = "disk is full" in str(error)  # SQLITE_FULL; sqlite_errorcode needs Python 3.11
         raise StorageError(
-            f"the index of jobs {path} cannot be used: {error}",
+            f"the index of jobs {path} cannot be used: {escape_line(str(error))}",
             hint=f"Free space in {path.parent}, or set CLOUDTRAIN_HOME to a folder on another disk."
             if is_full
             else "Remove it: that loses the list of jobs, but no job.",

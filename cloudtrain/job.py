@@ -172,11 +172,12 @@ def _download(stores: Callable[[str], Store], uri: str, folder: Path, progress: 
     if stores(parent).stat(name) is not None:
         stores(parent).download(name, target, progress)
     else:  # not compressed: a folder
-        from cloudtrain.storage.transfer import download_entries, list_tree
+        from cloudtrain.storage.transfer import check_targets, download_entries, list_tree
 
         store = stores(uri)
         entries = list_tree(store)
         if not entries:
             raise NotFound(f"{uri} is gone", hint="It was removed after the job had uploaded it.")
+        check_targets(folder, [f"{name}/{entry.key}" for entry in entries])
         download_entries(store, entries, target, progress=progress)
     return target

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -58,7 +59,8 @@ class EventLog:
     def open(self) -> int | None:
         """The descriptor of the file, to append to.
 
-        Replaces a link or a pipe that a script has put in its place; None if that is a folder. Raises OSError.
+        Replaces a link or a pipe that a script has put in its place; None if that is a folder or a device. Raises
+        OSError.
         """
         for _ in range(2):
             try:
@@ -67,6 +69,9 @@ class EventLog:
                 if error.errno not in NOT_A_FILE:
                     raise
             with contextlib.suppress(OSError):
+                mode = self.path.lstat().st_mode
+                if not (stat.S_ISLNK(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+                    return None
                 self.path.unlink()
         return None
 

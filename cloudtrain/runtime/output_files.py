@@ -20,6 +20,7 @@ from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.runtime.merge import FILE, FOLDER, KIND_FOLDERS, KINDS, LINK, OutputFile
 from cloudtrain.runtime.skipped import NOT_UTF_8, Skipped, is_utf_8, opened
 from cloudtrain.storage.atomic import is_temporary
+from cloudtrain.storage.uri import is_valid_key
 
 CHUNK = 1 << 20
 TEMPORARY = ".upload-"
@@ -132,10 +133,14 @@ class ArchiveWriter:
         self._forget(self._archive)
 
     def add_archive(self, stream: BinaryIO) -> None:
-        """Add everything in an uncompressed tar archive, which is read once, from beginning to end."""
+        """Add the files, folders and links in an uncompressed tar archive, which is read once, from beginning to end.
+
+        Leaves out what `add_files` does not write: devices, hard links, and names that lead outside.
+        """
         with tarfile.open(fileobj=stream, mode="r|") as part:
             while (header := part.next()) is not None:
-                self._archive.addfile(header, part.extractfile(header) if header.isreg() else None)
+                if is_valid_key(header.name) and (header.isreg() or header.isdir() or header.issym()):
+                    self._archive.addfile(header, part.extractfile(header) if header.isreg() else None)
                 self._forget(part)
                 self._forget(self._archive)
 

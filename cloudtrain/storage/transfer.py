@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Callable, TypeVar
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.storage._errors import file_errors
 from cloudtrain.storage._walk import walk
+from cloudtrain.storage.atomic import TEMPORARY
 from cloudtrain.storage.base import ObjectInfo, Progress, Store
 from cloudtrain.storage.patience import current, using
 from cloudtrain.storage.uri import check_key, own_file
@@ -84,13 +87,15 @@ def download_entries(
 
     Each file atomically replaces an existing one when it is complete. Empty objects ``name/``, with which S3
     consoles mark folders, become folders. Raises StorageError before copying anything if a key leads outside
-    ``folder``, or cannot be a file of this system; otherwise the first error of `Store.download` stops the transfer
+    ``folder``, also through a link that is there, or cannot be a file of this system, or if two keys would be the same
+    file; otherwise the first error of `Store.download` stops the transfer
     and is raised.
     """
-    for entry in entries:
-        key = entry.key[:-1] if entry.key.endswith("/") else entry.key
+    keys = [entry.key[:-1] if entry.key.endswith("/") else entry.key for entry in entries]
+    for key in keys:
         check_key(key, store.uri)
         own_file(folder, key)
+    check_targets(folder, keys)
     base = _base(prefix)
 
     def download(entry: ObjectInfo, report: Progress) -> None:
@@ -101,6 +106,57 @@ def download_entries(
 
     _make_folder(folder)
     move_each(entries, download, progress)
+
+
+def check_targets(folder: Path, keys: Sequence[str]) -> None:
+    """Raises StorageError if a file below ``folder`` would be written through a link, or two keys would be one file."""
+    for parent in sorted({parent for key in keys for parent in _parents(key)}):
+        if (folder / parent).is_symlink():
+            raise StorageError(
+                f"{folder / parent} is a link: the files would be written to another folder",
+                hint="Remove the link, or choose an empty folder.",
+            )
+    pair = same_names(keys)
+    if pair and _ignores_case(folder):
+        raise StorageError(
+            f"{pair[0]!r} and {pair[1]!r} would be the same file in {folder}, which ignores case",
+            hint="Choose a folder on another file system, or rename one of the objects.",
+        )
+
+
+def same_names(keys: Iterable[str]) -> tuple[str, str] | None:
+    """Two keys that a file system that ignores case, or forms of Unicode, takes for the same.
+
+    >>> same_names(["model/A", "model/b", "model/a"])
+    ('model/A', 'model/a')
+    """
+    found: dict[str, str] = {}
+    for key in keys:
+        other = found.setdefault(
+            unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold()), key
+        )
+        if other != key:
+            return other, key
+    return None
+
+
+def _parents(key: str) -> Iterator[str]:
+    """The folders above ``key``, outermost first."""
+    end = key.find("/")
+    while end >= 0:
+        yield key[:end]
+        end = key.find("/", end + 1)
+
+
+def _ignores_case(folder: Path) -> bool:
+    """Whether two names in ``folder`` that differ only in case are one file."""
+    _make_folder(folder)
+    with (
+        file_errors(str(folder)),
+        tempfile.NamedTemporaryFile(dir=folder, prefix=f"{TEMPORARY}Case-") as file,
+    ):
+        path = Path(file.name)
+        return path.with_name(path.name.swapcase()).exists()
 
 
 def move_each(

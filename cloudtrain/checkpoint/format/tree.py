@@ -98,7 +98,7 @@ def parse(data: bytes) -> dict[str, Any]:
 
 
 class _AnyTensor(dict[str, None]):
-    """Stands for the tensors of a document while its form is checked."""
+    """Takes the place of the tensors of a document while its form is checked."""
 
     def __missing__(self, name: str) -> None:
         if not isinstance(name, str):

@@ -59,10 +59,12 @@ def parse_body(data: bytes, *, complete: bool = False) -> dict[str, Any]:
 
 def request_settings(body: Mapping[str, Any]) -> Settings:
     """The settings, with the channels."""
-    if "settings" not in body:  # a job submitted before requests had settings
+    if body.get("settings") is None:  # a job submitted before requests had settings
         return Settings.from_environ(body.get("environment", {}))
     settings = Settings.from_dict(body["settings"])
-    channels = tuple((name, entry["uri"]) for name, entry in body["channels"].items() if "uri" in entry)
+    channels = tuple(
+        (name, entry["uri"]) for name, entry in (body.get("channels") or {}).items() if entry.get("uri")
+    )
     return replace(settings, channels=channels)
 
 

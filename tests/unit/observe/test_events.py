@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,20 @@ def test_a_line_that_is_nearly_a_metric_is_none(end: str) -> None:
     line = '{"time": 1.5, "source": "a", "event": "metric", "name": "loss", "value": 1, "rank": 0' + end
     with contextlib.suppress(ValueError):
         assert parse_event(line) == json.loads(line)
+
+
+def test_events_never_replace_a_device() -> None:
+    assert EventLog(Path("/dev/full"), "algo-1").open() is None
+    assert Path("/dev/full").is_char_device()
+
+
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, lambda path: path.symlink_to("/etc/hosts"), lambda path: path.mkdir()]
+)
+def test_events_replace_a_pipe_and_a_link_but_no_folder(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    path = tmp_path / "events.jsonl"
+    make(path)
+    EventLog(path, "algo-1").emit("x")
+    assert path.is_dir() or [event["event"] for event in read_events(path)] == ["x"]
