@@ -1,4 +1,4 @@
-"""Makes the modules of the kills importable."""
+"""Makes the modules of the kills and of the weather importable."""
 
 from __future__ import annotations
 
@@ -6,4 +6,6 @@ import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS / "integration" / "checkpoint_faults"), str(TESTS / "e2e")]
+INTEGRATION = TESTS / "integration"
+sys.path += [str(INTEGRATION / name) for name in ("checkpoint_faults", "hosts", "weather")]
+sys.path.append(str(TESTS / "e2e"))

@@ -1,8 +1,9 @@
-"""Makes the proxy of the kills importable."""
+"""Makes the proxy of the kills and the linked hosts importable."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[1] / "checkpoint_faults"))
+INTEGRATION = Path(__file__).parents[1]
+sys.path += [str(INTEGRATION / "checkpoint_faults"), str(INTEGRATION / "hosts")]

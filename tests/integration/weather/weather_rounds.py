@@ -89,7 +89,7 @@ class _Round:
                 self._judge_model(job)
             if status in ("Completed", ""):
                 break
-        self._judge_journal()
+        Journal.read(self._journal).judge(self._where, self._figures)
         for job in self._jobs():
             subprocess.run(["rm", "-rf", job.path], check=True)  # the disk is small
 
@@ -145,16 +145,6 @@ class _Round:
             assert member
             if member.read().decode() != value_at(STEPS):
                 self._figures.wrong.append(f"{self._where}: the model is not that of the last step")
-
-    def _judge_journal(self) -> None:
-        journal = Journal.read(self._journal)
-        self._figures.repeated_steps += journal.lost_steps
-        self._figures.failed_saves += journal.failed_saves
-        for durable, step, value in journal.restores:
-            if step < durable:
-                self._figures.lost.append(f"{self._where}: {durable} was durable, {step} was restored")
-            if value != value_at(step):
-                self._figures.torn.append(f"{self._where}: the state of step {step}")
 
     def _look_for_leaks(self, job: Job) -> None:
         mark = str(JobFolder.of("local", job.name).path).encode()

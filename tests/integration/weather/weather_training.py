@@ -11,6 +11,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weather_figures import Figures
+
 STEPS = 160
 EVERY = 4
 """Steps from one save to the next."""
@@ -114,3 +116,13 @@ class Journal:
                 journal.failed_saves += 1
         journal.lost_steps = sum(count - 1 for count in times.values())
         return journal
+
+    def judge(self, where: str, figures: Figures) -> None:
+        """Add what this journal shows to the totals."""
+        figures.repeated_steps += self.lost_steps
+        figures.failed_saves += self.failed_saves
+        for durable, step, value in self.restores:
+            if step < durable:
+                figures.lost.append(f"{where}: {durable} was durable, {step} was restored")
+            if value != value_at(step):
+                figures.torn.append(f"{where}: the state of step {step}")
