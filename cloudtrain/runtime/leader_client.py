@@ -28,8 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from cloudtrain.link.tls import Tls
 
-CONNECT_SECONDS = 2.0
-"""Seconds for which one attempt to connect may take. A lost packet costs one second."""
+CONNECT_SECONDS = 1.0
+"""Seconds for which one attempt to connect may take: the kernel sends a lost packet again after one second."""
 PROVE_SECONDS = 5.0
 IMPOSTOR_SECONDS = 10.0
 """Seconds for which the wrong process may answer at the leader's address before the host gives up."""
@@ -38,7 +38,9 @@ RECONNECT_SECONDS = 5.0
 PAUSED_SECONDS = 2.0
 """A longer gap between two rounds means that this process was paused: the leader was not silent."""
 RETRY_SECONDS = 1.0
-"""Seconds between two attempts to connect again, and for which an answer may take."""
+"""Seconds for which the leader's answer may take, before the host connects once more."""
+PAUSE_SECONDS = 0.2
+"""Seconds between two attempts to connect again, if the network is down."""
 CLOSE_SECONDS = 2.0
 
 Inbox = queue.SimpleQueue[Message]
@@ -255,9 +257,11 @@ class LeaderClient:
             if silence > self._timeout:
                 return f"no message for {self._timeout:g} s"
             if (self._peer is None or silence > retry) and now > next_try and not self._closing:
+                pause = PAUSE_SECONDS
                 with contextlib.suppress(PlatformError, OSError, ValueError):
-                    self._connect(min(now + PROVE_SECONDS, self._heard + self._timeout))
-                next_try = time.monotonic() + RETRY_SECONDS
+                    self._connect(now + CONNECT_SECONDS + RETRY_SECONDS)
+                    pause = RETRY_SECONDS
+                next_try = time.monotonic() + pause
             last_round = time.monotonic()
 
     def _round(self, timeout: float) -> str:

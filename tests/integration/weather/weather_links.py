@@ -20,11 +20,13 @@ from weather_faults import belongs
 from weather_figures import Figures
 from weather_training import SCRIPT, STEPS, Journal, value_at
 
-HOST_TIMEOUT = 6.0
+HOST_TIMEOUT = 9.0
 SHORT_OUTAGE = (0.2, 4.0)
 """Outages that do no harm."""
-LONG_OUTAGE = (9.0, 11.0)
+LONG_OUTAGE = (12.0, 14.0)
 """Outages after which each host has lost the other."""
+CALM_SECONDS = (2.5, 4.0)
+"""The time between two faults: hosts that meet for a moment only between two outages may lose each other."""
 MOST_FAULTS = 6
 STARTS = 30
 END_SECONDS = 90.0
@@ -88,7 +90,7 @@ class _LinkRound:
         applied: list[str] = []
         fatal = False
         for _ in range(self._draw.randrange(1, MOST_FAULTS + 1)):
-            time.sleep(self._draw.uniform(0.3, 2.0))
+            time.sleep(self._draw.uniform(*CALM_SECONDS))
             if fatal or not all(part.program.running for part in job.parts):
                 break
             name, fatal, apply = self._draw_fault(job)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from weather_figures import Figures
 
-STEPS = 160
+STEPS = 200
 EVERY = 4
 """Steps from one save to the next."""
 WAITS = 3
