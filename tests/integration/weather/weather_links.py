@@ -101,11 +101,15 @@ class _LinkRound:
         try:
             codes = job.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._figures.wrong.append(f"{self._where}: it hangs after {', '.join(applied)}\n{job.output()[-600:]}")
+            self._figures.wrong.append(
+                f"{self._where}: it hangs after {', '.join(applied)}\n{job.output()[-600:]}"
+            )
             job.kill()
             return [-1, -1]
         if codes != [0, 0] and not fatal:
-            self._figures.wrong.append(f"{self._where}: {codes} after {', '.join(applied)}\n{job.output()[-600:]}")
+            self._figures.wrong.append(
+                f"{self._where}: {codes} after {', '.join(applied)}\n{job.output()[-600:]}"
+            )
         if fatal and 0 in codes and codes != [0, 0]:
             self._figures.wrong.append(f"{self._where}: one host succeeded after {', '.join(applied)}")
         return codes
