@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.errors import InvalidJob, InvalidSource
+from cloudtrain.errors import CloudtrainError, InvalidJob, InvalidSource
 from cloudtrain.storage.atomic import replace_file
 
 NOTEBOOK = ".ipynb"
@@ -25,6 +25,8 @@ _DISPLAY = {"autoreload", "config", "load_ext", "matplotlib", "pinfo", "pinfo2",
 _TIMED = {"time", "capture"}
 """Magics around code that a script runs without them."""
 _PACKAGES = {"pip", "conda", "mamba", "uv"}
+LONGEST_REASON = 200
+"""Characters of a library's message, or of the name of a language, that a message shows."""
 _LINE_END = re.compile("\r\n?|\n")
 """As Python counts lines: a string may contain other characters at which `str.splitlines` splits."""
 _MARK = "# Converted from {name} by cloudtrain: edit the notebook instead."
@@ -60,9 +62,8 @@ def convert_notebook(path: Path) -> Path:
 def _to_script(path: Path) -> str:
     try:
         import IPython  # noqa: F401 - nbconvert does not require it, but a conversion does
+        import nbconvert  # noqa: F401
         import nbformat
-        from nbconvert import PythonExporter
-        from traitlets.config import Config
     except ImportError as error:
         raise InvalidJob(
             f"--convert-notebook needs the package {error.name}", hint="pip install nbconvert ipython"
@@ -72,11 +73,35 @@ def _to_script(path: Path) -> str:
     except OSError:
         raise
     except Exception as error:  # every version of nbformat has its own classes
-        raise InvalidSource(
-            f"{path} is not a notebook that nbformat can read: {error}", hint="Open and save it in Jupyter."
-        ) from None
+        raise _not_a_notebook(path, error) from None
+    try:
+        return _convert(notebook, path)
+    except CloudtrainError:
+        raise
+    except Exception as error:  # nbformat reads notebooks whose parts are not what the format says
+        raise _not_a_notebook(path, error) from None
+
+
+def _not_a_notebook(path: Path, error: Exception) -> InvalidSource:
+    return InvalidSource(
+        f"{path} is not a notebook that nbformat can read: {_short(error)}",
+        hint="Open and save it in Jupyter.",
+    )
+
+
+def _short(text: object) -> str:
+    return " ".join(str(text).split())[:LONGEST_REASON]
+
+
+def _convert(notebook: Any, path: Path) -> str:
+    from nbconvert import PythonExporter
+    from traitlets.config import Config
+
     if (language := _language(notebook.metadata)).lower() != "python":
-        raise InvalidSource(f"{path} is a notebook in {language}, not in Python")
+        raise InvalidSource(
+            f"{path} is a notebook in {_short(language)}, not in Python",
+            hint="Choose a kernel of Python in Jupyter, or submit a script.",
+        )
     for number, cell in enumerate(notebook.cells, 1):
         if cell.cell_type == "code" and not set(LEFT_OUT) & set(cell.metadata.get("tags") or ()):
             cell.source = _plain(cell.source, f"{path}, cell {number}")
@@ -99,7 +124,9 @@ def _plain(source: str, where: str) -> str:
     try:
         tree = ast.parse(text)
     except SyntaxError as error:
-        raise InvalidSource(f"{where}, line {error.lineno}: {error.msg}") from None
+        raise InvalidSource(
+            f"{where}, line {error.lineno}: {error.msg}", hint="Fix the syntax error in this cell."
+        ) from None
     statements = {
         id(node.value): node
         for node in ast.walk(tree)
