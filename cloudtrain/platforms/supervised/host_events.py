@@ -21,8 +21,8 @@ SECONDS = 0.1
 """How often the hosts' events are read."""
 PART = 1 << 20
 """Bytes that are read of one host at a time."""
-MOST = 64 << 20
-"""Bytes that are read of one host in one attempt: about half a million events."""
+MOST = 256 << 20
+"""Bytes that are read of one host in one attempt: more than two million metrics."""
 
 OF_THE_SUPERVISOR = ("attempt", "retry", "goodput", "job")
 OF_UPLOADS = ("uploaded", "discarded")
@@ -38,6 +38,8 @@ class _Source:
     pending: bytes = b""
     is_cut: bool = False
     """Whether the line that is being read is too long."""
+    is_over: bool = False
+    """Whether there are more events than are read."""
 
 
 class HostEvents:
@@ -45,13 +47,17 @@ class HostEvents:
 
     Args:
         uploads: whether the hosts upload the outputs themselves.
+        most: the bytes that are read of one host in one attempt.
     """
 
-    def __init__(self, folder: JobFolder, events: EventLog, hosts: Sequence[str], *, uploads: bool) -> None:
+    def __init__(
+        self, folder: JobFolder, events: EventLog, hosts: Sequence[str], *, uploads: bool, most: int = MOST
+    ) -> None:
         self._folder = folder
         self._events = events
         self._not_theirs = OF_THE_SUPERVISOR if uploads else (*OF_THE_SUPERVISOR, *OF_UPLOADS)
         self._names = hosts
+        self._most = most
         self._sources: list[_Source] = []
         self._read_at = 0.0
 
@@ -88,12 +94,23 @@ class HostEvents:
     def _read(self, source: _Source) -> bytes:
         paths = self._folder.host(source.name)
         with Beneath(paths.base) as base, base.open(paths.events.relative_to(paths.base).as_posix()) as file:
-            if os.fstat(file.fileno()).st_size < source.position:
+            size = os.fstat(file.fileno()).st_size
+            if size < source.position:
                 return b""  # the script has cut it
             file.seek(source.position)
-            data = file.read(min(PART, MOST - source.position))
+            data = file.read(min(PART, self._most - source.position))
+            if source.position + len(data) == self._most < size and not source.is_over:
+                source.is_over = True
+                self._warn(source.name)
         source.position += len(data)
         return data
+
+    def _warn(self, host: str) -> None:
+        amount = f"{self._most >> 20} MiB" if self._most >> 20 else f"{self._most} bytes"
+        message = (
+            f"{host} has recorded more than {amount} of events: later ones, such as metrics, are not kept"
+        )
+        self._events.emit("warning", message=message)
 
     def _parse(self, source: _Source, data: bytes) -> Iterator[bytes]:
         """The lines of the events in ``data`` that a host may record."""
