@@ -19,6 +19,7 @@ from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.skipped import NOT_UTF_8, Skipped, is_utf_8, opened
 from cloudtrain.storage import open_store
+from cloudtrain.storage.unfinished import abort_abandoned_uploads
 
 SYNC_SECONDS = 5.0
 
@@ -55,6 +56,7 @@ class CheckpointSync:
         """Download the files of an earlier run. Raises StorageError."""
         from cloudtrain.storage.transfer import download_tree
 
+        abort_abandoned_uploads(self._store.uri)
         fetched = download_tree(self._store, self._folder, select=lambda entry: self._is_synced(entry.key))
         now = self._scan(Skipped())
         # files that only exist in the folder (a restart in place) still have to be uploaded

@@ -36,6 +36,7 @@ from cloudtrain.runtime.output_files import (
 )
 from cloudtrain.runtime.skipped import Skipped, opened
 from cloudtrain.storage import join_uri, open_store
+from cloudtrain.storage.unfinished import abort_abandoned_uploads
 
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
@@ -115,6 +116,7 @@ def upload_outputs(
     results.warnings += skipped.warnings
     if model:
         results.discarded = _discard_earlier(leader, results.uploaded)
+        abort_abandoned_uploads(leader.settings.output_uri)
     return results
 
 
@@ -176,6 +178,7 @@ class HostOutputs:
                 results.uploaded[kind] = join_uri(self._uri, kind)
         remove_parts(self._config)
         results.discarded = _discard_earlier(self._config, results.uploaded)
+        abort_abandoned_uploads(self._uri)
 
     def _source(self, kind: str, host: str) -> Add:
         """Adds the share of ``host`` to an archive."""

@@ -8,7 +8,9 @@ import io
 import math
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -158,6 +160,34 @@ class S3Store:
                 ]
                 yield from sorted([*folders, *self._objects(page)], key=lambda entry: entry.key)
 
+    def unfinished_uploads(self) -> Iterator[tuple[Mapping[str, Any], float, float]]:
+        """The multipart uploads below the store's URI that are neither complete nor aborted.
+
+        Yields what `abort_upload` takes, the time of the last part, and the present, by the clock of the service, in
+        seconds since the epoch.
+        """
+        with s3_errors(self.uri):
+            client = self._connection.client
+            pages = client.get_paginator("list_multipart_uploads")
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self.folder, **self._owner):
+                for found in page.get("Uploads", []):
+                    upload: dict[str, Any] = {"Key": found["Key"], "UploadId": found["UploadId"]}
+                    with contextlib.suppress(
+                        client.exceptions.NoSuchUpload
+                    ):  # it was completed in the meantime
+                        times = [found["Initiated"].timestamp()]
+                        parts = client.get_paginator("list_parts")
+                        for answer in parts.paginate(Bucket=self.bucket, **upload, **self._owner):
+                            times += [part["LastModified"].timestamp() for part in answer.get("Parts", [])]
+                        yield upload, max(times), _service_time(answer)
+
+    def abort_upload(self, upload: Mapping[str, Any]) -> None:
+        """Abort one of `unfinished_uploads`, and delete its parts."""
+        with s3_errors(self.uri):
+            client = self._connection.client
+            with contextlib.suppress(client.exceptions.NoSuchUpload):
+                client.abort_multipart_upload(Bucket=self.bucket, **upload, **self._owner)
+
     def copy_from(self, source: S3Store, source_key: str, key: str, progress: Progress | None = None) -> None:
         """Copy an object of ``source`` to ``key``, inside the service. Both stores must be on the same service."""
         with s3_errors(f"{source._uri(source_key)} to {self._uri(key)}"):
@@ -290,6 +320,14 @@ class S3Store:
 
     def _uri(self, key: str) -> str:
         return join_uri(self.uri, key)
+
+
+def _service_time(answer: Any) -> float:
+    """The clock of the service at its answer, in seconds since the epoch; this machine's if it is not given."""
+    try:
+        return parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return time.time()
 
 
 def _finish(transfer: TransferFuture) -> None:
