@@ -27,7 +27,13 @@ def plan(folder: Path, name: str, content: bytes) -> LaunchPlan:
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("train.ipynb", b"{}"), ("README.md", b"# Read me"), ("job.yaml", b"a: 1"), ("weights", b"\0\1")],
+    [
+        ("train.ipynb", b"{}"),
+        ("README.md", b"# Read me"),
+        ("job.yaml", b"a: 1"),
+        ("weights", b"\0\1"),
+        ("Makefile", b""),
+    ],
 )
 def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes) -> None:
     with pytest.raises(InvalidJob, match=f"entry point {name} cannot be run: it is neither"):
@@ -38,7 +44,7 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: bytes) -> N
     ("name", "content", "command"),
     [
         ("train.sh", b"echo", ("--", "/bin/sh", "train.sh")),
-        ("train", b"echo", ("--", "/bin/sh", "train")),
+        ("train", b"#!/bin/sh", ("--", "./train")),
         ("train.pl", b"#!/usr/bin/perl", ("--", "./train.pl")),
         ("train.bin", b"\x7fELF\0", ("--", "./train.bin")),
         ("train.py", b"", ("train.py",)),
