@@ -40,6 +40,7 @@ from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.preparation import Preparation, say
 from cloudtrain.runtime.run_folder import spawn_address_path
+from cloudtrain.runtime.unsaved import warn_of_loss
 from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS, upload_failure
 from cloudtrain.storage import patience
 
@@ -87,6 +88,7 @@ class HostRun:
         self._leaving = self._left = False
         """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
         self._watchdog: Watchdog | None = None
+        self._warned_of_loss = False
         self._hang_reported = False
         self._broken = False
         """Whether an unexpected error occurred on this host. Its ranks are no longer watched."""
@@ -370,6 +372,17 @@ class HostRun:
         with contextlib.suppress(OSError):  # a full disk; SIGTERM follows in any case
             self._events.emit("notice", deadline=notice.deadline, reason=notice.reason)
             notice.write(self._config.paths.run)
+        if self._config.host.leads and self._launch and not self._done and not self._warned_of_loss:
+            self._warned_of_loss = True
+            threading.Thread(
+                target=self._warn_of_loss, args=(notice.deadline - time.time(),), daemon=True
+            ).start()
+
+    def _warn_of_loss(self, grace: float) -> None:
+        warning = warn_of_loss(self._config, time.time() - self._launched_at, grace)
+        if warning:
+            self._events.emit("warning", message=warning)
+            say(warning)
 
     # -- the end
 

@@ -175,3 +175,28 @@ def test_the_job_waits_for_rank_0_whatever_happens_to_the_others(
     assert (description.status, description.attempt) == (JobStatus.COMPLETED, 1), logs
     assert logs.count("[rank 0] committed") == 2, logs
     assert "Traceback" not in logs  # of the other rank, which lost rank 0
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_a_notice_before_the_first_checkpoint_says_what_is_lost(submit: Submit, saves: bool) -> None:
+    script = f"""
+        import os, time
+        from cloudtrain.checkpoint import Checkpointer
+
+        if {saves}:
+            Checkpointer(asynchronous=False).save(1, {{}})
+        if os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
+            time.sleep(5)
+            print("on", flush=True)
+            time.sleep(60)
+    """
+    job = submit(script, stop_grace=30)
+    wait_for_line(job, "on")
+    job.preempt()
+    logs = wait_for_end(job, 20)
+    warned = [line for line in logs.splitlines() if "no checkpoint yet" in line]
+    assert bool(warned) is not saves, logs
+    if warned:
+        assert "does not save within 30 s, its 5 s of training are lost" in warned[0].replace(
+            "its 6 s", "its 5 s"
+        )
