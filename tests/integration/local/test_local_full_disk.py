@@ -49,7 +49,9 @@ def small_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     """All of cloudtrain's state on a file system of 8 MB."""
     small = tmp_path / "home"
     small.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", small], check=False).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", small], check=False
+    ).returncode:
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "a small file system cannot be mounted here"
         pytest.skip("mounting a file system needs root")
     monkeypatch.setenv("CLOUDTRAIN_HOME", str(small))
