@@ -175,6 +175,6 @@ def _distribution_hosts(host: Host, hyperparameters: Mapping[str, Any]) -> tuple
         member
         for group in host.groups
         if group.get("instance_group_name") in names
-        for member in group.get("hosts", ())
+        for member in group.get("hosts") or ()
     }
     return tuple(member for member in host.hosts if member in named) or host.hosts

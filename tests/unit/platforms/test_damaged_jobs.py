@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from systems.played import commands_on
 
 from cloudtrain.cli import cli
 from cloudtrain.contract import JobStatus
@@ -34,6 +35,17 @@ COMMANDS = (
     ),
     ["timeline", "bad"],
 )
+COMMANDS_ON_WINDOWS = [
+    *(
+        ["list"],
+        ["describe", "good"],
+        ["logs", "good"],
+        ["metrics", "good"],
+        ["wait", "good"],
+        ["stop", "good"],
+    ),
+    *(["clean"], ["clean", "--jobs-older-than", "1h", "--caches"], ["clean", "--dry-run"]),
+]
 FILES = ("state.json", "request.json", "events.jsonl", "job.log", "supervisor.log", "lock", "stop")
 
 EVENTS = [
@@ -161,3 +173,13 @@ def test_a_job_whose_record_is_damaged_can_be_stopped() -> None:
         assert folder.stop_mark.exists()
     finally:
         os.close(descriptor)
+
+
+def test_on_windows_commands_on_a_job_of_this_user_give_no_traceback(tmp_path: Path) -> None:
+    """A home that Windows shares with WSL: jobs run there, and Windows cannot see their locks."""
+    folder = make_job("good")
+    ended = commands_on("win32", *COMMANDS_ON_WINDOWS, cwd=tmp_path)
+    for command, (code, out, err) in zip(COMMANDS_ON_WINDOWS, ended, strict=True):
+        assert "Traceback" not in out + err, command
+        assert code in (0, 1, 2), command
+    assert folder.path.exists()

@@ -1,0 +1,74 @@
+"""Text of a job on a terminal: control characters appear escaped, and only a line of a log keeps its colours."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from cloudtrain.cli._errors import reported
+from cloudtrain.cli._job_table import show_jobs
+from cloudtrain.cli._job_view import show_job
+from cloudtrain.cli._view import print_line
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.contract.text import escape_except_colours, escape_line, escape_text
+from cloudtrain.errors import PlatformError
+from cloudtrain.job import Job
+from cloudtrain.platforms import JobDescription
+from cloudtrain.testing import FakePlatform
+
+EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2028\x08\x7f"
+SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\u2028\x08\x7f"
+
+
+def is_safe(text: str) -> bool:
+    return not any(character in text for character in "\x1b\x07\x9b\u202e\u2028\x08\x7f\r")
+
+
+def test_characters_that_a_terminal_carries_out_are_escaped() -> None:
+    assert escape_line(EVIL) == SHOWN
+    assert escape_line("a\nb\tc\rd") == r"a\nb\tc\rd"
+    assert escape_text("a\nb\tc\rd") == "a\nb\tc\\rd"
+    assert escape_line("日本語\u3000été 🚀 👩‍💻 \xa0") == "日本語\u3000été 🚀 👩‍💻 \xa0"
+    assert escape_line("\ud800") == r"\ud800"
+
+
+def test_a_line_of_a_log_keeps_its_colours_only() -> None:
+    line = f"\x1b[1;31mred\x1b[0m {EVIL}"
+    assert escape_except_colours(line) == f"\x1b[1;31mred\x1b[0m {SHOWN}"
+    screen = io.StringIO()
+    print_line(f"[rank 0] {line}", console=Console(file=screen, force_terminal=True, color_system="standard"))
+    text = screen.getvalue()
+    assert "red" in text
+    assert SHOWN in text
+    assert "\x1b]" not in text
+    assert "\x1b[2J" not in text
+
+
+def test_a_failure_report_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    failure = FailureReport(
+        FailureClass.USER_ERROR, f"m {EVIL}", f"h {EVIL}", rank=1, host=f"algo{EVIL}", exception_type=f"Error{EVIL}",
+        traceback=f"t {EVIL}\nsecond line", log_tail=(EVIL,),
+    )  # fmt: skip
+    description = JobDescription(
+        f"job{EVIL}", "fake", JobStatus.FAILED, 1.8e9, failure=failure, reason=EVIL, warnings=[EVIL],
+        phases={EVIL: 1.0}, started_at=1.8e9, metrics={EVIL: 1.0}, model_data=EVIL, details={EVIL: EVIL},
+    )  # fmt: skip
+    show_job(Job("job", FakePlatform()), description)
+    show_jobs([(description.name, "fake", description), (EVIL, EVIL, EVIL)])
+    shown = capsys.readouterr()
+    assert is_safe(shown.out)
+    assert is_safe(shown.err)
+    assert "second line" in shown.err.splitlines()
+
+
+def test_an_error_is_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit), reported():
+        raise PlatformError(f"{EVIL} failed", hint="Do this.")
+    assert is_safe(capsys.readouterr().err)
+
+
+def test_markup_in_names_is_not_interpreted(capsys: pytest.CaptureFixture[str]) -> None:
+    show_jobs([("[red]name[/blue]", "fake", "[/]")])
+    assert "[red]name[/blue]" in capsys.readouterr().out
