@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.contract import Host, Launcher, Settings
+from cloudtrain.contract import Settings
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.upload_config import upload_config
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
-from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.upload import upload_outputs
 from cloudtrain.storage import uri_scheme
@@ -58,7 +58,8 @@ class Outputs:
         with phases("upload") as phase:
             if not model:
                 warnings += self._flush()
-            configs = [self._config(host, attempt) for host in hosts]
+            settings = replace(self._settings, attempt=attempt)
+            configs = [upload_config(self._folder, settings, host, self._hosts) for host in hosts]
             results = upload_outputs(configs, phase.add, model=model, scratch=self._folder.path)
             results.record(self._events)
             warnings += results.warnings
@@ -68,16 +69,3 @@ class Outputs:
 
     def _flush(self) -> list[str]:
         return self._sync.flush() if self._sync else []
-
-    def _config(self, host: str, attempt: int) -> HostConfig:
-        """The configuration of an upload, not from the host's folder: the container can change what is there."""
-        return HostConfig(
-            paths=self._folder.host(host),
-            settings=replace(self._settings, attempt=attempt),
-            host=Host(host, self._hosts),
-            hyperparameters={},
-            arguments=(),
-            channels={},
-            launcher=Launcher(),
-            distribution_hosts=self._hosts,
-        )

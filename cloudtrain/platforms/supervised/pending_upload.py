@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import time
 from dataclasses import replace
 
-from cloudtrain.contract import FailureClass, Host, JobStatus, read_document
+from cloudtrain.contract import FailureClass, Host, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.hosts import numbered_names, read_left
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.storage import Progress, uri_scheme
 
@@ -23,14 +26,14 @@ def is_pending(record: JobRecord) -> bool:
 
 
 def upload_pending(folder: JobFolder, progress: Progress) -> None:
-    """Upload the last checkpoints and the outputs of all hosts, and record that the job is complete.
+    """Upload the outputs of all hosts and the last checkpoints, and record that the job is complete.
 
     Raises:
         PlatformError: another process uploads them.
         StorageError: the storage failed. Call it again.
     """
-    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
-    from cloudtrain.runtime.host_config import HostConfig
+    from cloudtrain.platforms.supervised.upload_config import upload_config
+    from cloudtrain.runtime.checkpoint_sync import CHECKPOINTS, CheckpointSync
     from cloudtrain.runtime.upload import remove_parts, upload_outputs
 
     lock = _lock(folder)
@@ -39,13 +42,20 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         request = folder.read_request()
         settings = replace(request_settings(request), attempt=record.attempt)
         events = EventLog(folder.events, "upload")
-        configs = [HostConfig.read(folder.host(host), settings.to_environ()) for host in _hosts(folder)]
+        hosts = _hosts(folder, request["host_count"])
+        configs = [upload_config(folder, settings, host, hosts) for host in hosts]
+        results = upload_outputs(configs, progress, scratch=folder.path)
+        results.record(events)
+        remove_parts(configs[0])
+        warnings = results.warnings
         if uri_scheme(settings.checkpoint_uri) == "s3":
             in_container = "checkpoint_path" in request
             checkpoints = folder.path / "checkpoints" if in_container else configs[0].paths.checkpoints
-            CheckpointSync(checkpoints, settings.checkpoint_uri, events, whole=in_container).flush()
-        upload_outputs(configs, progress).record(events)
-        remove_parts(configs[0])
+            path = request.get("checkpoint_path", CHECKPOINTS)
+            sync = CheckpointSync(checkpoints, settings.checkpoint_uri, events, path=path, whole=in_container)
+            warnings += sync.flush()
+        for warning in warnings:
+            events.emit("warning", message=warning)
         events.emit("job", status=str(JobStatus.COMPLETED), exit_code=0)
         done = replace(record, status=JobStatus.COMPLETED, exit_code=0, failure=None, ended_at=time.time())
         folder.write_record(done)
@@ -63,13 +73,16 @@ def _lock(folder: JobFolder) -> int:
     return lock
 
 
-def _hosts(folder: JobFolder) -> list[str]:
+def _hosts(folder: JobFolder, count: int) -> list[str]:
     """The names of the job's hosts, the leader first."""
     found = {path.name for path in (folder.path / "hosts").glob("*") if path.is_dir()}
-    for name in sorted(found):
-        hosts = Host.from_document(
-            read_document(folder.host(name).input_config / "resourceconfig.json", None)
-        ).hosts
-        if found == {*hosts}:
-            return list(hosts)
+    if found == {*numbered_names(count)}:
+        return numbered_names(count)
+    for name in sorted(found):  # a scheduler has named them
+        paths = folder.host(name)
+        with contextlib.suppress(OSError, ValueError):
+            document = json.loads(read_left(paths, paths.input_config / "resourceconfig.json"))
+            hosts = Host.from_document(document).hosts
+            if found == {*hosts}:
+                return list(hosts)
     raise PlatformError(f"{folder.path} does not have the outputs of all hosts", hint="They were removed.")

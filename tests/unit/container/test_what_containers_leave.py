@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.contract import Host, Launcher, Paths, Settings
+from cloudtrain.contract import (
+    FailureClass,
+    FailureReport,
+    Host,
+    JobStatus,
+    Launcher,
+    Paths,
+    Settings,
+)
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.errors import StorageError
 from cloudtrain.observe import EventLog
@@ -23,6 +31,8 @@ from cloudtrain.platforms.container import ContainerPlatform
 from cloudtrain.platforms.container.outputs import Outputs
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts, read_left
+from cloudtrain.platforms.supervised.pending_upload import upload_pending
+from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_outputs import OutputUpload
@@ -256,13 +266,36 @@ def test_a_failure_file_is_read_up_to_a_limit(tmp_path: Path) -> None:
     assert len(read_left(paths, paths.failure)) == LARGEST_REPORT
 
 
-def test_the_next_attempt_writes_nothing_through_links(tmp_path: Path, secret: Path) -> None:
+def job_folder(path: Path, **fields: Any) -> JobFolder:
+    """The folder of a job in a container."""
     platform = ContainerPlatform()
-    job = TrainingJob.from_dict({"image_uri": "image:1", "job_name": "j", "platform": "container"})
-    folder = JobFolder(tmp_path / "job")
-    folder.path.mkdir()
-    request = platform.render(platform.resolve(job))
-    (folder.path / "request.json").write_text(request.to_json())
+    given = {"image_uri": "image:1", "job_name": path.name, "platform": "container", **fields}
+    path.mkdir(parents=True)
+    request = platform.render(platform.resolve(TrainingJob.from_dict(given)))
+    (path / "request.json").write_text(request.to_json())
+    return JobFolder(path)
+
+
+def test_outputs_that_are_sent_later_do_not_depend_on_files_of_the_container(
+    tmp_path: Path, secret: Path
+) -> None:
+    folder = job_folder(tmp_path / "j", output_path=(tmp_path / "out").as_uri())
+    folder.write_record(JobRecord(JobStatus.FAILED, 0.0, failure=FailureReport(FailureClass.UPLOAD, "later")))
+    paths = folder.host("algo-1")
+    paths.make()
+    (paths.model / "weights").write_text("weights")
+    (paths.model / "link").symlink_to(secret)
+    for name in ("resourceconfig.json", "hyperparameters.json", "inputdataconfig.json"):
+        os.mkfifo(paths.input_config / name)
+    upload_pending(folder, lambda count: None)
+    assert folder.read_record().status == JobStatus.COMPLETED
+    model = (tmp_path / "out" / "j" / "output" / "model.tar.gz").read_bytes()
+    assert unpacked(model) == {"weights": b"weights"}
+    assert "model/link (a link out of its folder)" in folder.events.read_text()
+
+
+def test_the_next_attempt_writes_nothing_through_links(tmp_path: Path, secret: Path) -> None:
+    folder = job_folder(tmp_path / "job")
 
     class OneHost(FolderHosts):
         interface = "eth0"
