@@ -18,6 +18,12 @@ RANK = """
     print("rank", os.environ["RANK"], "secret", "CLOUDTRAIN_SECRET" in os.environ, flush=True)
     time.sleep(3)
 """
+RANK_UNTIL = """
+    import os, time
+    print("started", flush=True)
+    while not os.path.exists("{file}"):
+        time.sleep(0.05)
+"""
 
 
 @pytest.fixture
@@ -45,15 +51,20 @@ def test_an_impostor_that_comes_first_gets_nothing(three_hosts: list[Machine], t
 def test_a_crowd_delays_nothing(three_hosts: list[Machine], tmp_path: Path, count: int) -> None:
     """The runtimes may have 1,024 open files."""
     *hosts, stranger = three_hosts
+    over = tmp_path / "over"
     with attack(stranger, tmp_path, "crowd.py", LEADER, str(count)) as log:
-        job = HostsJob(hosts, tmp_path, RANK, LAUNCHES["processes"])
+        job = HostsJob(hosts, tmp_path, RANK_UNTIL.format(file=over), LAUNCHES["processes"])
         try:
-            job.wait_for("secret False", 4)
+            job.wait_for("started", 4)
+            deadline = time.monotonic() + 200
+            while connections(log) <= count:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
             assert peak_memory(job.part("n1").program) < 100
+            over.touch()
             assert job.wait() == [0, 0], job.output()
         finally:
             job.kill()
-    assert connections(log) > count
     assert '"event": "refused"' in (job.part("n1").paths.output / "events.jsonl").read_text()
 
 
