@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +25,6 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat
-from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
 from cloudtrain.runtime.mpirun_port import close_ports
 from cloudtrain.runtime.output import OutputMerger
@@ -70,15 +70,12 @@ class LaunchPlan:
     """Scripts on the agent's PATH, in `programs_folder`: name and content."""
     signals_group: bool = False
     """Whether SIGTERM goes to the rank's whole process group: a shell does not forward it."""
+    session: str = ""
+    """The folder for the files of mpirun and its daemons; empty: a temporary folder."""
     hosts: int = 1
     """The number of hosts in the world."""
     restarts: bool = False
     """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
-
-    @property
-    def session(self) -> Path:
-        """The folder of mpirun's own files."""
-        return self.run / mpirun.SESSION
 
     @property
     def programs_folder(self) -> Path:
@@ -104,6 +101,8 @@ class Launch:
     """Pairs of process id and signal. A restarted rank is signalled again."""
     _agent_output: BinaryIO = field(init=False)
     _killed: bool = False
+    _session: str = ""
+    """The folder of the files of mpirun or its daemon."""
     _records: dict[int, tuple[tuple[int, ...], RankRecord | None]] = field(default_factory=dict)
     """By local rank: the state of the file, and the record read from it."""
 
@@ -144,8 +143,12 @@ class Launch:
         if self.plan.agent == "mpirun":
             # mpirun would put its files into a folder named after its process id, which a restarted container reuses,
             # and leave them behind when killed
-            self.plan.session.mkdir(exist_ok=True)
-            environment["TMPDIR"] = str(self.plan.session)
+            if self.plan.session:
+                os.makedirs(self.plan.session, exist_ok=True)
+            self._session = self.plan.session or tempfile.mkdtemp(
+                prefix="ct-", dir=environment.get("TMPDIR") or None
+            )
+            environment["TMPDIR"] = self._session
             command = (sys.executable, PARENT_DEATH_PROGRAM, *command)
         with self._agent_output as output:
             process = self._spawn(command, environment, output)
@@ -331,7 +334,8 @@ class Launch:
         for spare in self.plan.run.glob("*.spare-*"):
             with contextlib.suppress(OSError):
                 spare.unlink()
-        shutil.rmtree(self.plan.session, ignore_errors=True)
+        if self._session:
+            shutil.rmtree(self._session, ignore_errors=True)
 
     def stacks(self) -> str:
         """Have every rank dump its Python stacks, and collect them."""

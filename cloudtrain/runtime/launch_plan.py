@@ -72,6 +72,7 @@ def make_launch_plan(
     rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
     programs = {}
+    session = ""
     if agent == "torchrun":
         if entry[0] == "--":
             raise InvalidJob(
@@ -88,8 +89,9 @@ def make_launch_plan(
             *(rank_command[1], STORED_COMMAND),
         ]
     elif agent == "mpirun":
+        session = mpirun.session_folder(str(config.paths.run))
         defaults = mpirun.environment(
-            slots[0], str(config.paths.run), network_interface(config), config.settings.hosts_on_machine
+            slots[0], session, network_interface(config), config.settings.hosts_on_machine
         )
         environment = {**defaults, **environment}
         environment.update(_common(rank_environments[0]))
@@ -117,6 +119,7 @@ def make_launch_plan(
         rank_arguments=tuple(rank_arguments),
         programs=programs,
         signals_group=entry[0] == "--",
+        session=session,
         hosts=host.count,
         restarts=agent == "torchrun" and config.launcher.max_restarts > 0,
     )

@@ -22,12 +22,11 @@ from dataclasses import dataclass
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError
 from cloudtrain.runtime import mpi_options
+from cloudtrain.runtime.file_system import is_on_network
 from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
 
 REMOTE_SHELL = "cloudtrain-remote-shell"
 DEFAULT_TMPDIR = "/tmp"
-SESSION = "mpi"
-"""The folder of the files of mpirun, its daemon and MPI, in the run folder of a host."""
 _NODE = "cloudtrain-"
 """Node names are never resolved: ``cloudtrain-1`` is the second host of the world."""
 
@@ -112,12 +111,20 @@ def without_outer_mpi(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_OUTER)}
 
 
-def environment(slot: RankSlot, run: str, interface: str, hosts_on_machine: int) -> dict[str, str]:
+def session_folder(run: str) -> str:
+    """The folder for the files of mpirun, its daemons and MPI: in the run folder of the host, removed with the job.
+
+    Empty if that is on a network file system, because MPI shares memory through some of the files.
+    """
+    return "" if is_on_network(run) else f"{run}/mpi"
+
+
+def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: int) -> dict[str, str]:
     """Defaults for mpirun, its daemons and the ranks, which the job's environment overrides.
 
     Args:
         slot: any slot of this host.
-        run: the run folder of this host.
+        session: see `session_folder`.
         interface: the network for traffic between ranks. On others, such as docker0, MPI could hang.
     """
     values = {
@@ -156,10 +163,9 @@ def environment(slot: RankSlot, run: str, interface: str, hosts_on_machine: int)
         # they would listen on other interfaces, and are not needed
         values["OMPI_MCA_btl"] = "^openib,tcp,ofi,uct"
         values["OMPI_MCA_osc"] = "^ucx"
-        # Files in /dev/shm would survive a kill. On several hosts these names are the same for all, and such a file is
-        # on each.
-        for part in ("btl_sm", "btl_vader", "osc_sm", "osc_rdma"):
-            values[f"OMPI_MCA_{part}_backing_directory"] = f"{run}/{SESSION}"
+        # Files in /dev/shm would survive a kill. With several hosts, mpirun would pass on its own folder to all of them
+        for part in ("btl_sm", "btl_vader", "osc_sm", "osc_rdma") if session else ():
+            values[f"OMPI_MCA_{part}_backing_directory"] = session
     if hosts_on_machine > 1:
         # Open MPI names shared memory after the local rank: two hosts on one machine would share it by mistake.
         # Its hierarchical collectives (han) distinguish hosts by the machine's name, and a barrier would never end.
