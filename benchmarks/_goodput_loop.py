@@ -1,6 +1,6 @@
 """The training of `goodput`, the same for every contestant: two ranks, steps of a fixed time, one allreduce in each.
 
-    _goodput_loop.py cloudtrain|torch.save|none FOLDER URI SECONDS
+    _goodput_loop.py cloudtrain|torch.save|torch.save-restarts|none FOLDER URI SECONDS
 
 Ends SECONDS after FOLDER/began. Rank 0 adds a line to FOLDER/steps after each step: process, step, time, seconds in the
 save that followed the step before. Every rank writes its process id to FOLDER.
@@ -94,7 +94,12 @@ class Ours(Nothing):
         self._checkpoints.close()
 
 
-SAVERS = {"cloudtrain": Ours, "torch.save": TorchSave, "none": lambda uri: Nothing()}
+SAVERS = {
+    "cloudtrain": Ours,
+    "torch.save": TorchSave,
+    "torch.save-restarts": TorchSave,
+    "none": lambda uri: Nothing(),
+}
 
 
 def main(name: str, folder: Path, uri: str, seconds: float) -> None:
