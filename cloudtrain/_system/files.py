@@ -57,6 +57,10 @@ if sys.platform == "win32":
         """Windows has no locks that child processes inherit. Raises OSError."""
         raise OSError(errno.ENOSYS, "this system cannot lock files")
 
+    def write_at(descriptor: int, data: bytes, offset: int) -> None:
+        """Jobs do not run on Windows. Raises OSError."""
+        raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
+
     def in_use(path: Path) -> contextlib.AbstractContextManager[None]:
         """Windows cannot rename an open file: nothing marks it."""
         return contextlib.nullcontext()
@@ -99,6 +103,10 @@ if sys.platform == "win32":
         return beginning.startswith(_EXECUTABLE)
 
 else:
+
+    def write_at(descriptor: int, data: bytes, offset: int) -> None:
+        """Write at a position of a file in one step. Raises OSError."""
+        os.pwrite(descriptor, data, offset)
 
     def lock(descriptor: int, *, wait: bool = True, shared: bool = False) -> bool:
         """Lock an open file; returns False if another process has locked it and this one does not ``wait``.

@@ -1,28 +1,27 @@
 """A rank's heartbeat and its position among the collectives, for the runtime's hang watchdog.
 
 Collectives and checkpoints call `beat`. A script with other long steps may call it too.
+
+Every rank imports this before its script. For a fast start, it imports little.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
-import struct
 import time
-from dataclasses import dataclass
 
 VARIABLE = "CLOUDTRAIN_HEARTBEAT_FILE"
 INTERVAL = 0.5
 """Minimum seconds between two heartbeats outside collectives."""
 
-_FORMAT = struct.Struct("<dQQ")
+_FORMAT = "<dQQ"
+_SIZE = 24
 
 _last = 0.0
 _entered = 0
 _left = 0
 
 
-@dataclass(frozen=True)
 class Heartbeat:
     """The last heartbeat of a rank.
 
@@ -30,9 +29,10 @@ class Heartbeat:
     ``left`` count the waits for collectives that the rank has begun and ended.
     """
 
-    time: float
-    entered: int
-    left: int
+    def __init__(self, time: float, entered: int, left: int) -> None:
+        self.time = time
+        self.entered = entered
+        self.left = left
 
     @property
     def waits(self) -> bool:
@@ -63,40 +63,46 @@ def leave_collective() -> None:
 def _write() -> None:
     global _last
     _last = time.monotonic()
-    file = _file()
-    if file is not None:
-        with contextlib.suppress(OSError):
-            os.pwrite(file, _FORMAT.pack(_last, _entered, _left), 0)
+    path = os.environ.get(VARIABLE)
+    if path is None:
+        return
+    from struct import pack
+
+    from cloudtrain._system.files import write_at
+
+    try:
+        write_at(_descriptor(path), pack(_FORMAT, _last, _entered, _left), 0)
+    except OSError:
+        return
 
 
 _opened: tuple[str, int] | None = None
 
 
-def _file() -> int | None:
-    """The descriptor of the file, which stays open; None outside a job."""
+def _descriptor(path: str) -> int:
+    """The descriptor of the file, which stays open. Raises OSError."""
     global _opened
-    path = os.environ.get(VARIABLE)
-    if path is None:
-        return None
     if _opened is None or _opened[0] != path:
-        try:
-            _opened = path, os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
+        _opened = path, os.open(path, os.O_WRONLY)
     return _opened[1]
 
 
 def create(path: str) -> None:
     """Create the file of a rank that has not sent a heartbeat. Its space is reserved: the disk may be full later."""
     with open(path, "wb") as file:
-        file.write(bytes(_FORMAT.size))
+        file.write(bytes(_SIZE))
 
 
 def read(path: str) -> Heartbeat | None:
-    """The last heartbeat; None before the first one, or if the file is gone."""
+    """The last heartbeat; None before the first one, or if the file is gone or damaged."""
+    from struct import unpack
+
     try:
         with open(path, "rb") as file:
-            heartbeat = Heartbeat(*_FORMAT.unpack(file.read(_FORMAT.size)))
-    except (OSError, struct.error):
+            data = file.read(_SIZE)
+    except OSError:
         return None
+    if len(data) < _SIZE:
+        return None
+    heartbeat = Heartbeat(*unpack(_FORMAT, data))
     return heartbeat if heartbeat.time > 0 else None

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 
-import pytest
-
-from cloudtrain.contract import FailureClass, JobStatus
+from cloudtrain.contract import JobStatus
 from cloudtrain.index import IndexEntry, add_job, find_job
-from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.leftovers import old_jobs, stale_temporaries, unused_caches
 from cloudtrain.platforms.supervised.record import JobRecord
-from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.storage import state_home
 
 
@@ -88,16 +83,3 @@ def test_a_temporary_file_of_a_killed_submission_is_removed_after_a_day() -> Non
     assert (leftover.kind, leftover.name, leftover.size) == ("cache", str(scratch), 3)
     leftover.remove()
     assert not scratch.exists()
-
-
-def test_a_job_whose_supervisor_met_a_full_disk_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = _job("lost", JobStatus.RUNNING, None)
-    platform = LocalPlatform()
-    job = JobFiles(LocalRoot("local"), "lost")
-    assert platform.lost(job).failure_class == FailureClass.KILLED
-    full = shutil._ntuple_diskusage(49152, 49152, 0)  # type: ignore[attr-defined]
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    report = platform.lost(job)
-    assert report.failure_class == FailureClass.DISK_FULL
-    assert report.message.endswith(f"the disk of {folder.path} is full")
-    assert report.hint.startswith("Free space")
