@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from audit import opened_files
@@ -28,11 +27,14 @@ def test_a_record_is_read_when_it_has_changed(tmp_path: Path) -> None:
                 assert not launch.preempted(gone=False)
         read = [path for path in opened if path.endswith(".json")]
         assert sorted(read) == sorted(record_path(str(tmp_path), slot.local_rank) for slot in slots)
-        long_ago = time.time() - 60
-        ended = RankRecord(launch.processes[5].pid, 5, exit_code=3, message="m", time=long_ago)
-        ended.write(str(tmp_path), 5)
+        process = launch.processes[5]
+        RankRecord(process.pid, 5, exit_code=3, message="m").write(str(tmp_path), 5)
+        process.kill()
+        process.wait()
         [rank_exit] = launch.poll()
-        assert (rank_exit.rank, rank_exit.exit_code) == (5, 3)
+        assert rank_exit.rank == 5
+        assert rank_exit.record is not None
+        assert rank_exit.record.exit_code == 3
         launch.kill()
         assert len(launch.poll()) == 15
         launch.output.close()
