@@ -107,7 +107,7 @@ def test_a_model_in_the_working_folder_is_pointed_out(run: Run, hosts: int) -> N
     job = run(script, instance_count=hosts)
     [line] = [line for line in job.logs().splitlines() if "SM_MODEL_DIR" in line]
     assert line.startswith("[cloudtrain] the job has no model: the script wrote model.pt, saved/1 into its")
-    assert job.describe().warnings == (line[len("[cloudtrain] ") :],)
+    assert list(job.describe().warnings) == [line[len("[cloudtrain] ") :]]
 
 
 def test_a_job_with_a_model_gets_no_advice_about_models(run: Run) -> None:
