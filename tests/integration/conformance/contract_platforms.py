@@ -14,6 +14,7 @@ import pytest
 import cloudtrain
 from cloudtrain import Estimator, Job
 from cloudtrain.errors import TrainingFailed
+from cloudtrain.link.secret import VARIABLE, fresh_secret
 from cloudtrain.storage import open_store
 
 Seen = dict[int, dict[str, Any]]
@@ -96,7 +97,7 @@ def on_sagemaker_toolkit(folder: Path, request: pytest.FixtureRequest) -> Iterat
         simulated_sagemaker(s3_server, folder) as simulated,
         s3_on(simulated.instances.machines, s3_server, folder),
     ):
-        environment = {**s3_server.env, "PYTHONPATH": str(PACKAGE)}
+        environment = {**s3_server.env, "PYTHONPATH": str(PACKAGE), VARIABLE: fresh_secret()}
         simulated.instances.image = replace(simulated.instances.image, environment=environment)
         yield replace(_on_simulated(simulated, folder, TOOLKIT), passes_arguments=False)
 
