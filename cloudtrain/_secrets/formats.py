@@ -43,6 +43,13 @@ _FORMATS: tuple[tuple[str, tuple[bytes, ...], Finder], ...] = (
             r"(?:\s|\\[nr]|[A-Za-z-]+: [^\n]*\n)*[A-Za-z0-9+/]{32}"
         ),
     ),
+    (
+        "private key in base64",
+        (b"LS0tLS1CRUdJTi",),
+        _matches(
+            r"LS0tLS1CRUdJTi(?:BSU0EgUFJJVkFURS|BQUklWQVRF|BFQyBQUklWQVRF|BPUEVOU1NIIFBSSVZBVEUg)[A-Za-z0-9+/]{40}"
+        ),
+    ),
     ("PuTTY private key", (b"PuTTY-User-Key-File-",), _matches(r"PuTTY-User-Key-File-\d: ")),
     ("age private key", (b"AGE-SECRET-KEY-1",), _matches(r"AGE-SECRET-KEY-1[A-Z0-9]{58}")),
     ("AWS access key", (b"AKIA", b"ASIA"), _aws_key_pairs),
@@ -51,6 +58,11 @@ _FORMATS: tuple[tuple[str, tuple[bytes, ...], Finder], ...] = (
     ("Artifactory API key", (b"AKCp",), _matches(r"\bAKCp[A-Za-z0-9]{60,}")),
     ("Atlassian API token", (b"ATATT3",), _matches(r"\bATATT3[\w=-]{100,}")),
     ("Azure storage key", (b"AccountKey=",), _matches(r"AccountKey=[A-Za-z0-9+/]{86}==")),
+    (
+        "Azure shared access signature",
+        (b"sig=",),
+        _matches(r"[?&]sv=\d{4}-\d\d-\d\d&[^\s\"'<>]{0,300}sig=[A-Za-z0-9%]{43}"),
+    ),
     ("Azure client secret", (b"Q~",), _matches(r"(?<![\w.~-])[\w.~-]{3}\dQ~[\w.~-]{31,34}(?![\w.~-])")),
     ("Buildkite token", (b"bkua_",), _matches(r"\bbkua_[0-9a-f]{40}\b")),
     ("Databricks token", (b"dapi",), _matches(r"\bdapi[0-9a-f]{32}(?:-\d)?\b")),
@@ -135,7 +147,11 @@ _FORMATS: tuple[tuple[str, tuple[bytes, ...], Finder], ...] = (
     ("Terraform token", (b".atlasv1.",), _matches(r"\b[A-Za-z0-9]{14}\.atlasv1\.[\w-]{60,}")),
     ("Twilio API key", (b"SK",), _matches(r"\bSK[0-9a-f]{32}\b")),
     ("Vault token", (b"hvs.", b"hvb."), _matches(r"\bhv[sb]\.[\w-]{24,}")),
-    ("Weights & Biases API key", (b"wandb_v1_",), _matches(r"\bwandb_v1_\w{40,}")),
+    (
+        "Weights & Biases API key",
+        (b"wandb",),
+        _matches(r"\bwandb_v1_\w{40,}|\bwandb\.login\([^)\n]{0,80}\bkey\s?=\s?\\?[\"'][0-9a-f]{40}\b"),
+    ),
     ("xAI API key", (b"xai-",), _matches(r"\bxai-[A-Za-z0-9]{70,}")),
     ("JSON web token", (b"eyJ",), _matches(r"\beyJ[\w-]{15,}\.eyJ[\w-]{20,}\.[\w-]{40,}")),
 )

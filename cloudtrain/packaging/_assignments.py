@@ -16,7 +16,16 @@ _MARKS = (
 )
 """In lower case; one of them is in every name that `is_secret_name` accepts and that matters here."""
 
-_ASSIGNED = rb"[\w.-]{0,40}\\?[\"'`]?\]?\s{0,4}(?:=>|:=|\?=|=|:(?!:)|,)[ \t]{0,4}"
+_ANNOTATION = rb"(?:: ?[\w.\[\]| ]{1,40}(?==))?"
+_DEFAULT = rb",(?:\s{0,20}\w{1,20}=[\w.]{1,20},){0,3}\s{0,20}default="
+"""Of an argument on the command line, as in ``add_argument("--api-key", type=str, default="...")``."""
+_ASSIGNED = (
+    rb"[\w.-]{0,40}\\?[\"'`]?\]?"
+    + _ANNOTATION
+    + rb"\s{0,4}(?:=>|:=|\?=|=|:(?!:)|"
+    + _DEFAULT
+    + rb"|,)[ \t]{0,4}"
+)
 _AFTER = re.compile(
     _ASSIGNED + rb"(?:[bBrRuU]?\\?(?P<quote>[\"'`])(?P<quoted>[^\"'`\s\\]{8,512})\\?(?P=quote)"
     rb"|(?P<plain>[^\s\"'`,;\\]{8,512}))"
@@ -94,6 +103,30 @@ _HEADER = re.compile(
 _URL = re.compile(
     rb"[A-Za-z][A-Za-z0-9+.-]{1,30}://(?P<user>[^\s/:@\"'<>`]*):(?P<password>[^\s/@\"'<>`]{6,})@(?P<host>[\w.-]+)"
 )
+_DOCKER_ENV = re.compile(rb"^(\s*ENV\s+\w+)[ \t]", re.IGNORECASE | re.MULTILINE)
+_IN_TEXT = (
+    (
+        b"=",
+        "password in a connection string",
+        re.compile(
+            rb"\b\w{2,20}=[^\s;,\"'=()]+(?:;\s?| )(?:password|pwd)=(?P<value>[^\s;,\"'&()]{8,128})",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        b"curl",
+        "password on a command line",
+        re.compile(
+            rb"\bcurl\b[^\n]{0,200}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"'$]+:(?P<value>[^\s\"'$]{8,128})"
+        ),
+    ),
+    (
+        b"sshpass",
+        "password on a command line",
+        re.compile(rb"\bsshpass\s+-p\s?[\"']?(?P<value>[^\s\"'$]{8,128})"),
+    ),
+)
+"""A mark that is in every match, the rule, and the pattern."""
 _NOT_A_HOST = re.compile(
     r"(?:.*\.)?(?:example(?:\.\w+)*|test|invalid|localhost|local)\Z|127\.|0\.0\.0\.0|host", re.IGNORECASE
 )
@@ -105,7 +138,15 @@ def find_assignments(name: str, data: bytes) -> Iterator[tuple[int, str]]:
     Args:
         name: of the file, whose suffix gives the language.
     """
-    yield from _find_values(data, only_quoted=PurePath(name).suffix.lower() in _CODE)
+    path = PurePath(name.lower())
+    if path.name.startswith(("dockerfile", "containerfile")):
+        data = _DOCKER_ENV.sub(rb"\1=", data)  # ENV NAME value
+    yield from _find_values(data, only_quoted=path.suffix in _CODE)
+    for mark, rule, pattern in _IN_TEXT:
+        if mark in data:
+            for found in pattern.finditer(data):
+                if looks_random(_text(found["value"])):
+                    yield found.start("value"), rule
     if b"uthorization" in data:
         for found in _HEADER.finditer(data):
             if looks_random(_text(found["value"])):

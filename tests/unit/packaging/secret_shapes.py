@@ -89,6 +89,38 @@ def secret_files(seed: int) -> dict[str, tuple[str, str]]:
             "track.py",
             f'wandb.login(key="x"); os.environ["WANDB_API_KEY"] = "{of(HEX, 39)}7"\n',
         ),
+        "W&B key, login": ("track2.py", f'wandb.login(key="{of(HEX, 39)}7")\n'),
+        "W&B key, login in a notebook": (
+            "c.ipynb",
+            f'{{"cells": [{{"source": ["wandb.login(key=\\"{of(HEX, 39)}7\\")\\n"]}}]}}',
+        ),
+        "annotated name": ("typed.py", f'api_key: str = "{password(32)}"\n'),
+        "default of an argument": (
+            "args.py",
+            f'add_argument("--api-key", type=str, default="{password(32)}")\n',
+        ),
+        "Dockerfile, without an equals sign": (
+            "Dockerfile",
+            f"FROM python:3.12\nENV API_TOKEN {password(24)}\n",
+        ),
+        "ADO connection string": (
+            "ado.py",
+            f'connect("Server=tcp:db.corp.net;User ID=app;Password={password()};Encrypt=True")\n',
+        ),
+        "libpq connection string": (
+            "pq.py",
+            f'connect("host=db user=app password={password()} dbname=prod")\n',
+        ),
+        "curl with a password": ("fetch.sh", f"curl -s -u app:{password()} https://x.corp.net\n"),
+        "sshpass": ("copy.sh", f"sshpass -p {password()} scp a b:\n"),
+        "key of a Kubernetes client": (
+            "cluster.yaml",
+            f"    client-key-data: {b64('-----BEGIN RSA ' + 'PRIVATE KEY-----' + chr(10) + key)}\n",
+        ),
+        "Azure shared access signature": (
+            "sas.py",
+            f'get("https://x.blob.core.windows.net/c?sv=2022-11-02&ss=b&sig={of(ALNUM, 43)}%3D")\n',
+        ),
         "W&B key in netrc syntax": ("login.txt", f"machine api.wandb.ai login user password {of(HEX, 40)}\n"),
         "Hugging Face token": ("model.py", f"login('{'hf'}_{of(ALNUM, 34)}')\n"),
         "Hugging Face token in a notebook": (

@@ -79,6 +79,10 @@ HARMLESS = {
     "hashes.txt": "numpy==2.1 --hash=sha256:" + "0123456789abcdef" * 4 + "\n",
     "lock.json": '{"integrity": "sha512-' + "aB3" * 28 + '==", "commit": "' + "0a1b2" * 8 + '"}\n',
     "urls.md": "postgres://user:password@localhost/db https://user:pass@example.com redis://:${PW1}@cache:6379\n",
+    "Dockerfile": "FROM python:3.12\nENV API_TOKEN $TOKEN1\nENV PATH_TO_KEY /run/secrets2/key\n",
+    "connect.py": 'connect(host=h1, password=vault.read2(x))\nurl = f"host={h} user=u1 password={pw} dbname=x"\n',
+    "arguments.py": 'add_argument("--token", type=int, default=32768)\napi_key: str = field2("abc1")\n',
+    "commands.sh": 'curl -u "$USER:$PASSWORD_1" https\ncurl -u user:<password1> https://x\nsshpass -p "$PW123456"\n',
     "ids.json": '{"ChangeToken": "abcd12f2-46da-4fdb-b8d5-fbd4c466928f", "sort_key": "Field2Name"}\n',
     "model.py": 'PRIMARY_KEY = "user_id_2"\nmonkey = "Bananas4Ever"\nauthor = "Ann 3rd"\nkeyboard = "Qwertz104Keys"\n',
 }
