@@ -38,7 +38,8 @@ RECONNECT_SECONDS = 5.0
 PAUSED_SECONDS = 2.0
 """A longer gap between two rounds means that this process was paused: the leader was not silent."""
 RETRY_SECONDS = 1.0
-"""Seconds for which the leader's answer may take, before the host connects once more."""
+"""Seconds for which the leader's answer may take, before the host connects once more. Doubled each time, for networks
+with long delays."""
 PAUSE_SECONDS = 0.2
 """Seconds between two attempts to connect again, if the network is down."""
 CLOSE_SECONDS = 2.0
@@ -134,6 +135,9 @@ class LeaderClient:
         self._peer: Peer | None = None
         self._candidate: Peer | None = None
         """A connection on which the leader has not answered."""
+        self._answer_seconds = RETRY_SECONDS
+        self._moved_until = 0.0
+        """Until then, the leader may close the old connection because it has taken a new one."""
         self._address = ""
         self._heard = 0.0
         self._closing = False
@@ -258,9 +262,11 @@ class LeaderClient:
                 return f"no message for {self._timeout:g} s"
             if (self._peer is None or silence > retry) and now > next_try and not self._closing:
                 pause = PAUSE_SECONDS
+                if self._candidate:
+                    self._answer_seconds = min(2 * self._answer_seconds, max(RETRY_SECONDS, retry))
                 with contextlib.suppress(PlatformError, OSError, ValueError):
                     self._connect(now + CONNECT_SECONDS + RETRY_SECONDS)
-                    pause = RETRY_SECONDS
+                    pause = self._answer_seconds
                 next_try = time.monotonic() + pause
             last_round = time.monotonic()
 
@@ -291,7 +297,7 @@ class LeaderClient:
                 if data is not None:
                     self._take(peer, json.loads(data))
         except (EOFError, ConnectionError):
-            if peer is self._peer and self._candidate is None:
+            if peer is self._peer and self._candidate is None and time.monotonic() > self._moved_until:
                 return "its connection was closed"
             self._drop(peer)
         except OSError:  # the network is down
@@ -311,8 +317,10 @@ class LeaderClient:
             )
         elif kind == "joined":
             old, self._peer, self._candidate = self._peer, peer, None
+            self._answer_seconds, self._moved_until = RETRY_SECONDS, 0.0
             if old:
                 old.close()
+            peer.send(self._conversation.write_fleeting(b'{"type": "beat"}'))
             for envelope in self._conversation.resume(message["received"]):
                 peer.send(envelope)
         else:
@@ -365,6 +373,7 @@ class LeaderClient:
         received = self._conversation.received
         join = {"type": "join", "host": self._host, "number": self._number, "received": received}
         self._candidate.send(self._conversation.write_fleeting(json.dumps(join).encode()))
+        self._moved_until = time.monotonic() + self._timeout
 
     def _tls(self) -> Tls:
         from cloudtrain.link.tls import Tls  # a job on one machine does not need it

@@ -37,6 +37,8 @@ class HostLink:
     number: str
     """Random: distinguishes the process that joined from another one of the same host."""
     conversation: Conversation = field(default_factory=Conversation)
+    is_confirmed: bool = False
+    """Whether the host has sent a message on this connection. Before that, it may give it up for another one."""
     state: str = "joined"
     seen: float = field(default_factory=time.monotonic)
 
@@ -154,16 +156,16 @@ class LeaderLinks:
         self._selector.close()
 
     def _receive(self, connection: _Connection, mask: int) -> None:
-        link = connection.link
         try:
             for envelope in connection.peer.handle(mask):
                 self._take(connection, envelope)
         except (EOFError, ConnectionError):
-            self._drop(connection, "its runtime exited without a report")
-        except OSError:  # the network is down: the host may return
-            connection.peer.close()
-            if link and link.peer is connection.peer:
-                link.peer = None
+            if connection.link and not connection.link.is_confirmed:
+                self._detach(connection)  # it did not wait for the answer
+            else:
+                self._drop(connection, "its runtime exited without a report")
+        except OSError:  # the network is down
+            self._detach(connection)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             self._drop(connection, f"its runtime sent an invalid message: {error!r}")
 
@@ -178,7 +180,7 @@ class LeaderLinks:
         if link is None:
             self._join(connection, json.loads(Conversation().read(envelope) or b""))
             return
-        link.seen = time.monotonic()
+        link.seen, link.is_confirmed = time.monotonic(), True
         data = link.conversation.read(envelope)
         if data is not None:
             message = json.loads(data)
@@ -204,7 +206,7 @@ class LeaderLinks:
         link = known or HostLink(host, peer, number)
         if link.peer and link.peer is not peer:
             link.peer.close()
-        link.peer, link.seen, connection.link = peer, time.monotonic(), link
+        link.peer, link.seen, link.is_confirmed, connection.link = peer, time.monotonic(), False, link
         answer = {"type": "joined", "received": link.conversation.received}
         peer.send(link.conversation.write_fleeting(json.dumps(answer).encode()))
         for envelope in link.conversation.resume(received):
@@ -212,6 +214,12 @@ class LeaderLinks:
         if not known:
             self._links[host] = link
             self._events.append((link, {"type": "join"}))
+
+    def _detach(self, connection: _Connection) -> None:
+        """Close a connection of a host that may return."""
+        connection.peer.close()
+        if connection.link and connection.link.peer is connection.peer:
+            connection.link.peer = None
 
     def _drop(self, connection: _Connection, why: str) -> None:
         connection.peer.close()

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from cloudtrain.link.handshake import CHALLENGE_BYTES
 from cloudtrain.link.secret import derive
 from cloudtrain.runtime.leader import Leader
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient, listen
@@ -32,6 +33,10 @@ class Wire:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.up = True
+        self.mute = False
+        """Whether nothing of the leader passes after its part of the handshake."""
+        self.answered: dict[socket.socket, int] = {}
+        """The bytes that have passed on each connection to the leader."""
         self.over = False
         self.connections = 0
         self.pairs: dict[socket.socket, socket.socket] = {}
@@ -43,10 +48,13 @@ class Wire:
             if not self.up:
                 time.sleep(0.02)
                 continue
-            for ready in select.select([self.listener, *self.pairs], [], [], 0.02)[0]:
+            late = {end for end, count in self.answered.items() if self.mute and count >= CHALLENGE_BYTES}
+            ends = [end for end in self.pairs if end not in late]
+            for ready in select.select([self.listener, *ends], [], [], 0.02)[0]:
                 if ready is self.listener:
                     near, far = self.listener.accept()[0], socket.create_connection(self.leader)
                     self.pairs |= {near: far, far: near}
+                    self.answered[far] = 0
                     self.connections += 1
                 elif ready in self.pairs:
                     self.forward(ready)
@@ -54,6 +62,8 @@ class Wire:
     def forward(self, ready: socket.socket) -> None:
         try:
             data = ready.recv(1 << 16)
+            if ready in self.answered:
+                self.answered[ready] += len(data)
             self.pairs[ready].sendall(data)
         except OSError:
             data = b""
@@ -119,6 +129,18 @@ def test_messages_of_an_outage_arrive_once_afterwards(pair: Pair) -> None:
     pair.clients[0].send({"type": "ready"})
     assert [pair.receive(host)["type"] for host in (0, 1)] == ["start", "start"]
     assert pair.wire.connections >= 2, "the host did not connect again"
+
+
+def test_a_host_returns_though_the_answer_of_the_leader_is_late(pair: Pair) -> None:
+    """On a network with long delays, the host gives up connections that the leader has taken."""
+    pair.wire.up = False
+    time.sleep(TIMEOUT * 0.4)
+    pair.wire.mute = pair.wire.up = True
+    time.sleep(TIMEOUT * 0.35)
+    pair.wire.mute = False
+    for client in pair.clients:
+        client.send({"type": "ready"})
+    assert [pair.receive(host)["type"] for host in (0, 1)] == ["start", "start"]
 
 
 def test_a_longer_outage_is_the_loss_of_a_host(pair: Pair) -> None:
