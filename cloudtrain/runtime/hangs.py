@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Callable, NamedTuple
 
 from cloudtrain.contract import FailureClass, FailureReport, RankSlot
+from cloudtrain.contract.documents import Fields, is_count, is_number
 from cloudtrain.observe import heartbeat
 from cloudtrain.runtime.run_folder import heartbeat_path
 
@@ -112,12 +113,15 @@ class Hang:
         self._limit = 0.0
 
     def add(self, host: str, message: Mapping[str, Any]) -> None:
-        """Add what `Watchdog.describe` returned on a host."""
-        for values in message["positions"]:
-            position = Position(*values)
+        """Add what `Watchdog.describe` returned on a host. Raises ValueError or TypeError for anything else."""
+        fields = Fields(message)
+        limit, tail = fields.number("limit"), fields.texts("tail")
+        positions = [Position(*values) for values in fields.items("positions")]
+        if not all(is_count(p.rank) and is_count(p.entered) and is_number(p.silence) for p in positions):
+            raise ValueError("the positions of the ranks are not numbers")
+        for position in positions:
             self._ranks[position.rank] = host, position
-        self._tails[host] = tuple(message["tail"])
-        self._limit = float(message["limit"])
+        self._tails[host], self._limit = tail, limit
 
     def blame(self, report: FailureReport) -> FailureReport:
         """The report of a hang, with the rank that the others wait for."""

@@ -123,7 +123,7 @@ class Leader:
             for link, message in self._links.poll(0.1):
                 try:
                     self._handle(link, message)
-                except (ValueError, LookupError, TypeError, AttributeError) as error:
+                except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError) as error:
                     self._links.lose(link, f"its runtime sent an invalid message: {error!r}")
             self._tick(time.monotonic())
         self._links.close()

@@ -112,7 +112,7 @@ class Merge:
         """The names of the files that are not the same on all hosts that have them, sorted."""
         found = {host: dict(zip(share.compare, self._digests[host])) for host, share in self._shares.items()}
         for (giver, number), (host, index) in self._pairs:
-            if found[giver][number] != found[host][index]:
+            if found[giver].get(number) != found[host].get(index):
                 file = self._files[host][index]
                 self._conflicts[file.kind, file.path] = file.name
         return sorted(self._conflicts.values())

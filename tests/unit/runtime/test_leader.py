@@ -252,6 +252,25 @@ def test_a_damaged_first_message_harms_only_its_sender(cluster: Cluster, text: s
     assert cluster.receive("algo-1")["type"] == "stop"
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "failed", "ago": 10**400, "report": {"failure_class": "hang", "message": ""}},
+        {"type": "stacks", "text": "", "ranks": {"positions": [[1, 2, True, "x"]], "limit": 1, "tail": []}},
+        {"type": "stacks", "text": "", "ranks": {"positions": [[1, None, True, 2]], "limit": 1, "tail": []}},
+        {"type": "stacks", "text": "", "ranks": {"positions": [], "limit": 1, "tail": [1]}},
+    ],
+)
+def test_an_invalid_message_of_a_host_does_not_end_the_leader(cluster: Cluster, message: Message) -> None:
+    clients = {host: cluster.join(host) for host in HOSTS}
+    clients["algo-2"].send(message)
+    hang = FailureReport(FailureClass.HANG, "no heartbeat", rank=0, host="algo-1", time=1)
+    clients["algo-1"].send({"type": "failed", "report": hang.to_dict()})
+    while (answer := cluster.receive("algo-1"))["type"] == "dump":
+        pass
+    assert answer["type"] == "abort"
+
+
 def test_a_host_with_another_secret_says_what_to_do(cluster: Cluster) -> None:
     keys, inbox = {**KEYS, "control": derive("another", "control")}, queue.SimpleQueue[Message]()
     with pytest.raises(PlatformError, match=r"algo-2: .* does not know the secret of this job") as caught:

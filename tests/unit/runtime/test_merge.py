@@ -92,6 +92,13 @@ def test_files_of_equal_size_are_compared_by_hash(digests: Sequence[str], differ
     assert merge.givers() == {"model": list(hosts)}
 
 
+def test_a_host_that_sends_too_few_hashes_ends_nothing() -> None:
+    merge = planned({"algo-1": {"a": ("file", 7)}, "algo-2": {"a": ("file", 7)}})
+    merge.plan()
+    merge.add_digests("algo-1", ["1"])
+    assert merge.differing() == ["model/a"]
+
+
 def test_a_file_that_one_host_has_is_not_hashed() -> None:
     shares = planned({"algo-1": {"a": ("file", 7)}, "algo-2": {"b": ("file", 7)}}).plan()
     assert [share.compare for share in shares.values()] == [[], []]
