@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import os
+import time
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 from cloudtrain._system.beneath import Beneath, Refused, Skip
+from cloudtrain.errors import StorageError
+from cloudtrain.storage.patience import current
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from _typeshed import WriteableBuffer
 
 NAMED = 5
 """The most files that a warning names."""
@@ -15,6 +25,7 @@ LONGEST = 200
 """The most characters of a name that a warning shows."""
 
 NOT_UTF_8 = "a name that is not UTF-8"
+CHUNK = 1 << 20
 UNREADABLE = "a file that cannot be read"
 
 
@@ -74,5 +85,27 @@ def opened(folder: Beneath, key: str, skip: Skip) -> Iterator[BinaryIO | None]:
         skip(key, UNREADABLE)
         yield None
     else:
-        with file:
-            yield file
+        cut = current().cut
+        with file if cut is None else _cut_off(file, cut) as content:
+            yield content
+
+
+def _cut_off(file: BinaryIO, cut: Callable[[], float]) -> BinaryIO:
+    return cast("BinaryIO", io.BufferedReader(_CutOff(file, cut), CHUNK))
+
+
+class _CutOff(io.FileIO):
+    """A file that cannot be read after ``cut``: one with a hole has any size, and would take any time.
+
+    Reads raise StorageError then.
+    """
+
+    def __init__(self, file: BinaryIO, cut: Callable[[], float]) -> None:
+        super().__init__(os.dup(file.fileno()), "rb")
+        file.close()
+        self._cut = cut
+
+    def readinto(self, buffer: WriteableBuffer) -> int | None:
+        if time.monotonic() > self._cut():
+            raise StorageError("the upload of the outputs took longer than the stopped job has")
+        return super().readinto(buffer)

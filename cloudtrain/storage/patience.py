@@ -46,6 +46,7 @@ class Patience:
         limit: seconds from the first failure of a request; None: `LIMIT_VARIABLE`, else `LIMIT`.
         warn: called with one line about an outage, at most once a minute.
         until: returns the monotonic time at which to give up, in place of ``limit``; None: ``limit`` holds.
+        cut: returns the monotonic time at which outputs are no longer read, even if the storage answers.
         waiting: called before every pause.
     """
 
@@ -55,11 +56,13 @@ class Patience:
         *,
         warn: Warn | None = None,
         until: Callable[[], float | None] | None = None,
+        cut: Callable[[], float] | None = None,
         waiting: Callable[[], None] | None = None,
     ) -> None:
         self.limit = limit
         self.warn = warn
         self.until = until
+        self.cut = cut
         self.waiting = waiting
         self._lock = threading.Lock()
         self._ended = False

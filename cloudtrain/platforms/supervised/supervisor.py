@@ -33,6 +33,9 @@ POLL_SECONDS = 0.02
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk may have been full: the end of a job frees some."""
 
+LAST_UPLOAD_SECONDS = 60.0
+"""How long uploads may continue after the grace of a stop or of ``max_run``."""
+
 INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
 PREEMPTED = "preempted"
@@ -69,7 +72,7 @@ class Supervisor:
         self._ended_by = ""
         """Why the job has to end early."""
         self._kill_at: float | None = None
-        self._run_by = self._upload_until = float("inf")
+        self._run_by = self._upload_until = self._cut_at = float("inf")
         patience.default.warn = self._warn
         self._killed = False
         """Whether the runtimes did not end in time, and were killed for that."""
@@ -142,17 +145,27 @@ class Supervisor:
         self._host_events.finish()
         failure = self._failure()
         self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
-        patience.default.until = self._end_of_upload
+        self._cut_at = self._run_by + self._stop_grace + LAST_UPLOAD_SECONDS
+        patience.default.until, patience.default.cut = self._end_of_upload, self._cut_of_upload
         try:
             return self._hosts.finish(failed=failure is not None) or failure
         finally:
-            patience.default.until = None
+            patience.default.until = patience.default.cut = None
 
     def _end_of_upload(self) -> float:
         """The monotonic time until which `Hosts.finish` waits for storage that is away."""
-        if self._signalled or self._preempted or self._folder.stop_mark.exists():
+        if self._is_told_to_end():
             self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
         return self._upload_until
+
+    def _cut_of_upload(self) -> float:
+        """The monotonic time at which `Hosts.finish` has to end, even if the storage answers."""
+        if self._is_told_to_end():
+            self._cut_at = min(self._cut_at, time.monotonic() + self._stop_grace + LAST_UPLOAD_SECONDS)
+        return self._cut_at
+
+    def _is_told_to_end(self) -> bool:
+        return self._signalled or self._preempted or self._folder.stop_mark.exists()
 
     def _end_early(self, why: str) -> None:
         """Forward the stop to every host."""

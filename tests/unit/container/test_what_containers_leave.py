@@ -39,6 +39,7 @@ from cloudtrain.runtime.host_outputs import OutputUpload
 from cloudtrain.runtime.phases import Phases
 from cloudtrain.runtime.upload import upload_outputs
 from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import patience
 
 SECRET = "the secret of the host"
 
@@ -317,3 +318,19 @@ def test_the_next_attempt_writes_nothing_through_links(tmp_path: Path, secret: P
     assert config.read_text() == "{}"
     assert not any(path.is_symlink() for path in paths.base.rglob("*"))
     assert [path.name for path in secret.parent.iterdir()] == ["secret"]
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_an_output_of_any_size_is_not_read_after_the_end_of_a_stopped_job(
+    tmp_path: Path, compressed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with a hole: it takes no space, and would be read for hours."""
+    base, began = tmp_path / "job", time.monotonic()
+    Paths(base).make()
+    with open(Paths(base).model / "hole", "wb") as file:
+        file.truncate(1 << 40)
+    monkeypatch.setattr(patience.default, "cut", lambda: began + 0.5)
+    with pytest.raises(StorageError, match="took longer"):
+        upload(base, tmp_path, compress_output=compressed)
+    assert time.monotonic() - began < 10
+    assert not list(tmp_path.glob("*/.upload-*")) + list(tmp_path.glob(".upload-*"))
