@@ -20,8 +20,8 @@ from cloudtrain.packaging._archive import is_intact, write_archive
 from cloudtrain.packaging._git import GitState, git_state
 from cloudtrain.packaging._index import Index, take_fingerprint
 from cloudtrain.packaging._secrets import ALLOWED, find_secrets
-from cloudtrain.packaging._tree import ArchiveMember, Changed, Tree, read_tree, shown
-from cloudtrain.packaging._warnings import largest, warnings_about
+from cloudtrain.packaging._tree import ArchiveMember, Changed, Tree, largest, read_tree, shown
+from cloudtrain.packaging._warnings import warnings_about
 from cloudtrain.packaging.cache import FILE_NAME
 from cloudtrain.packaging.companions import Companions, companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file

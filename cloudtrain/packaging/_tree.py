@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -17,6 +18,9 @@ from pathlib import Path, PurePath
 from cloudtrain.contract.source import DEFAULT_LIMITS, SourceLimits
 from cloudtrain.errors import InvalidSource
 from cloudtrain.packaging._ignore import ALWAYS_OUT, EDITOR_LOCK, IgnoreRules
+
+_NAMED = 5
+"""The most files that a message names."""
 
 _SPECIAL = {stat.S_IFIFO: "fifo", stat.S_IFSOCK: "socket", stat.S_IFCHR: "device", stat.S_IFBLK: "device"}
 
@@ -88,8 +92,10 @@ def read_tree(tree: Tree, cache_dir: Path) -> list[ArchiveMember]:
         for member in members_of_root:
             size += member.size
             if exceeded := tree.limits.exceeded(size, len(members) + 1):
+                so_far = [*members.values(), member]
+                what = name_largest(so_far) if size > tree.limits.size else _name_fullest(so_far)
                 raise InvalidSource(
-                    f"the source {shown(str(source))} has {exceeded[0]}",
+                    f"the source {shown(str(source))} has {exceeded[0]}, among them {what}",
                     hint=f"List in .cloudtrainignore what the job does not need, or raise its {exceeded[1]}. "
                     "Large data belongs into an input channel.",
                 )
@@ -101,6 +107,24 @@ def read_tree(tree: Tree, cache_dir: Path) -> list[ArchiveMember]:
                     hint="Rename one of them, or list one in .cloudtrainignore.",
                 )
     return sorted(members.values(), key=lambda member: member.name.encode("utf-8", "surrogateescape"))
+
+
+def largest(members: Sequence[ArchiveMember]) -> list[tuple[str, int]]:
+    """The names and sizes (in bytes) of the largest files, largest first."""
+    files = sorted((member for member in members if member.is_file), key=lambda member: -member.size)
+    return [(shown(member.name), member.size) for member in files[:_NAMED]]
+
+
+def name_largest(members: Sequence[ArchiveMember]) -> str:
+    """The largest files, for a message."""
+    return ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in largest(members))
+
+
+def _name_fullest(members: Sequence[ArchiveMember]) -> str:
+    """The folder at the top with the most files and folders, for a message."""
+    counts = Counter(member.name.partition("/")[0] for member in members)
+    [(name, count)] = counts.most_common(1)
+    return f"{count:,} in {shown(name)}" if count > 1 else f"{len(members):,} at the top"
 
 
 def _companion(folder: Path, name: str) -> ArchiveMember:

@@ -29,7 +29,9 @@ def test_a_huge_file_is_refused_without_reading_it(tmp_path: Path) -> None:
     root = make_tree(tmp_path / "src", {"train.py": ""})
     with open(root / "data.bin", "wb") as file:
         file.truncate(11_000_000_000)  # no block of it is on the disk
-    with pytest.raises(InvalidSource, match="has more than 10 GB of files") as caught:
+    with pytest.raises(
+        InvalidSource, match=r"more than 10 GB of files, among them data\.bin \(11000\.0 MB\)"
+    ) as caught:
         pack(root, cache_dir=tmp_path / "cache")
     assert ".cloudtrainignore" in caught.value.hint and "max_source_size" in caught.value.hint
     assert list((tmp_path / "cache").iterdir()) == []
@@ -41,6 +43,12 @@ def test_too_many_files_are_refused(tmp_path: Path) -> None:
         pack(root, cache_dir=tmp_path / "cache", limits=SMALL)
     assert "max_source_files" in caught.value.hint
     pack(root, cache_dir=tmp_path / "cache")
+
+
+def test_the_folder_with_too_many_files_is_named(tmp_path: Path) -> None:
+    root = make_tree(tmp_path / "src", {"train.py": "", **{f"images/{number}": "" for number in range(101)}})
+    with pytest.raises(InvalidSource, match=r"more than 100 files and folders, among them \d+ in images"):
+        pack(root, cache_dir=tmp_path / "cache", limits=SMALL)
 
 
 def test_a_job_can_raise_the_limits() -> None:
