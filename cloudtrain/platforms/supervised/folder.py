@@ -2,7 +2,7 @@
 
 request.json     the request, without secrets
 state.json       the job's record: status, attempt, times, failure
-lock             held by the supervisor while it is alive
+lock             held by the supervisor while it is alive; its time is when it was last seen alive
 stop             the user asked for the stop
 .cloudtrain-*    spare files for the final record, until the job has ended
 supervisor.log   output of the supervisor, if it fails itself
@@ -16,6 +16,7 @@ hosts/<name>/    the host's /opt/ml
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from dataclasses import dataclass
@@ -162,6 +163,19 @@ class JobFolder:
             return True
         os.close(descriptor)
         return False
+
+    def show_life(self) -> None:
+        """Let `last_life` return the current time. Needs no space on the disk."""
+        with contextlib.suppress(OSError):  # the folder was removed
+            os.utime(self.path / LOCK)
+
+    def last_life(self) -> float | None:
+        """When the job was last seen alive, in seconds since the epoch; None if nothing shows it."""
+        times = []
+        for name in (LOCK, EVENTS, LOG):
+            with contextlib.suppress(OSError):
+                times.append((self.path / name).lstat().st_mtime)
+        return max(times, default=None)
 
     def lock(self) -> int | None:
         """Take the lock, and return its descriptor; None if another process, the supervisor, holds it.

@@ -57,7 +57,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         for warning in warnings:
             events.emit("warning", message=warning)
         events.emit("job", status=str(JobStatus.COMPLETED), exit_code=0)
-        done = replace(record, status=JobStatus.COMPLETED, exit_code=0, failure=None, ended_at=time.time())
+        done = replace(record, status=JobStatus.COMPLETED, exit_code=0, failure=None)
         folder.write_record(done)
     finally:
         os.close(lock)

@@ -271,10 +271,18 @@ class SupervisedPlatform(ABC):
         return replace(
             record,
             status=JobStatus.INTERRUPTED if preempted else JobStatus.FAILED,
-            ended_at=time.time(),
+            ended_at=self._last_life(job, record),
             exit_code=failure.exit_code,
             failure=failure,
         )
+
+    def _last_life(self, job: JobFiles, record: JobRecord) -> float:
+        """When a job ended that nobody saw end. The next look may be days later."""
+        now = time.time()
+        if not isinstance(self._root, LocalRoot):
+            return now
+        seen = JobFolder(self._root.path / job.name).last_life()
+        return now if seen is None else min(max(seen, record.started_at or record.submitted_at), now)
 
 
 def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:

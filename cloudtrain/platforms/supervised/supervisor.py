@@ -128,6 +128,7 @@ class Supervisor:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
+            self._folder.show_life()
             self._host_events.collect()
             if self._signalled or self._folder.stop_mark.exists():
                 self._end_early(SIGNAL)

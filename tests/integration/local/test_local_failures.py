@@ -152,10 +152,16 @@ def test_the_supervisor_is_killed(run: Run) -> None:
     wait_until(lambda: job.logs().count("on") == 4, "four ranks")
     pid = folder(job).read_record().pid
     assert pid
+    time.sleep(2)  # the script is silent
     os.kill(pid, signal.SIGKILL)
+    killed_at = time.time()
+    time.sleep(3)  # nobody looks
     wait_until(lambda: job.status == JobStatus.FAILED, "the notice", 10)
     assert job.failure
     assert "supervisor of the job is gone" in job.failure.message
+    ended_at = job.describe().ended_at
+    assert ended_at is not None
+    assert killed_at - 2 < ended_at < killed_at + 1
     wait_until(lambda: not live_processes(job), "the end of all ranks", 10)
 
 

@@ -113,11 +113,13 @@ def test_what_could_not_be_uploaded_is_sent_later(
     assert str(folder(job).path / "hosts") in failure.hint
     assert trainings(tmp_path) == hosts
     assert job.name not in [leftover.name for leftover in old_jobs(time.time() + 10)]
+    ended_at = job.describe().ended_at
     storage.away = False
     done = CliRunner().invoke(cli, ["upload", job.name, "--json"], catch_exceptions=False)
     assert json.loads(done.stdout) == {"model": f"s3://{s3}/out/{job.name}/output/model.tar.gz"}
     assert job.status == JobStatus.COMPLETED
     assert job.failure is None
+    assert job.describe().ended_at == ended_at, "the days until the upload are not the job's"
     [model] = job.download(tmp_path / "got")
     with tarfile.open(model) as archive:
         assert len(archive.getnames()) == hosts
