@@ -12,6 +12,7 @@ from cloudtrain.errors import AccessDenied, NotFound, StorageError, Unreachable
 from cloudtrain.storage.base import AlteredBody, DamagedBody
 
 _CREDENTIALS = "Check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, and their permissions."
+_CLOCK = "The clock of this machine is wrong, or that of the server: set it. See: timedatectl"
 ENDPOINT = "Check AWS_ENDPOINT_URL_S3, the network, and that the server is running."
 
 _CREDENTIAL_CODES = {
@@ -19,13 +20,16 @@ _CREDENTIAL_CODES = {
     "ExpiredTokenException",
     "InvalidAccessKeyId",
     "InvalidToken",
-    "RequestTimeTooSkewed",
     "SignatureDoesNotMatch",
     "TokenRefreshRequired",
 }
 _REGION_CODES = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 
+_SKEWED = "RequestTimeTooSkewed"
+
+_PLAIN_REFUSALS = {"", "401", "403", "AccessDenied", "Forbidden"}
 _TRANSIENT_CODES = {
+    _SKEWED,
     "BandwidthLimitExceeded",
     "IncompleteBody",
     "InternalError",
@@ -40,7 +44,7 @@ _TRANSIENT_CODES = {
     "ThrottlingException",
     "TooManyRequests",
 }
-"""Error codes of a service that is overloaded or was cut off, whatever the status."""
+"""Error codes of a service that is overloaded or was cut off, and of a clock that will be set, whatever the status."""
 _NOT_IMPLEMENTED = 501
 _TOO_MANY_REQUESTS = 429
 
@@ -122,10 +126,14 @@ def from_response(response: Any, uri: str, operation: str = "") -> StorageError:
         return NotFound(f"{uri} does not exist")
     if code in _CREDENTIAL_CODES:
         return AccessDenied(f"{uri}: {code}: {said}", hint=_CREDENTIALS)
+    if code == _SKEWED:
+        return Unreachable(f"{uri}: {code}: {said}", hint=_CLOCK)
     if code in _REGION_CODES or status == 301:
         return StorageError(f"{uri}: {code}: {said}", hint="Set AWS_DEFAULT_REGION to the bucket's region.")
     if code == "AccessDenied" or status in (401, 403):
-        return AccessDenied(f"{uri}: access denied", hint=_CREDENTIALS)
+        says_more = said not in (code, "", "Forbidden", "Access Denied", "Access Denied.")
+        reason = f": {said}" if says_more or code not in _PLAIN_REFUSALS else ""
+        return AccessDenied(f"{uri}: access denied{reason}", hint=_CREDENTIALS)
     if is_transient(code, status):
         return Unreachable(f"{uri}: the server failed ({status} {code}): {said}", hint=ENDPOINT)
     return StorageError(f"{uri}: {code}: {said}")
