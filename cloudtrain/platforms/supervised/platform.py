@@ -277,7 +277,7 @@ class SupervisedPlatform(ABC):
         )
 
     def _last_life(self, job: JobFiles, record: JobRecord) -> float:
-        """When a job ended that nobody saw end. The next look may be days later."""
+        """When a job without a final record ended. The next look may be days later."""
         now = time.time()
         if not isinstance(self._root, LocalRoot):
             return now

@@ -155,7 +155,7 @@ def test_the_supervisor_is_killed(run: Run) -> None:
     time.sleep(2)  # the script is silent
     os.kill(pid, signal.SIGKILL)
     killed_at = time.time()
-    time.sleep(3)  # nobody looks
+    time.sleep(3)  # the first look is later
     wait_until(lambda: job.status == JobStatus.FAILED, "the notice", 10)
     assert job.failure
     assert "supervisor of the job is gone" in job.failure.message
