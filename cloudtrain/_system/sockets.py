@@ -1,4 +1,4 @@
-"""Sockets: where this system keeps them, and how to wait for their input."""
+"""Sockets: where this system keeps them, how to listen, and how to wait for input."""
 
 from __future__ import annotations
 
@@ -16,6 +16,30 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 
 ENGINE_PIPE = "npipe:////./pipe/docker_engine" if sys.platform == "win32" else ""
 """The address of a container engine that does not listen on a Unix socket."""
+
+
+def create_server(address: str, port: int, backlog: int) -> socket.socket:
+    """A socket that listens at a name or an address of IPv4 or IPv6, or, if it is empty, at all addresses of both.
+
+    A name that has addresses of both is listened at with IPv4: clients try every address of a name.
+
+    Raises:
+        OSError: the port is in use, or this machine does not have the address.
+    """
+    if address:
+        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+        family, _, _, _, place = min(found, key=lambda entry: entry[0] != socket.AF_INET)
+        return socket.create_server((str(place[0]), port), family=family, backlog=backlog)
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(
+                ("", port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise
+    return socket.create_server(("", port), backlog=backlog)
+
 
 if sys.platform == "win32":
 

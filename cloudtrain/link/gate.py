@@ -2,8 +2,8 @@
 
 At most `MOST` connections are unproved at the same time, each for `SECONDS`, with less than 200 bytes of memory in this
 process. When there are more, the oldest connection of the address with the most of them is closed: who fills the gate
-from one machine displaces only himself. Every connection has `UNDISTURBED_SECONDS` first, in which an honest peer
-proves itself, however fast others connect; meanwhile the others wait in the queue of the kernel.
+from one machine, or one network of IPv6, displaces only himself. Every connection has `UNDISTURBED_SECONDS` first, in
+which an honest peer proves itself, however fast others connect; meanwhile the others wait in the queue of the kernel.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Gate:
                     self._pause(now + UNDISTURBED_SECONDS)
                     break
                 continue  # it disconnected before it was accepted
-            source = str(address[0]) if isinstance(address, tuple) else ""
+            source = source_of(address)
             connection.setblocking(False)
             peer = _Unproved(connection, source, Examination(connection, self._keys))
             self._unproved[connection] = peer
@@ -182,3 +182,11 @@ class Gate:
         self._selector.unregister(peer.socket)
         del self._unproved[peer.socket]
         peer.socket.close()
+
+
+def source_of(address: object) -> str:
+    """The address that a connection counts for. For IPv6 the network: one machine can have all of its addresses."""
+    host = str(address[0]) if isinstance(address, tuple) else ""
+    if ":" not in host or host.startswith("::ffff:"):
+        return host
+    return socket.inet_pton(socket.AF_INET6, host.partition("%")[0])[:8].hex()

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain._system.sockets import create_server
 from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.certificate import make_certificate
@@ -72,7 +73,7 @@ def _write_private(path: Path, text: str) -> None:
 
 def _bind(address: str, port: int) -> socket.socket:
     try:
-        return socket.create_server((address, port), backlog=BACKLOG)
+        return create_server(address, port, BACKLOG)
     except OSError as error:
         raise PlatformError(
             f"the leader cannot listen on port {port}: {error.strerror}",
@@ -356,6 +357,7 @@ class LeaderClient:
         if self._candidate:
             self._drop(self._candidate)
         host, _, port = _read_address(self._rendezvous).rpartition(":")
+        host = host.strip("[]")  # an address of IPv6
         seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
         connection = socket.create_connection((host, int(port)), timeout=seconds)
         try:

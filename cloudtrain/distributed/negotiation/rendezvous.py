@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Protocol
 
+from cloudtrain._system.sockets import create_server
 from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import NegotiationClient
@@ -128,9 +129,9 @@ def _read_address(published: bytes) -> tuple[str, int, str, str]:
 def _listen(address: str) -> socket.socket:
     """Listen on ``address`` if this host has it; behind address translation, on all addresses."""
     try:
-        return socket.create_server((address, 0), backlog=BACKLOG)
+        return create_server(address, 0, BACKLOG)
     except OSError:
-        return socket.create_server(("", 0), backlog=BACKLOG)
+        return create_server("", 0, BACKLOG)
 
 
 def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.environ) -> World:

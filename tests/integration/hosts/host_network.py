@@ -138,8 +138,9 @@ class Network:
         NetworkError: a tool is missing, or namespaces are not permitted (they require root).
     """
 
-    def __init__(self, count: int, folder: Path, name: str = "n") -> None:
-        """``folder`` holds the files that differ between the machines and this one."""
+    def __init__(self, count: int, folder: Path, name: str = "n", subnet: str = "10.77.0.{}/24") -> None:
+        """``folder`` holds the files that differ between the machines and this one. ``subnet`` may be of IPv6."""
+        self._subnet = subnet
         self._count = count
         self._folder = folder
         self._name = name
@@ -151,7 +152,8 @@ class Network:
         if missing:
             raise NetworkError(f"not installed: {', '.join(missing)}")
         numbers = range(1, self._count + 1)
-        lines = ["127.0.0.1 localhost", *(f"10.77.0.{number} {self._name}{number}" for number in numbers)]
+        lines = ["127.0.0.1 localhost"]
+        lines += [f"{self._subnet.format(n).partition('/')[0]} {self._name}{n}" for n in numbers]
         (self._folder / "hosts").write_text("\n".join(lines) + "\n")
         with self._stack:  # closes everything if a part cannot be created
             switch = self._namespaces("ip link add br0 type bridge; ip link set br0 up")
@@ -174,7 +176,10 @@ class Network:
         port = f"port{number}"
         switch.ip(f"link add {port} type veth peer name eth0 netns {host.pid}")
         switch.ip(f"link set {port} master br0 up")
-        host.ip(f"address add 10.77.0.{number}/24 dev eth0")
+        options = (
+            " nodad" if ":" in self._subnet else ""
+        )  # IPv6: no wait for another machine with this address
+        host.ip(f"address add {self._subnet.format(number)} dev eth0{options}")
         host.ip("link set eth0 up")
         return Machine(name, host, switch, port)
 

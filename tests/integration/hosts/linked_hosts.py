@@ -13,11 +13,11 @@ from host_network import Machine, Network, NetworkError
 
 
 @contextmanager
-def linked(count: int, folder: Path) -> Iterator[list[Machine]]:
-    """Linked machines: n1, n2, ..."""
+def linked(count: int, folder: Path, **options: str) -> Iterator[list[Machine]]:
+    """Linked machines: n1, n2, ...; ``options`` are those of `Network`."""
     with ExitStack() as stack:
         try:
-            network = stack.enter_context(Network(count, folder))
+            network = stack.enter_context(Network(count, folder, **options))
         except NetworkError as error:
             missing(str(error))
         yield network.machines

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
-from hosts_job import Launch, StartJob
+from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
+from linked_hosts import linked
 
 PRINTS_ENVIRONMENT = """
 import json, os, socket, sys
@@ -51,6 +53,22 @@ def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launc
         }
         for rank in range(4)
     ]
+
+
+def test_hosts_may_have_ipv6_only(tmp_path: Path) -> None:
+    script = """
+    import torch
+    import cloudtrain.distributed.torch as hvd
+    hvd.init()
+    print("the sum is", int(hvd.allreduce(torch.ones(1), op=hvd.Sum)), hvd.broadcast_object("from rank 0"), flush=True)
+    """
+    with linked(2, tmp_path, subnet="fd00:77::{}/64") as machines:
+        job = HostsJob(machines, tmp_path, script, LAUNCHES["processes"])
+        try:
+            assert job.wait() == [0, 0], job.output()
+        finally:
+            job.kill()
+    assert job.output().count("the sum is 4 from rank 0") == 4
 
 
 def test_ranks_reach_each_other_over_the_network(start_job: StartJob, launch: Launch) -> None:

@@ -137,3 +137,18 @@ def test_a_server_without_descriptors_rests(server: Server) -> None:
             assert server.rounds - before < 50
         client.settimeout(10)
         handshake.prove(client, KEY, "control", time.monotonic() + 10)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (("10.0.0.1", 1), ("10.0.0.1", 2), True),
+        (("10.0.0.1", 1), ("10.0.0.2", 1), False),
+        (("::ffff:10.0.0.1", 1, 0, 0), ("::ffff:10.0.0.2", 1, 0, 0), False),
+        (("fd00::1", 1, 0, 0), ("fd00::2:3", 1, 0, 0), True),
+        (("fe80::1%eth0", 1, 0, 2), ("fe80::2", 1, 0, 2), True),
+        (("fd00:0:0:1::1", 1, 0, 0), ("fd00:0:0:2::1", 1, 0, 0), False),
+    ],
+)
+def test_a_network_of_ipv6_counts_as_one_address(one: object, other: object, same: bool) -> None:
+    assert (gates.source_of(one) == gates.source_of(other)) is same
