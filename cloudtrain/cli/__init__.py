@@ -10,7 +10,7 @@ from io import TextIOWrapper
 
 import click
 
-from cloudtrain.cli._errors import cleaning_up, reported
+from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported
 from cloudtrain.errors import nearest
 
 SECTIONS = {
@@ -46,6 +46,13 @@ class _Commands(click.Group):
                 context.fail(f"No such command {name!r}. {advice}")
             context.fail(f"No such command {name!r}. {nearest(name, COMMANDS)}")
         return super().resolve_command(context, args)
+
+    def invoke(self, context: click.Context) -> object:
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:  # click would say that the command was aborted, with exit status 1
+            click.echo("\nInterrupted.", err=True)
+            sys.exit(INTERRUPTED)
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:

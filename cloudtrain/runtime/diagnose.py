@@ -42,6 +42,8 @@ _EXCEPTION = re.compile(
 )
 
 LAST_LINES = 5
+LONGEST_LAST_LINE = 200
+"""In characters: the most of the last line in a message. A progress bar, or binary output, can be one long line."""
 """Where to look for the message of a script that ended itself."""
 
 _HINTS = {
@@ -81,7 +83,9 @@ def diagnose(
     else:
         kind, hint = _with_hint(_by_exception(exception_type, message), rank_exit, facts)
         if exception_type is None and not message and rank_exit.log_tail:
-            message = f"its last line: {rank_exit.log_tail[-1]}"
+            last = rank_exit.log_tail[-1]
+            more = "..." if len(last) > LONGEST_LAST_LINE else ""
+            message = f"its last line: {last[:LONGEST_LAST_LINE]}{more}"
     return FailureReport(
         failure_class=kind,
         message=message,

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from cloudtrain.cli import cli
 from cloudtrain.cli.submit import command
 
 
@@ -34,3 +35,13 @@ def test_it_says_whether_a_job_was_submitted(
     result = CliRunner().invoke(command, [str(tmp_path / "train.py"), "--name", "cut"])
     assert result.exit_code == 130
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [["describe", "job"], ["wait", "job"], ["download", "job"], ["clean"]])
+def test_every_command_ends_as_after_an_interrupt(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = arguments[0]
+    monkeypatch.setattr(f"cloudtrain.cli.{name}.command.callback", _interrupt)
+    result = CliRunner().invoke(cli, arguments)
+    assert (result.exit_code, result.stderr) == (130, "\nInterrupted.\n")

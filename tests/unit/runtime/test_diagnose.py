@@ -119,3 +119,10 @@ def test_a_torchrun_without_torch_names_no_rank() -> None:
     )
     started = RankExit(0, 1, 9.0, RankRecord(1, 0, 1, "ModuleNotFoundError", "x", "", 5.0), tail)
     assert diagnose_torchrun(started, "/venv/bin/python", "algo-1") is None
+
+
+def test_a_long_last_line_is_cut_in_the_message() -> None:
+    """A rank that wrote binary output filled the screen in ``cloudtrain list``."""
+    report = diagnose(RankExit(0, 3, 0.0, log_tail=("a" * 5000,)), "h")
+    assert report.message == f"its last line: {'a' * 200}..."
+    assert report.log_tail == ("a" * 5000,)
