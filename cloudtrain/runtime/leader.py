@@ -168,7 +168,9 @@ class Leader:
             if "ranks" in message:
                 self._hang.add(link.host, message["ranks"])
         elif kind == "noticed":
-            self._broadcast({**message, "type": "notice"})
+            fields = Fields(message)
+            deadline, reason = fields.time("deadline"), fields.text("reason")
+            self._broadcast({"type": "notice", "deadline": deadline, "reason": reason})
         elif kind == "stopping":
             self._decide({"type": "stop"})
         elif kind == "leaving":

@@ -259,6 +259,7 @@ def test_a_damaged_first_message_harms_only_its_sender(cluster: Cluster, text: s
         {"type": "stacks", "text": "", "ranks": {"positions": [[1, 2, True, "x"]], "limit": 1, "tail": []}},
         {"type": "stacks", "text": "", "ranks": {"positions": [[1, None, True, 2]], "limit": 1, "tail": []}},
         {"type": "stacks", "text": "", "ranks": {"positions": [], "limit": 1, "tail": [1]}},
+        {"type": "noticed", "deadline": "soon", "reason": "no time"},
     ],
 )
 def test_an_invalid_message_of_a_host_does_not_end_the_leader(cluster: Cluster, message: Message) -> None:
