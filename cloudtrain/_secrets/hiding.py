@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -14,11 +15,11 @@ SHORTEST_SECRET = 4
 
 
 class ValueHider:
-    """Replaces values with ``***``, also as a part of a URL; true if there are any."""
+    """Replaces values with ``***``, also as a part of a URL, of JSON or of a printed dict; true if there are any."""
 
     def __init__(self, values: Iterable[str]) -> None:
         long = {value for value in values if len(value) >= SHORTEST_SECRET}
-        texts = long | {quote(value, safe="") for value in long if value.isascii()}
+        texts = long | {text for value in long for text in _written(value)}
         # the longest first: one may be a part of another
         self._values = sorted(
             (text.encode("utf-8", "surrogateescape") for text in texts), key=len, reverse=True
@@ -76,6 +77,15 @@ class StreamHider:
         """The bytes that were held back."""
         held, self._held = self._held, b""
         return self._hider.hide(held)
+
+
+def _written(value: str) -> Iterator[str]:
+    """``value`` in a URL, in JSON, and in the representation of a dict or list that has it."""
+    if value.isascii():
+        yield quote(value, safe="")
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    yield repr(value)[1:-1]
 
 
 def _overlap(data: bytes, value: bytes) -> int:

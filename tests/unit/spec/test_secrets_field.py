@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,10 @@ def test_without_secrets_nothing_changes() -> None:
     stream = StreamHider(ValueHider(["abc", ""]))
     assert stream.feed(b"abc") == b"abc"
     assert not ValueHider([]) and ValueHider([]).hide_all({"a": ["b", 1, None]}) == {"a": ["b", 1, None]}
+
+
+def test_a_value_is_hidden_in_json_and_in_a_printed_dict() -> None:
+    for value in ('qu"ote\\é1', "-----BEGIN-----\nline 1\n-----END-----", 'it\'s "both"'):
+        shown = f"{json.dumps([value])} {json.dumps(value, ensure_ascii=False)} { {'token': value} }"
+        hidden = ValueHider([value]).hide(shown.encode()).decode()
+        assert hidden.count("***") == 3 and "1" not in hidden and "both" not in hidden
