@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from cloudtrain._system.beneath import OUTWARD, Beneath, Refused, Skip
+from cloudtrain._system.beneath import OUTWARD, Beneath, Refused, Skip, kind_of
 from cloudtrain.contract import Paths
 from cloudtrain.contract.paths import DEFAULT_BASE
 from cloudtrain.runtime.merge import FILE, FOLDER, KIND_FOLDERS, KINDS, LINK, OutputFile
@@ -48,8 +48,15 @@ def list_outputs(paths: Paths, skipped: Skipped, *, archived: bool) -> list[Outp
         except FileNotFoundError:
             pass
         except Refused as error:
-            skipped.add(KIND_FOLDERS[kind], error.why)
+            skipped.add(KIND_FOLDERS[kind], _kind_of_folder(paths, kind) or error.why)
     return found
+
+
+def _kind_of_folder(paths: Paths, kind: str) -> str:
+    """The kind of the file that has the name of a folder of outputs, or nothing."""
+    with contextlib.suppress(OSError), Beneath(paths.base) as base:
+        return kind_of(base.status(KIND_FOLDERS[kind]).st_mode)
+    return ""
 
 
 def _list(kind: str, folder: Beneath, skipped: Skipped, archived: bool) -> Iterator[OutputFile]:

@@ -133,6 +133,8 @@ def test_a_folder_of_outputs_that_is_a_link_is_not_uploaded(
     found, warnings = upload(base, tmp_path)
     assert found == {}
     assert len(warnings) == 1
+    named = "output/data (not a file or folder)" if replaced == "output" else f"{replaced} (a link)"
+    assert warnings[0].startswith(f"not uploaded: {named}. ")
 
 
 @pytest.mark.parametrize("compressed", [True, False])
