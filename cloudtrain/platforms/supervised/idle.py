@@ -5,7 +5,8 @@ descriptors of the lock and the log. The supervisor gives the folder the name of
 it starts the job. If the client disconnects without sending a job, the supervisor ends: whichever of them is killed,
 there is a job with a supervisor, or none.
 
-The supervisor continues in a child process, so that it is not a child of the client, which would have to wait for it.
+Where a process may fork, the supervisor continues in a child process, so that it is not a child of the client, which
+would have to wait for it.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class IdleSupervisor:
 
     channel: socket.socket
     process: subprocess.Popen[bytes]
+    has_job: bool = False
 
     @classmethod
     def start(
@@ -98,8 +100,10 @@ class IdleSupervisor:
             self.channel.sendall(message)
             answer = self.channel.recv(16)
         if answer == ACKNOWLEDGED:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(seconds)  # it continues in its child
+            self.has_job = True
+            if FORKS_SAFELY:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(seconds)  # it continues in its child
             return True
         self.close()
         if answer.startswith(REFUSED):
@@ -114,7 +118,7 @@ class IdleSupervisor:
         self.process.wait()
 
     def __del__(self) -> None:
-        if self.process.returncode is None:
+        if self.process.returncode is None and not self.has_job:
             self.close()
 
 

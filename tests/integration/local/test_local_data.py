@@ -241,6 +241,7 @@ def test_a_server_that_fails_before_the_upload_fails_the_job_and_loses_nothing(
     with S3Server() as server:
         for name, value in server.env.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "2")
         server.create_bucket("gone")
         job = run(
             f"""
