@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from local_jobs import Run, folder, wait_for_end, wait_until, write
+from local_jobs import Run, folder, wait_until, write
 
 from cloudtrain import JobStatus, TrainingInput
 from cloudtrain.contract import Paths
@@ -19,7 +19,6 @@ from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.inputs import fetch_channel
 from cloudtrain.storage import open_store, upload_tree
 from cloudtrain.storage._client import connection
-from cloudtrain.testing import S3Server
 
 LIST_CHANNEL = """
     import os
@@ -233,37 +232,6 @@ def test_an_unreachable_server_is_reported_at_submit(
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:1"):
         run("print('x')", {"train": f"s3://{s3}/x"})
-
-
-def test_a_server_that_fails_before_the_upload_fails_the_job_and_loses_nothing(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with S3Server() as server:
-        for name, value in server.env.items():
-            monkeypatch.setenv(name, value)
-        monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "2")
-        server.create_bucket("gone")
-        job = run(
-            f"""
-            import os, time
-            open(os.environ["SM_MODEL_DIR"] + "/weights", "w").write("w")
-            print("trained", flush=True)
-            while not os.path.exists({str(tmp_path / "go")!r}):
-                time.sleep(0.05)
-            """,
-            output_path="s3://gone/out",
-            wait=False,
-        )
-        wait_until(lambda: "trained" in job.logs(), "the training")
-    (tmp_path / "go").touch()
-    wait_for_end(job)
-    assert job.failure
-    assert (str(job.failure.failure_class), job.failure.phase, job.failure.rank) == (
-        "storage",
-        "upload",
-        None,
-    )
-    assert (folder(job).host("algo-1").model / "weights").read_text() == "w"
 
 
 def test_a_model_to_start_from_is_a_channel(run: Run, data: Path) -> None:
