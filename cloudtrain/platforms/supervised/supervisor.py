@@ -61,7 +61,8 @@ class Supervisor:
         self._hosts = hosts
         folder.reserve.keep()
         self._request = folder.read_request()
-        self._stop_grace = request_settings(self._request).stop_grace
+        settings = request_settings(self._request)
+        self._stop_grace, self._host_timeout = settings.stop_grace, settings.host_timeout
         self._events = EventLog(folder.events, "supervisor")
         self._host_events = HostEvents(folder, self._events, hosts.names, uploads=hosts.upload)
         self._record: JobRecord = folder.read_record()
@@ -79,6 +80,7 @@ class Supervisor:
         self._crashed: FailureReport | None = None
         """The first host whose runtime ended without a report."""
         self._crashed_at = 0.0
+        self._leader_failed_at: float | None = None
 
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -139,6 +141,7 @@ class Supervisor:
             if not self._folder.path.exists() and not self._ended_by:
                 self._end_early("its folder was removed")
             self._look_for_crash()
+            self._look_for_failed_leader()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
                 self._killed = True
                 for process in self._runtimes.values():
@@ -196,6 +199,16 @@ class Supervisor:
                 self._crashed = process.lost(name)
                 self._crashed_at = time.monotonic()
         elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
+            self._stop_runtimes()
+
+    def _look_for_failed_leader(self) -> None:
+        """End hosts that still wait for a leader that failed before it could listen."""
+        leader = next(iter(self._runtimes.values()))
+        if leader.poll() in (None, 0, INTERRUPTED) or self._kill_at is not None:
+            self._leader_failed_at = None
+            return
+        self._leader_failed_at = self._leader_failed_at or time.monotonic()
+        if time.monotonic() - self._leader_failed_at > self._host_timeout + CRASH_SECONDS:
             self._stop_runtimes()
 
     def _failure(self) -> FailureReport | None:

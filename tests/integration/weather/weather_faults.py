@@ -23,6 +23,8 @@ from cloudtrain.testing import S3Server
 LONGEST_PAUSE = 15.0
 LONGEST_OUTAGE = 20.0
 LONGEST_FULL_DISK = 4.0
+FAILING_SECONDS = 20.0
+"""The longest time from a kill to the next attempt: the runtimes may be paused, their storage away."""
 
 CLOCK = """
 import time
@@ -65,6 +67,8 @@ class Victim:
     around: Surroundings
     ends: frozenset[str] = frozenset({"Completed"})
     """The statuses that are right, after all that has happened."""
+    killed_at: float = float("-inf")
+    """When a rank or a host was killed last."""
 
     def pids(self, who: str) -> list[int]:
         """The processes of ``who``, as far as they live."""
@@ -100,6 +104,7 @@ def kill(victim: Victim, who: str) -> None:
     for pid in victim.pids(who):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+            victim.killed_at = time.monotonic()
             if who == "supervisor":
                 victim.ends |= {"Failed"}
 
@@ -160,6 +165,8 @@ def step_clock(victim: Victim, seconds: int) -> None:
 
 def stop(victim: Victim) -> None:
     victim.ends |= {"Stopped"}
+    if time.monotonic() - victim.killed_at < FAILING_SECONDS:
+        victim.ends |= {"Failed"}  # a stop between two attempts keeps the failure
     with contextlib.suppress(CloudtrainError):  # it has ended meanwhile
         victim.job.stop()
 
