@@ -12,7 +12,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.timeout(5400)
-@pytest.mark.parametrize(("lane", "kind"), enumerate(("supervised", "supervised", "linked")))
+@pytest.mark.parametrize(("lane", "kind"), list(enumerate(("supervised", "supervised", "linked"))))
 def test_an_hour_of_weather_ends_no_job_wrongly(
     lane: int,
     kind: str,
