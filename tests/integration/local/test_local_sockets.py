@@ -80,7 +80,7 @@ def waiting(
     source = write(tmp_path / "source", "train.py", script.replace("SIZE", str(2 * hosts)))
     write(source, "requirements.txt", "click\n")  # an environment whose folder has no mpirun
     job = run(source, wait=False, distribution=distribution, instance_count=hosts, environment={"PATH": path})
-    wait_until(lambda: job.logs().count("waiting") == 2 * hosts or job.status.is_final, "the ranks", 60)
+    wait_until(lambda: job.logs().count("waiting") == 2 * hosts or job.status.is_final, "the ranks", 180)
     assert not job.status.is_final, job.logs()
     yield job
     kill(job)
