@@ -75,7 +75,7 @@ def test_a_stop_while_torchrun_starts_does_not_wait_for_the_grace(run: Run, dela
     assert live_processes(job) == []
 
 
-def test_a_stop_between_two_attempts_is_a_stop(run: Run) -> None:
+def test_a_stop_as_an_attempt_fails_prevents_the_next(run: Run) -> None:
     job = run(
         """
         import os, pathlib, sys
@@ -84,7 +84,9 @@ def test_a_stop_between_two_attempts_is_a_stop(run: Run) -> None:
         """,
         max_retry_attempts=3,
     )
-    assert (job.status, events(job, "retry")) == (JobStatus.FAILED, [])
+    # which of the two the supervisor sees first is open
+    assert job.status in (JobStatus.FAILED, JobStatus.STOPPED)
+    assert events(job, "retry") == []
 
 
 def test_a_stop_in_the_upload_uploads_once(run: Run, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,13 +61,24 @@ LAUNCHES = {
 }
 
 
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """TMPDIR of the job. Its path is short: DataLoader workers listen below it, and socket paths have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="test-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(
     params=[pytest.param(name, marks=[pytest.mark.soak] if "two" in name else []) for name in LAUNCHES]
 )
 def waiting(
-    request: pytest.FixtureRequest, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    run: Run,
+    temporary: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Job]:
-    """A job whose ranks have exchanged something, and wait. Its temporary files are in ``tmp_path / "tmp"``."""
+    """A job whose ranks have exchanged something, and wait. Its temporary files are in ``temporary``."""
     script, distribution, hosts = LAUNCHES[request.param]
     path = os.environ["PATH"]
     if request.param.startswith("mpirun"):
@@ -75,8 +87,7 @@ def waiting(
             assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", f"there is no {mpirun}"
             pytest.skip(f"there is no {mpirun}")
         path = f"{os.path.dirname(mpirun)}{os.pathsep}{path}"
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setenv("TMPDIR", str(temporary))
     source = write(tmp_path / "source", "train.py", script.replace("SIZE", str(2 * hosts)))
     write(source, "requirements.txt", "click\n")  # an environment whose folder has no mpirun
     job = run(source, wait=False, distribution=distribution, instance_count=hosts, environment={"PATH": path})
@@ -118,8 +129,8 @@ def listening(pids: list[int]) -> list[str]:
     return found
 
 
-def in_memory(pids: list[int]) -> set[str]:
-    """The files in /dev/shm and /tmp that the processes have open or mapped."""
+def open_files(pids: list[int], *folders: str) -> set[str]:
+    """The files below the folders that the processes have open or mapped."""
     found = set()
     for pid in pids:
         try:
@@ -129,13 +140,11 @@ def in_memory(pids: list[int]) -> set[str]:
             ]
         except OSError:
             continue
-        found |= {
-            name for name in names if name.startswith(("/dev/shm/", "/tmp/ct", "/tmp/ompi", "/tmp/torch"))
-        }
+        found |= {name for name in names if name.startswith(folders)}
     return {name for name in found if not name.endswith(" (deleted)")}
 
 
-def test_only_this_machine_is_listened_to_and_a_kill_leaves_nothing(waiting: Job, tmp_path: Path) -> None:
+def test_only_this_machine_is_listened_to_and_a_kill_leaves_nothing(waiting: Job, temporary: Path) -> None:
     if shutil.which("ss") is None:
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "there is no ss (iproute2)"
         pytest.skip("there is no ss")
@@ -145,9 +154,9 @@ def test_only_this_machine_is_listened_to_and_a_kill_leaves_nothing(waiting: Job
         line for line in listening(pids) if not re.match(r"127\.|\[::1\]|\[::ffff:127\.|\S*%lo:", line)
     ]
     assert open_to_others == []
-    files = in_memory(pids)
+    files = open_files(pids, "/dev/shm/", f"{temporary}/")
     kill(waiting)
     assert [name for name in files if os.path.exists(name)] == []
     # Python's folders for the worker processes of the script
-    left = [path.name for path in (tmp_path / "tmp").iterdir() if not path.name.startswith("pymp-")]
+    left = [path.name for path in temporary.iterdir() if not path.name.startswith("pymp-")]
     assert left == []
