@@ -2,7 +2,7 @@
 
 pytest-xdist distributes groups (``--dist loadgroup``). A group shares what is expensive to start: a launch of ranks, a
 container engine, a server. CI leaves the tests marked ``soak`` out; ``./scripts/soak``, which is ``pytest --soak``,
-runs these and no others.
+runs these and no others. Tests marked ``gpu`` are left out where there is no GPU.
 """
 
 from __future__ import annotations
@@ -10,8 +10,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gpus
 import pytest
 from end_of_run import deselect
+
+from cloudtrain.contract import gpu_count
 
 SOAK = Path(__file__).parent / "soak"
 PODMAN_IN_CI = ("test_every_kind_of_failure[podman]",)
@@ -56,6 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: takes long; runs in ./scripts/soak only")
+    config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU; deselected where there is none")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
@@ -67,6 +71,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 _append_group(item, group)
     _mark_off_diagonals(items)
     _mark_every_second_launcher(items)
+    if not gpu_count():
+        deselect(config, items, lambda item: item.get_closest_marker("gpu") is not None, gpus.WHY)
     named = tuple(argument for argument in config.args if "::" in argument)
     if config.getoption("--soak"):
         deselect(config, items, lambda item: not is_soak(item))
@@ -129,6 +135,8 @@ def is_soak(item: pytest.Item) -> bool:
 def _group(item: pytest.Item) -> str | None:
     parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
     fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    if item.get_closest_marker("gpu"):
+        return "gpu"
     names = [value for value in parameters.values() if isinstance(value, str)]
     for name, group in STARTED.items():
         if name in names or name in fixtures:

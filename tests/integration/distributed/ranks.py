@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import gpus
 import warm_python
 
 from cloudtrain.contract import RankSlot
@@ -39,12 +40,20 @@ def free_port() -> int:
 
 
 def run_ranks(
-    program: str, count: int, *arguments: str, timeout: float = 120, left: int | None = None
+    program: str,
+    count: int,
+    *arguments: str,
+    timeout: float = 120,
+    left: int | None = None,
+    on_gpus: bool = False,
 ) -> list[Ended]:
-    """Run a program of `PROGRAMS` as ``count`` ranks and wait for it. A single rank gets no variables."""
+    """Run a program of `PROGRAMS` as ``count`` ranks and wait for it. A single rank gets no launcher's variables."""
     slots = RankSlot.on_host(0, 1, count)
     port = free_port()
     environments = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
+    if on_gpus:
+        for rank, environment in enumerate(environments):
+            environment.update(gpus.variables(rank, count))
     return run_each(program, environments, *arguments, timeout=timeout, left=left)
 
 
@@ -97,10 +106,10 @@ def case_names(program: str) -> list[str]:
 
 
 @functools.cache
-def failures(program: str, count: int) -> dict[str, list[str]]:
+def failures(program: str, count: int, on_gpus: bool = False) -> dict[str, list[str]]:
     """The errors of each case, one text per rank. The program runs once for all its cases."""
     found: dict[str, list[str]] = {name: [] for name in case_names(program)}
-    for rank, ended in enumerate(run_ranks(program, count)):
+    for rank, ended in enumerate(run_ranks(program, count, on_gpus=on_gpus)):
         lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
         errors = {line["case"]: line["error"] for line in lines}
         for name, texts in found.items():

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 import cloudtrain.distributed.torch as hvd
+
+DEVICE = os.environ.get("CLOUDTRAIN_TEST_DEVICE", "cpu")
+"""Tensors are created here unless a case names another device."""
 
 
 def run(namespace: dict[str, object]) -> None:
     """Run the functions ``case_*`` and print one JSON line for each; stop at the first failure."""
     torch.set_num_threads(1)
+    if DEVICE != "cpu":
+        torch.set_default_device(DEVICE)
     hvd.init(start_timeout=60, timeout=30)
     for name, function in list(namespace.items()):
         if name.startswith("case_") and callable(function):
@@ -49,3 +56,13 @@ def same_on_all_ranks(tensor: torch.Tensor) -> bool:
     """Whether all ranks have the same bits in ``tensor``."""
     rows = hvd.allgather(tensor.detach()[None])
     return bool((rows == rows[0]).all())
+
+
+def seeded(seed: int) -> torch.Generator:
+    """Random numbers for `DEVICE`: the same on every call."""
+    return torch.Generator(DEVICE).manual_seed(seed)
+
+
+def array(tensor: torch.Tensor) -> np.ndarray:
+    """The numbers of ``tensor``, wherever it is."""
+    return tensor.detach().cpu().numpy()

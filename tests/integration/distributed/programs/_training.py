@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
+from _cases import seeded
 from torch import Tensor, nn
 
 import cloudtrain.distributed.torch as hvd
@@ -30,7 +31,7 @@ def make_sgd(parameters: Iterable[nn.Parameter]) -> Optimizer:
 
 def batches(steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The batches of all ranks together."""
-    generator = torch.Generator().manual_seed(9)
+    generator = seeded(9)
     for _ in range(steps):
         rows = BATCH * hvd.size()
         yield (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from _cases import raises, run, same_on_all_ranks
+from _cases import DEVICE, array, raises, run, same_on_all_ranks, seeded
 from _training import BATCH, MakeOptimizer, batches, check, loss_of, make_model, make_sgd, mine
 from torch import nn
 
@@ -41,7 +41,7 @@ def tree(vectors: list[np.ndarray]) -> np.ndarray:
 
 def vectors_of(rank: int, dtype: torch.dtype) -> list[torch.Tensor]:
     """Partly the same on all ranks, as gradients are; one is zero on rank 1, one on all ranks."""
-    shared, own = torch.Generator().manual_seed(99), torch.Generator().manual_seed(rank)
+    shared, own = seeded(99), seeded(rank)
     tensors = [torch.randn(shape, generator=shared) + torch.randn(shape, generator=own) for shape in SHAPES]
     if rank == 1:
         tensors[0].zero_()
@@ -51,7 +51,7 @@ def vectors_of(rank: int, dtype: torch.dtype) -> list[torch.Tensor]:
 
 def wanted(ranks: Sequence[int], dtype: torch.dtype) -> list[np.ndarray]:
     columns = zip(*(vectors_of(rank, dtype) for rank in ranks), strict=True)
-    return [tree([tensor.double().numpy() for tensor in column]) for column in columns]
+    return [tree([array(tensor.double()) for tensor in column]) for column in columns]
 
 
 def adasum_(tensors: Sequence[torch.Tensor]) -> None:
@@ -64,7 +64,7 @@ def case_follows_its_definition_for_each_tensor() -> None:
         adasum_(tensors)
         for tensor, reference in zip(tensors, wanted(range(hvd.size()), dtype), strict=True):
             assert tensor.dtype == dtype
-            np.testing.assert_allclose(tensor.double().numpy(), reference, rtol=tolerance, atol=tolerance)
+            np.testing.assert_allclose(array(tensor.double()), reference, rtol=tolerance, atol=tolerance)
             assert same_on_all_ranks(tensor)
 
 
@@ -73,7 +73,7 @@ def case_a_single_tensor() -> None:
         tensor = vectors_of(hvd.rank(), torch.float64)[number]
         adasum_([tensor])
         reference = wanted(range(hvd.size()), torch.float64)[number]
-        np.testing.assert_allclose(tensor.numpy(), reference, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(array(tensor), reference, rtol=1e-13, atol=1e-13)
 
 
 def case_tensors_that_are_not_contiguous() -> None:
@@ -83,8 +83,8 @@ def case_tensors_that_are_not_contiguous() -> None:
     adasum_([transposed])
     adasum_([strided])
     reference = wanted(range(hvd.size()), torch.float64)[1]
-    np.testing.assert_allclose(transposed.t().numpy(), reference, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(strided.numpy(), reference, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(array(transposed.t()), reference, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(array(strided), reference, rtol=1e-13, atol=1e-13)
 
 
 def case_parallel_vectors_are_averaged_and_orthogonal_ones_added() -> None:
@@ -101,15 +101,15 @@ def case_vectors_of_many_chunks() -> None:
     members = [torch.sin(columns * (rank + 1)) + 1 for rank in range(hvd.size())]
     tensors = [members[hvd.rank()].clone(), members[hvd.rank()][:9].clone()]
     adasum_(tensors)
-    np.testing.assert_allclose(tensors[0].numpy(), tree([each.numpy() for each in members]), rtol=1e-12)
-    np.testing.assert_allclose(tensors[1].numpy(), tree([each[:9].numpy() for each in members]), rtol=1e-12)
+    np.testing.assert_allclose(array(tensors[0]), tree([array(each) for each in members]), rtol=1e-12)
+    np.testing.assert_allclose(array(tensors[1]), tree([array(each[:9]) for each in members]), rtol=1e-12)
 
 
 def case_lengths_that_single_precision_cannot_square() -> None:
     tensor = torch.full((3,), 1e-30 if hvd.rank() == 0 else 1e30)
     adasum_([tensor])
     reference = tree([np.full(3, float(np.float32(1e-30 if n == 0 else 1e30))) for n in range(hvd.size())])
-    np.testing.assert_allclose(tensor.numpy(), reference, rtol=1e-6)
+    np.testing.assert_allclose(array(tensor), reference, rtol=1e-6)
 
 
 def case_numbers_that_are_not_floating_point() -> None:
@@ -123,8 +123,8 @@ def case_allreduce() -> None:
     references = wanted(range(hvd.size()), torch.float64)
     handle = hvd.grouped_allreduce_async(tensors, op=hvd.Adasum)
     for result, reference in zip(hvd.synchronize(handle), references, strict=True):
-        np.testing.assert_allclose(result.numpy(), reference, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(hvd.allreduce(tensors[1], op=hvd.Adasum).numpy(), references[1], rtol=1e-12)
+        np.testing.assert_allclose(array(result), reference, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(array(hvd.allreduce(tensors[1], op=hvd.Adasum)), references[1], rtol=1e-12)
 
 
 def train_alone(make_optimizer: MakeOptimizer, ranks: Sequence[int], steps: int) -> nn.Module:
@@ -140,7 +140,7 @@ def train_alone(make_optimizer: MakeOptimizer, ranks: Sequence[int], steps: int)
             optimizer.step()
         with torch.no_grad():
             for start, *parameters in zip(starts, *(model.parameters() for model in models), strict=True):
-                delta = torch.from_numpy(tree([(p - start).numpy() for p in parameters]))
+                delta = torch.from_numpy(tree([array(p - start) for p in parameters])).to(DEVICE)
                 for parameter in parameters:
                     parameter.copy_(start + delta)
     return models[0]
@@ -212,7 +212,7 @@ def case_invalid_optimizer_arguments() -> None:
     optimizer.synchronize()
     with raises(AssertionError, "not supported when using Adasum"), optimizer.skip_synchronize():
         pass
-    scaler = torch.amp.GradScaler("cpu")
+    scaler = torch.amp.GradScaler(DEVICE)
     scaler.scale(torch.ones(1))
     with raises(ValueError, "GradScaler does not work with op=Adasum", "bfloat16"):
         scaler.step(optimizer)

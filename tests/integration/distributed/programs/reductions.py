@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import torch
-from _cases import raises, run, same_on_all_ranks
+from _cases import raises, run, same_on_all_ranks, seeded
 from torch import Tensor
 
 import cloudtrain.distributed.torch as hvd
@@ -20,7 +20,7 @@ INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 def given(dtype: torch.dtype, rank: int | None = None, shape: tuple[int, ...] = (3, 4)) -> Tensor:
     """Small integers, different on each rank; every type can hold their sums and products."""
-    generator = torch.Generator().manual_seed(hvd.rank() if rank is None else rank)
+    generator = seeded(hvd.rank() if rank is None else rank)
     return torch.randint(1, 5, shape, generator=generator).to(dtype)
 
 

@@ -6,7 +6,7 @@ import os
 import resource
 
 import torch
-from _cases import raises, run, same_on_all_ranks
+from _cases import raises, run, same_on_all_ranks, seeded
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.distributed.torch import _state
@@ -18,7 +18,7 @@ PART = SLOT_BYTES // 4
 
 def given(numel: int, rank: int) -> torch.Tensor:
     """Noise that differs between ranks: sums in another order would differ in the last bits."""
-    return torch.randn(numel, generator=torch.Generator().manual_seed(rank))
+    return torch.randn(numel, generator=seeded(rank))
 
 
 def check(numel: int, name: str | None = None) -> None:

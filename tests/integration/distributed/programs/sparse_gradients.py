@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from _cases import raises, run
+from _cases import raises, run, seeded
 from _training import check, weights
 from torch import Tensor, nn
 
@@ -29,7 +29,7 @@ class Tagger(nn.Module):
 
 
 def batches(steps: int) -> Iterator[Tensor]:
-    generator = torch.Generator().manual_seed(3)
+    generator = seeded(3)
     for _ in range(steps):
         yield torch.randint(0, ROWS, (WORDS * hvd.size(),), generator=generator)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from _cases import raises, run, same_on_all_ranks
+from _cases import raises, run, same_on_all_ranks, seeded
 from _training import batches, check, loss_of, make_sgd, mine, weights
 from torch import Tensor, nn
 
@@ -27,7 +27,7 @@ def plain_layer(inputs: Tensor, **arguments: Any) -> nn.Module:
 
 def joined(shape: tuple[int, ...], rows: list[int], dtype: torch.dtype = torch.float64) -> list[Tensor]:
     """Inputs and output gradients of all ranks, with a mean far from zero, where sums of squares lose precision."""
-    generator = torch.Generator().manual_seed(4)
+    generator = seeded(4)
     size = (sum(rows), CHANNELS, *shape)
     drawn = [torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(2)]
     return [(drawn[0] * 2 + 300).to(dtype), drawn[1].to(dtype)]

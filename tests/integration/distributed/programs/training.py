@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable
 
 import torch
-from _cases import run
+from _cases import DEVICE, run
 from _training import (
     MakeOptimizer,
     batches,
@@ -128,7 +128,7 @@ def case_synchronized_gradients_are_not_reduced_again() -> None:
 def case_gradient_scaler() -> None:
     model = make_model()
     optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
-    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0)
     for step, (inputs, targets) in enumerate(batches(6)):
         optimizer.zero_grad()
         loss = loss_of(model, mine(inputs), mine(targets))
@@ -156,7 +156,7 @@ def case_gradient_scaler_without_synchronize() -> None:
         plain = make_optimizer(model.parameters())
         optimizer = hvd.DistributedOptimizer(plain, model.named_parameters(), op=op)
         share = hvd.size() if op == hvd.Sum else 1
-        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        scaler = torch.amp.GradScaler(DEVICE, init_scale=1024.0)
         for inputs, targets in batches(6):
             for infinite in (True, False):
                 optimizer.zero_grad()

@@ -7,7 +7,7 @@ import os
 import warnings
 
 import torch
-from _cases import raises, run
+from _cases import DEVICE, raises, run
 from _training import batches, check, loss_of, make_model, make_sgd, mine, train_alone, weights
 from torch import nn
 
@@ -142,7 +142,9 @@ def case_parameters_that_differ_between_ranks() -> None:
     rest = list(range(last))
     model = make_model(width=9 if hvd.rank() == last else 8)
     with raises(
-        ValueError, f"from parameter 0 on: on ranks {rest} it is 0.weight (8, 4) float64 on cpu", f"{[last]}"
+        ValueError,
+        f"from parameter 0 on: on ranks {rest} it is 0.weight (8, 4) float64 on {DEVICE}",
+        f"{[last]}",
     ):
         hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
     model = make_model()
@@ -171,7 +173,7 @@ def case_parameters_that_differ_between_ranks() -> None:
         ValueError, "from parameter 1 on", f"on ranks {rest} it is 0.bias", f"on ranks {[last]} it is 2.bias"
     ):
         hvd.DistributedOptimizer(make_sgd(model.parameters()), named)
-    with raises(ValueError, "from parameter 0 on", "0.weight (8, 4) float64 on cpu in group 0"):
+    with raises(ValueError, "from parameter 0 on", f"0.weight (8, 4) float64 on {DEVICE} in group 0"):
         groups = [[model[0].weight if hvd.rank() == last else model[2].weight]]
         hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters(), groups=groups)
     check(train_with(model))
