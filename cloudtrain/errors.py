@@ -20,7 +20,6 @@ The message of an error is one line that states what is wrong and where; ``hint`
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -97,6 +96,8 @@ class TrainingFailed(CloudtrainError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """A "did you mean" sentence for a misspelt name, or the list of known names."""
+    import difflib  # every rank imports this module
+
     known = sorted(known)
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
     return f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known)}."

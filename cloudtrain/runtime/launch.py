@@ -26,7 +26,6 @@ from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
-from cloudtrain.runtime.mpirun_port import close_ports
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
@@ -153,6 +152,8 @@ class Launch:
         with self._agent_output as output:
             process = self._spawn(command, environment, output)
         if self.plan.agent == "mpirun" and self.plan.hosts == 1:
+            from cloudtrain.runtime.mpirun_port import close_ports  # the other launchers do not need it
+
             close_ports(process.pid)
 
     def _spawn(

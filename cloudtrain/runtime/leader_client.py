@@ -17,7 +17,6 @@ from pathlib import Path
 from cloudtrain._system.sockets import create_server
 from cloudtrain.contract import Settings
 from cloudtrain.errors import PlatformError
-from cloudtrain.link.certificate import make_certificate
 from cloudtrain.link.conversation import Conversation
 from cloudtrain.link.gate import BACKLOG
 from cloudtrain.link.handshake import ENCRYPTED, NotAuthenticated, is_loopback, prove
@@ -175,6 +174,8 @@ class LeaderClient:
 
         The leader's ``address:port``, the key for ``spawn``, and the leader's certificate.
         """
+        from cloudtrain.link.certificate import make_certificate  # only mpirun on several hosts needs it
+
         certificate = make_certificate(self._keys["tls"]).der
         _write_private(path, f"{self._address} {self._keys['spawn'].hex()} {certificate.hex()}")
 
@@ -378,7 +379,8 @@ class LeaderClient:
         self._moved_until = time.monotonic() + self._timeout
 
     def _tls(self) -> Tls:
-        from cloudtrain.link.tls import Tls  # a job on one machine does not need it
+        from cloudtrain.link.certificate import make_certificate  # a job on one machine does not need them
+        from cloudtrain.link.tls import Tls
 
         return Tls(certificate=make_certificate(self._keys["tls"]).der)
 

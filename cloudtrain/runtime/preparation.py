@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Callable
 
 from cloudtrain.errors import NotFound, StorageError
-from cloudtrain.runtime.checkpoint_sync import CheckpointSync
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.inputs import fetch_channel, fetch_source, mount_channel, open_pipes
 from cloudtrain.runtime.output import write_all
@@ -17,6 +16,7 @@ from cloudtrain.storage import uri_scheme
 
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
+    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
     from cloudtrain.runtime.host_config import HostConfig
     from cloudtrain.runtime.phases import Phase, Phases
     from cloudtrain.runtime.pipes import PipeChannel
@@ -64,6 +64,8 @@ class Preparation:
                 for name, uri in config.settings.channels:
                     self._bring_channel(name, uri, phase)
         if config.settings.checkpoint_uri:
+            from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+
             with self._phases("restore"):
                 self.sync = CheckpointSync(
                     config.paths.checkpoints, config.settings.checkpoint_uri, self._events

@@ -8,10 +8,8 @@ immediately. This replaces botocore's own retries; see `_client`.
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import os
-import random
 import threading
 import time
 from collections.abc import Iterator
@@ -35,8 +33,6 @@ WARNING_SECONDS = 60.0
 """Seconds from one warning to the next."""
 
 Warn = Callable[[str], None]
-
-_log = logging.getLogger("cloudtrain.storage")
 
 
 class Patience:
@@ -127,7 +123,9 @@ class Patience:
         if self.warn:
             self.warn(line)
         else:
-            _log.warning("%s", line)
+            import logging  # few processes have to wait
+
+            logging.getLogger("cloudtrain.storage").warning("%s", line)
 
 
 class Outage:
@@ -149,6 +147,8 @@ class Outage:
         patience.failed(self._where, why)
         if now >= self._end:
             return False
+        import random  # few processes have to wait
+
         next_at = now + self._pause * random.uniform(0.5, 1)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         while (pause := min(next_at, self._end) - time.monotonic()) > 0:
