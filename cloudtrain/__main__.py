@@ -1,5 +1,20 @@
-"""``python -m cloudtrain`` is the ``cloudtrain`` command."""
+"""The entry point of the ``cloudtrain`` program, also as ``python -m cloudtrain``."""
 
-from cloudtrain.cli import main
+from __future__ import annotations
 
-main()
+import sys
+
+
+def main() -> None:
+    try:
+        # most of the start: Ctrl-C must not show a traceback here either
+        from cloudtrain import cli
+
+        cli.main()
+    except KeyboardInterrupt:
+        sys.stderr.write("\nInterrupted.\n")
+        sys.exit(130)  # 128 + SIGINT
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import configparser
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +49,28 @@ def test_every_command_ends_as_after_an_interrupt(
     monkeypatch.setattr(f"cloudtrain.cli.{name}.command.callback", _interrupt)
     result = CliRunner().invoke(cli, arguments)
     assert (result.exit_code, result.stderr) == (130, "\nInterrupted.\n")
+
+
+@pytest.mark.parametrize("loaded", ["click", "cloudtrain.cli.list"])
+def test_an_interrupt_during_the_start_shows_no_traceback(loaded: str, tmp_path: Path) -> None:
+    """Ctrl-C arrives while the module ``loaded`` is imported."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        if name == {loaded!r}:\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt)\n"
+    )
+    setup = configparser.ConfigParser()
+    setup.read(Path(__file__).parents[3] / "setup.cfg")
+    scripts = setup["options.entry_points"]["console_scripts"]
+    module, _, function = scripts.partition("=")[2].strip().partition(":")
+    program = f"import sys; from {module} import {function}; sys.exit({function}())"  # as pip writes it
+    done = subprocess.run(
+        [sys.executable, "-c", program, "list"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "\nInterrupted.\n")
