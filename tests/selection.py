@@ -24,7 +24,7 @@ LAUNCHES: dict[str, tuple[str, ...]] = {
     "test_distributed_adasum.py": (),
     "test_hints_of_tensorflow.py": (),
     "test_keras_2_scripts.py": (),
-    "test_distributed_cases.py": ("program", "count"),
+    "test_distributed_cases.py": ("count",),
     "test_numpy_cases.py": ("way", "count"),
     "test_tensorflow_cases.py": ("launch",),
 }

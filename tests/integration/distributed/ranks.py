@@ -105,15 +105,32 @@ def case_names(program: str) -> list[str]:
     return re.findall(r"^def case_(\w+)\(", (PROGRAMS / program).read_text(), re.MULTILINE)
 
 
+Failures = dict[tuple[str, str], list[str]]
+"""The errors of each case of each program, one text per rank."""
+
+
 @functools.cache
-def failures(program: str, count: int, on_gpus: bool = False) -> dict[str, list[str]]:
-    """The errors of each case, one text per rank. The program runs once for all its cases."""
-    found: dict[str, list[str]] = {name: [] for name in case_names(program)}
-    for rank, ended in enumerate(run_ranks(program, count, on_gpus=on_gpus)):
-        lines = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
-        errors = {line["case"]: line["error"] for line in lines}
-        for name, texts in found.items():
-            error = errors.get(name, f"was not run\n{ended.stderr}")
-            if error:
-                texts.append(f"rank {rank}: {error}")
+def failures(programs: tuple[str, ...], count: int, on_gpus: bool = False) -> Failures:
+    """Run the cases of the programs by the same ranks, which takes a third of the time of one launch per program.
+
+    Ranks exit when a case fails. The programs after it are run by others.
+    """
+    found: Failures = {}
+    while programs:
+        ended = run_ranks("_all.py", count, *programs, timeout=240, on_gpus=on_gpus)
+        errors = [_errors_of_cases(rank) for rank in ended]
+        reached = max((programs.index(program) for of_rank in errors for program, _ in of_rank), default=0)
+        for program in programs[: reached + 1]:
+            for name in case_names(program):
+                texts = found.setdefault((program, name), [])
+                for rank, of_rank in enumerate(errors):
+                    error = of_rank.get((program, name), f"was not run\n{ended[rank].stderr}")
+                    if error:
+                        texts.append(f"rank {rank}: {error}")
+        programs = programs[reached + 1 :]
     return found
+
+
+def _errors_of_cases(rank: Ended) -> dict[tuple[str, str], str | None]:
+    lines = [json.loads(line) for line in rank.stdout.splitlines() if line.startswith("{")]
+    return {(line["program"], line["case"]): line["error"] for line in lines}

@@ -8,5 +8,5 @@ from ranks import case_names, failures
 
 @pytest.mark.parametrize("case", case_names("adasum.py"))
 def test_case_of_five_ranks(case: str) -> None:
-    found = failures("adasum.py", 5)[case]
+    found = failures(("adasum.py",), 5)["adasum.py", case]
     assert not found, "\n".join(found)

@@ -27,7 +27,7 @@ CASES = [
 @pytest.mark.gpu
 @pytest.mark.parametrize(("program", "count", "case"), CASES)
 def test_case_on_gpus(program: str, count: int, case: str) -> None:
-    found = failures(program, count, on_gpus=True)[case]
+    found = failures((program,), count, on_gpus=True)[program, case]
     assert not found, "\n".join(found)
 
 

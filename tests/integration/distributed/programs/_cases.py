@@ -7,6 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ DEVICE = os.environ.get("CLOUDTRAIN_TEST_DEVICE", "cpu")
 
 
 def run(namespace: dict[str, object]) -> None:
-    """Run the functions ``case_*`` and print one JSON line for each; stop at the first failure."""
+    """Run the functions ``case_*`` of a program and print one JSON line for each; exit at the first failure."""
+    program = Path(str(namespace["__file__"])).name
     torch.set_num_threads(1)
     if DEVICE != "cpu":
         torch.set_default_device(DEVICE)
@@ -26,7 +28,8 @@ def run(namespace: dict[str, object]) -> None:
     for name, function in list(namespace.items()):
         if name.startswith("case_") and callable(function):
             error = _error_of(function)
-            print(json.dumps({"case": name.removeprefix("case_"), "error": error}), flush=True)
+            line = {"program": program, "case": name.removeprefix("case_"), "error": error}
+            print(json.dumps(line), flush=True)
             if error:
                 raise SystemExit(1)
 
