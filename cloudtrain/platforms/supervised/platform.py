@@ -264,9 +264,12 @@ class SupervisedPlatform(ABC):
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
         if record.started_at is None and job.is_stopped:
-            stopped = replace(record, status=JobStatus.STOPPED, exit_code=128 + signal.SIGTERM)
-            return replace(stopped, ended_at=time.time(), reason=STOPPED_BY_USER)
+            return replace(_stopped(record), ended_at=time.time())
         failure = self.lost(job)
+        if job.is_stopped:
+            late = f"{failure.message}. The job was ending: what was not saved by then is lost"
+            ended_at = self._last_life(job, record)
+            return replace(_stopped(record), ended_at=ended_at, warnings=(*record.warnings, late))
         preempted = failure.failure_class == FailureClass.PREEMPTED
         return replace(
             record,
@@ -283,6 +286,10 @@ class SupervisedPlatform(ABC):
             return now
         seen = JobFolder(self._root.path / job.name).last_life()
         return now if seen is None else min(max(seen, record.started_at or record.submitted_at), now)
+
+
+def _stopped(record: JobRecord) -> JobRecord:
+    return replace(record, status=JobStatus.STOPPED, exit_code=128 + signal.SIGTERM, reason=STOPPED_BY_USER)
 
 
 def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:

@@ -80,6 +80,8 @@ class Supervisor:
         self._crashed: FailureReport | None = None
         """The first host whose runtime ended without a report."""
         self._crashed_at = 0.0
+        self._lost_late: dict[str, FailureReport] = {}
+        """The hosts that were lost after this attempt was asked to end, which does not fail the job."""
         self._leader_failed_at: float | None = None
 
     def run(self) -> None:
@@ -96,6 +98,7 @@ class Supervisor:
         for attempt in count():
             self._crashed = self._kill_at = None
             self._preempted = self._killed = False
+            self._lost_late = {}
             self._update(attempt=attempt)
             self._events.emit("attempt", attempt=attempt)
             try:
@@ -104,10 +107,15 @@ class Supervisor:
                 if not is_full(error):
                     raise
                 failure = self._disk_is_full(error)
-            if self._completed or self._ended_by or self._signalled or self._folder.stop_mark.exists():
-                break
+            for lost in self._lost_late.values():
+                self._warn(f"{lost.message}. The job was ending: what was not saved by then is lost")
             kind, why = ("retry", failure.summary()) if failure else ("preemption", PREEMPTED)
-            if used[kind] == budgets[kind] or (failure and failure.failure_class in NOT_WORTH_A_RETRY):
+            is_last = used[kind] == budgets[kind] or (failure and failure.failure_class in NOT_WORTH_A_RETRY)
+            is_stopped = self._signalled or self._folder.stop_mark.exists()
+            if failure and is_stopped and not is_last:  # without the stop, it would be retried
+                self._warn(f"before the stop, this attempt failed: {why}")
+                failure = None
+            if self._completed or self._ended_by or is_stopped or is_last:
                 break
             used[kind] += 1
             self._events.emit("retry", attempt=attempt + 1, failure=why)
@@ -169,7 +177,8 @@ class Supervisor:
         return self._cut_at
 
     def _is_told_to_end(self) -> bool:
-        return self._signalled or self._preempted or self._folder.stop_mark.exists()
+        told = self._signalled or self._preempted or self._ended_by
+        return bool(told) or self._folder.stop_mark.exists()
 
     def _end_early(self, why: str) -> None:
         """Forward the stop to every host."""
@@ -196,6 +205,9 @@ class Supervisor:
                     continue
                 if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
                     continue
+                if self._is_told_to_end():
+                    self._lost_late.setdefault(name, process.lost(name))
+                    continue
                 self._crashed = process.lost(name)
                 self._crashed_at = time.monotonic()
         elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
@@ -215,16 +227,21 @@ class Supervisor:
         """The report on which the hosts agreed; if there is none, a report of the lost host.
 
         The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
-        the exit code says whether a host failed.
+        the exit code says whether a host failed. Neither does a host that was lost after all were asked to end.
         """
         self._look_for_crash()
         for name, process in self._runtimes.items():
             code = process.poll()
             is_stopped = code == INTERRUPTED and self._kill_at is not None
             report = None if code == 0 or is_stopped else self._hosts.report(name)
-            if report:
-                report = replace(report, exit_code=code) if code and code > 0 else report
-                return self._crashed or report if report.failure_class == FailureClass.HOST_LOST else report
+            if report is None:
+                continue
+            report = replace(report, exit_code=code) if code and code > 0 else report
+            if report.failure_class != FailureClass.HOST_LOST:
+                return report
+            if self._crashed or not self._is_told_to_end():
+                return self._crashed or report
+            self._lost_late.setdefault(report.host or name, report)
         return self._crashed
 
     @property
@@ -240,7 +257,8 @@ class Supervisor:
         elif self._completed:
             status, code = JobStatus.COMPLETED, 0
         else:
-            reason = STOPPED_BY_USER if stopped else self._ended_by or PREEMPTED
+            why = self._ended_by or (SIGNAL if self._signalled else PREEMPTED)
+            reason = STOPPED_BY_USER if stopped else why
             status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
             code = INTERRUPTED
             if reason == PREEMPTED:

@@ -112,13 +112,14 @@ class _Round:
     def _spoil(self, victim: Victim) -> str:
         """Let faults happen to a job until it has ended; returns its status, or an empty text if that is wrong."""
         applied = []
+        began = time.monotonic()
         for _ in range(self._draw.randrange(2, MOST_FAULTS + 1)):
             time.sleep(self._draw.uniform(*CALM_SECONDS))
             if victim.job.status.is_final:
                 break
             name, apply = draw_fault(self._draw)
             self._figures.faults[name] += 1
-            applied.append(name)
+            applied.append(f"{name} at {time.monotonic() - began:.1f} s")
             apply(victim)
         deadline = time.monotonic() + END_SECONDS
         while not victim.job.status.is_final and time.monotonic() < deadline:

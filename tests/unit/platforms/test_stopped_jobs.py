@@ -1,0 +1,81 @@
+"""A job that was asked to end: what happens to its hosts then is a warning, and no failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from supervised_programs import REQUEST, run_programs
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.platforms.supervised.supervisor import SIGNAL
+
+RUN = "while :; do sleep 0.02; done"
+ENDS = f"trap 'exit 143' TERM; {RUN}"
+"""A runtime that ends as it should."""
+IS_KILLED = f"trap 'kill -KILL $$' TERM; touch stop; {RUN}"
+"""A runtime that is killed during the stop."""
+LOSES = f"trap 'sleep 0.3; exit 1' TERM; {RUN}"
+"""A runtime that reports during the stop that it has lost another host."""
+
+LOST = FailureReport.host_lost("algo-2", "its connection was closed", 1.0)
+KILLED = FailureReport(FailureClass.KILLED, "", rank=0, host="algo-1", exit_code=137, signal=9)
+
+
+def test_the_programs_stop_with_the_mark_of_a_stop(tmp_path: Path) -> None:
+    assert JobFolder(tmp_path).stop_mark == tmp_path / "stop"
+
+
+@pytest.mark.parametrize(
+    ("leader", "reports"), [(ENDS, {}), (LOSES, {"algo-1": LOST})], ids=["crash", "report"]
+)
+def test_a_host_that_is_lost_during_a_stop(
+    leader: str, reports: dict[str, FailureReport], tmp_path: Path
+) -> None:
+    record, warnings = run_programs(tmp_path, {"algo-1": leader, "algo-2": IS_KILLED}, reports)
+    assert (record.status, record.reason, record.failure) == (JobStatus.STOPPED, STOPPED_BY_USER, None)
+    assert record.exit_code == 143
+    [warning] = warnings
+    assert warning.startswith("host algo-2 was lost: ")
+    assert warning.endswith("The job was ending: what was not saved by then is lost")
+
+
+def test_a_job_that_would_have_been_retried_is_stopped(tmp_path: Path) -> None:
+    commands = {"algo-1": "touch stop; exit 137", "algo-2": ENDS}
+    record, warnings = run_programs(tmp_path, commands, {"algo-1": KILLED}, max_retry_attempts=1)
+    assert (record.status, record.reason, record.failure) == (JobStatus.STOPPED, STOPPED_BY_USER, None)
+    assert warnings == ["before the stop, this attempt failed: rank 0 on algo-1 was killed by SIGKILL"]
+
+
+def test_a_job_that_had_failed_for_good_before_it_was_stopped_is_failed(tmp_path: Path) -> None:
+    commands = {"algo-1": "touch stop; exit 137", "algo-2": ENDS}
+    record, warnings = run_programs(tmp_path, commands, {"algo-1": KILLED})
+    assert (record.status, record.failure, warnings) == (JobStatus.FAILED, KILLED, [])
+
+
+def test_a_signal_after_a_preemption_is_the_reason(tmp_path: Path) -> None:
+    def end() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    commands = {"algo-1": f'trap "exit 143" TERM; kill -USR1 $PPID; {RUN}'}
+    record, _ = run_programs(tmp_path, commands, {}, end, host_count=1)
+    assert (record.status, record.reason, record.failure) == (JobStatus.INTERRUPTED, SIGNAL, None)
+
+
+def test_a_job_whose_supervisor_is_killed_during_a_stop() -> None:
+    folder = JobFolder.of("local", "job")
+    folder.path.mkdir(parents=True)
+    (folder.path / "request.json").write_text(json.dumps(REQUEST))
+    folder.write_record(JobRecord(JobStatus.STOPPING, 1.0, started_at=2.0))
+    folder.stop_mark.touch()
+    job = LocalPlatform().describe("job")
+    assert (job.status, job.reason, job.failure) == (JobStatus.STOPPED, STOPPED_BY_USER, None)
+    [warning] = job.warnings
+    assert "the supervisor of the job is gone" in warning
+    assert warning.endswith("The job was ending: what was not saved by then is lost")
