@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from cloudtrain._system.beneath import Beneath
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.observe.events import EventLog, parse_event, to_line
 from cloudtrain.platforms.supervised.folder import JobFolder
 
-SECONDS = 0.1
-"""How often the hosts' events are read."""
 PART = 1 << 20
 """Bytes that are read of one host at a time."""
 MOST = 256 << 20
@@ -34,6 +33,9 @@ class _Source:
     """The events of one host, as far as they have been read in this attempt."""
 
     name: str
+    folder: Path
+    key: str
+    """The path of its events, below ``folder``."""
     position: int = 0
     pending: bytes = b""
     is_cut: bool = False
@@ -59,19 +61,19 @@ class HostEvents:
         self._names = hosts
         self._most = most
         self._sources: list[_Source] = []
-        self._read_at = 0.0
 
     def begin(self) -> None:
         """A new attempt begins, whose hosts start with new files."""
-        self._sources = [_Source(name) for name in self._names]
+        self._sources = []
+        for name in self._names:
+            paths = self._folder.host(name)
+            key = paths.events.relative_to(paths.base).as_posix()
+            self._sources.append(_Source(name, paths.base, key))
 
     def collect(self) -> None:
-        """Copy new events, if the last call was not just before."""
-        now = time.monotonic()
-        if now - self._read_at >= SECONDS:
-            self._read_at = now
-            for source in self._sources:
-                self._copy(source)
+        """Copy new events."""
+        for source in self._sources:
+            self._copy(source)
 
     def finish(self) -> None:
         """Copy all events that are left. The hosts have ended."""
@@ -92,8 +94,7 @@ class HostEvents:
         return bool(data)
 
     def _read(self, source: _Source) -> bytes:
-        paths = self._folder.host(source.name)
-        with Beneath(paths.base) as base, base.open(paths.events.relative_to(paths.base).as_posix()) as file:
+        with Beneath(source.folder) as folder, folder.open(source.key) as file:
             size = os.fstat(file.fileno()).st_size
             if size < source.position:
                 return b""  # the script has cut it

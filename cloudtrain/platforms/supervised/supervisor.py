@@ -30,6 +30,9 @@ from cloudtrain.storage.reserve import is_full
 
 POLL_SECONDS = 0.02
 
+LOOK_SECONDS = 0.1
+"""How often the supervisor looks into the job's folder, and shows there that it is alive."""
+
 FULL_BELOW = 1_000_000
 """Free bytes below which a disk may have been full: the end of a job frees some."""
 
@@ -83,6 +86,7 @@ class Supervisor:
         self._lost_late: dict[str, FailureReport] = {}
         """The hosts that were lost after this attempt was asked to end, which does not fail the job."""
         self._leader_failed_at: float | None = None
+        self._looked_at = 0.0
 
     def run(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -138,16 +142,13 @@ class Supervisor:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
-            self._folder.show_life()
-            self._host_events.collect()
-            if self._signalled or self._folder.stop_mark.exists():
+            if self._signalled:
                 self._end_early(SIGNAL)
             elif self._preempted and self._kill_at is None:
                 self._stop_runtimes()
             if time.monotonic() > self._run_by and not self._ended_by:
                 self._end_early(f"max_run of {self._request['max_run']} s is over")
-            if not self._folder.path.exists() and not self._ended_by:
-                self._end_early("its folder was removed")
+            self._look_into_folder()
             self._look_for_crash()
             self._look_for_failed_leader()
             if self._kill_at is not None and time.monotonic() > self._kill_at:
@@ -193,6 +194,19 @@ class Supervisor:
         self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
         for process in self._runtimes.values():
             process.send_signal(signal.SIGTERM)
+
+    def _look_into_folder(self) -> None:
+        """Copy the hosts' events, and end the job if that is asked for there, if the last look was not just before."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._folder.show_life()
+        self._host_events.collect()
+        if self._folder.stop_mark.exists():
+            self._end_early(SIGNAL)
+        elif not self._folder.path.exists():
+            self._end_early("its folder was removed")
 
     def _look_for_crash(self) -> None:
         """End the job if a runtime ended without an outcome and the others do not notice."""
