@@ -7,6 +7,7 @@ mpi4py.
 
 from __future__ import annotations
 
+import argparse
 import os
 import socket
 import subprocess
@@ -32,6 +33,28 @@ def has_horovod() -> bool:
 
 def is_rank() -> bool:
     return "RANK" in os.environ or "OMPI_COMM_WORLD_RANK" in os.environ
+
+
+def start_ranks(description: str | None) -> int:
+    """Run the script in all ranks, each of them with one thread and initialised, and return the number of rounds there.
+
+    Args:
+        description: the docstring of the script, for ``--help``.
+    """
+    parser = argparse.ArgumentParser(description=(description or "").split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
+    arguments = parser.parse_args()
+    rounds: int = 2 if arguments.quick else arguments.rounds
+    if not is_rank():
+        sys.exit(run_in_ranks("--rounds", str(rounds)))
+    import torch
+
+    import cloudtrain.distributed.torch as hvd
+
+    torch.set_num_threads(1)
+    hvd.init()
+    return rounds
 
 
 def run_in_ranks(*arguments: str) -> int:

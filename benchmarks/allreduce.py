@@ -10,14 +10,12 @@ turns in the same two processes. Prints a Markdown table; GB/s are bytes of the 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Callable
 
 import torch
 import torch.distributed as dist
 from _common import Timing
-from _ranks import has_horovod, is_rank, run_in_ranks, take_turns
+from _ranks import has_horovod, start_ranks, take_turns
 
 import cloudtrain.distributed.torch as hvd
 
@@ -28,15 +26,7 @@ BY_NAME, IN_ORDER = "cloudtrain, by name", "cloudtrain, same_order"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
-    arguments = parser.parse_args()
-    rounds = 2 if arguments.quick else arguments.rounds
-    if not is_rank():
-        sys.exit(run_in_ranks("--rounds", str(rounds)))
-    torch.set_num_threads(1)
-    hvd.init()
+    rounds = start_ranks(__doc__)
     if hvd.rank() == 0:
         print("| array | who | median (min to max) | GB/s | its time / by name | its time / same_order |")
         print("| --- | --- | --- | --- | --- | --- |")

@@ -9,13 +9,11 @@ cloudtrain / peer in steps per second. Fails if the contestants do not end with 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from functools import partial
 
 import torch
 from _common import Timing, header, row
-from _ranks import is_rank, run_in_ranks, running, take_turns
+from _ranks import running, start_ranks, take_turns
 from _training import contestants, mlp, resnet
 from torch import nn
 
@@ -29,15 +27,7 @@ SUBJECTS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
-    arguments = parser.parse_args()
-    rounds = 2 if arguments.quick else arguments.rounds
-    if not is_rank():
-        sys.exit(run_in_ranks("--rounds", str(rounds)))
-    torch.set_num_threads(1)
-    hvd.init()
+    rounds = start_ranks(__doc__)
     if hvd.rank() == 0:
         print(header())
     for what, (make, shape, steps) in SUBJECTS.items():

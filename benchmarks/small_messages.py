@@ -9,12 +9,9 @@ versions of cloudtrain, run it in both, in turns.
 
 from __future__ import annotations
 
-import argparse
-import sys
-
 import torch
 from _common import Timing
-from _ranks import is_rank, run_in_ranks, take_turns
+from _ranks import start_ranks, take_turns
 
 import cloudtrain.distributed.torch as hvd
 
@@ -24,15 +21,7 @@ LARGE_BYTES = 16 << 20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
-    arguments = parser.parse_args()
-    rounds = 2 if arguments.quick else arguments.rounds
-    if not is_rank():
-        sys.exit(run_in_ranks("--rounds", str(rounds)))
-    torch.set_num_threads(1)
-    hvd.init()
+    rounds = start_ranks(__doc__)
     floats, settings, large = torch.zeros(16), {"lr": 0.1, "epoch": 3, "name": "run"}, bytes(LARGE_BYTES)
     small = {
         "allreduce of 16 floats": lambda: hvd.allreduce_(floats, name="floats", op=hvd.Sum),

@@ -9,17 +9,14 @@ Prints rows of a Markdown table; the last column is without / with.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
 import timeit
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import torch
 from _common import Timing, header, row
-from _ranks import is_rank, run_in_ranks, take_turns
+from _ranks import start_ranks, take_turns
 from _training import Step, mlp, ours, resnet
 from torch import nn
 
@@ -35,15 +32,7 @@ SUBJECTS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], int]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--quick", action="store_true", help="two rounds, as a smoke test")
-    arguments = parser.parse_args()
-    rounds = 2 if arguments.quick else arguments.rounds
-    if not is_rank():
-        sys.exit(run_in_ranks("--rounds", str(rounds)))
-    torch.set_num_threads(1)
-    hvd.init()
+    rounds = start_ranks(__doc__)
     if hvd.rank() == 0:
         print(header())
     for what, (make, shape, steps) in SUBJECTS.items():
