@@ -5,25 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from local_jobs import TWO_RANKS, Run, wait_for_end, wait_until, write
+from local_jobs import TWO_RANKS, Run, wait_for_end, wait_until
+from stepped_clock import write_clock
 
 from cloudtrain import JobStatus
-
-STEPS = """
-    import os, time
-
-    _time = time.time
-
-    def _stepped():
-        try:
-            with open({file!r}) as file:
-                return _time() + float(file.read())
-        except (OSError, ValueError):
-            return _time()
-
-    time.time = _stepped
-"""
-"""Gives every Python of the job, its supervisor included, a clock that a file sets."""
 
 BEATS = """
     import os, time
@@ -40,8 +25,8 @@ def test_a_step_of_the_clock_does_not_end_a_job(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
 ) -> None:
     step = tmp_path / "step"
-    folder = write(tmp_path / "clock", "sitecustomize.py", STEPS.format(file=str(step)))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    write_clock(tmp_path, step)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     job = run(
         BEATS,
         wait=False,

@@ -24,24 +24,6 @@ LONGEST_PAUSE = 15.0
 LONGEST_OUTAGE = 20.0
 LONGEST_FULL_DISK = 4.0
 
-CLOCK = """
-import time
-
-_time = time.time
-
-
-def _stepped():
-    try:
-        with open({file!r}) as file:
-            return _time() + float(file.read())
-    except (OSError, ValueError):
-        return _time()
-
-
-time.time = _stepped
-"""
-"""A ``sitecustomize`` that gives every Python of a job a clock that a file sets."""
-
 
 @dataclass
 class Surroundings:
@@ -104,6 +86,19 @@ def belongs(pid: int, mark: bytes) -> bool:
                 if mark in os.readlink(bytes(link)):
                     return True
     return False
+
+
+def processes_of(mark: bytes) -> list[int]:
+    """The processes to which `belongs` applies."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+    return [pid for pid in pids if belongs(pid, mark)]
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process; empty if it has ended."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
 
 
 def kill(victim: Victim, who: str) -> None:

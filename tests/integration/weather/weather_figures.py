@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from fault_figures import counts
+
 
 @dataclass
 class Figures:
@@ -36,13 +38,9 @@ class Figures:
             [
                 f"{self.faults.total()} faults, {self.ends.total()} jobs: {len(self.wrong)} wrong ends, "
                 f"{len(self.lost)} lost, {len(self.torn)} torn, {len(self.leaked)} leaked",
-                f"  faults: {_counts(self.faults)}",
-                f"  ends: {_counts(self.ends)}",
+                f"  faults: {counts(self.faults)}",
+                f"  ends: {counts(self.ends)}",
                 f"  steps trained again: {self.repeated_steps}; saves that failed: {self.failed_saves}",
                 *(f"  {text}" for text in self.violations),
             ]
         )
-
-
-def _counts(counter: Counter[str]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in counter.most_common()) or "none"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from host_network import Network
 from hosts_job import HostsJob, Launch
-from weather_faults import belongs
+from weather_faults import command_of, processes_of
 from weather_figures import Figures
 from weather_training import SCRIPT, STEPS, Journal, value_at
 
@@ -136,8 +136,8 @@ class _LinkRound:
             yield
 
         @contextlib.contextmanager
-        def signalled(program: bytes, first: int, seconds: float = 0.0) -> Iterator[None]:
-            pids = [pid for pid in _pids() if belongs(pid, mark) and program in _command(pid)]
+        def signalled(program: str, first: int, seconds: float = 0.0) -> Iterator[None]:
+            pids = [pid for pid in processes_of(mark) if program in command_of(pid)]
             for number in (first, signal.SIGCONT)[: 2 if seconds else 1]:
                 for pid in pids:
                     with contextlib.suppress(ProcessLookupError):
@@ -154,9 +154,9 @@ class _LinkRound:
             [
                 ("link down", False, lambda: unplugged(short)),
                 ("link down for longer than host_timeout", True, lambda: unplugged(long)),
-                ("pause runtime", False, lambda: signalled(b"cloudtrain.runtime", signal.SIGSTOP, short)),
-                ("kill runtime", True, lambda: signalled(b"cloudtrain.runtime", signal.SIGKILL)),
-                ("kill rank", True, lambda: signalled(b"rank.py", signal.SIGKILL)),
+                ("pause runtime", False, lambda: signalled("cloudtrain.runtime", signal.SIGSTOP, short)),
+                ("kill runtime", True, lambda: signalled("cloudtrain.runtime", signal.SIGKILL)),
+                ("kill rank", True, lambda: signalled("rank.py", signal.SIGKILL)),
                 ("kill machine", True, killed),
             ],
             [6, 1, 2, 1, 1, 1],
@@ -164,14 +164,4 @@ class _LinkRound:
 
     def _look_for_leaks(self, job: HostsJob) -> list[str]:
         marks = [str(part.paths.base).encode() for part in job.parts]
-        return [_command(pid).decode() for pid in _pids() if any(belongs(pid, mark) for mark in marks)]
-
-
-def _pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-
-
-def _command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
-    return b""
+        return [command_of(pid) for mark in marks for pid in processes_of(mark)]

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from fault_proxy import FaultProxy
-from weather_faults import CLOCK, Surroundings, Victim, belongs, draw_fault
+from stepped_clock import write_clock
+from weather_faults import Surroundings, Victim, command_of, draw_fault, processes_of
 from weather_figures import Figures
 from weather_training import SCRIPT, STEPS, Journal, value_at
 
@@ -45,7 +46,7 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surr
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "a small file system cannot be mounted here"
         pytest.skip("mounting a file system needs root")
     clock = folder / "clock"
-    (modules / "sitecustomize.py").write_text(CLOCK.format(file=str(clock)))
+    write_clock(modules, clock)
     (source / "train.py").write_text(SCRIPT)
     try:
         with S3Server(folder / "s3") as server, FaultProxy(server.env["AWS_ENDPOINT_URL_S3"]) as proxy:
@@ -153,11 +154,9 @@ class _Round:
     def _look_for_leaks(self, job: Job) -> None:
         mark = str(JobFolder.of("local", job.name).path).encode()
         deadline = time.monotonic() + LEAK_SECONDS
-        while left := [pid for pid in _pids() if belongs(pid, mark)]:
+        while left := processes_of(mark):
             if time.monotonic() > deadline:
-                names = [
-                    Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode() for pid in left
-                ]
+                names = [command_of(pid) for pid in left]
                 self._figures.leaked.append(f"{self._where}: processes {names}")
                 break
             time.sleep(0.1)
@@ -169,7 +168,3 @@ class _Round:
     def _jobs(self) -> list[JobFolder]:
         jobs = JobFolder.of("local", "x").path.parent
         return [JobFolder(path) for path in jobs.glob(f"weather-{self._number}-*")]
-
-
-def _pids() -> list[int]:
-    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]

@@ -13,26 +13,10 @@ from pathlib import Path
 
 import pytest
 from packaging_trees import content, leftovers, make_tree, names
+from unprivileged import as_nobody
 
 from cloudtrain.errors import InvalidSource, StorageError
 from cloudtrain.packaging import pack
-
-NOBODY = 65534
-
-
-@contextmanager
-def as_nobody() -> Iterator[Path]:
-    """A new folder, without root's permission to read every file."""
-    with tempfile.TemporaryDirectory() as folder:
-        if os.geteuid() != 0:
-            yield Path(folder)
-            return
-        os.chown(folder, NOBODY, NOBODY)
-        os.seteuid(NOBODY)
-        try:
-            yield Path(folder)
-        finally:
-            os.seteuid(0)
 
 
 def test_names_of_every_kind(tmp_path: Path) -> None:

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from test_beneath import nest
+from unprivileged import as_nobody
 
 from cloudtrain._system.beneath import Beneath
 from cloudtrain._system.trees import remove_tree
 
-NOBODY = 65534
-
 
 @pytest.fixture
 def unprivileged() -> Iterator[Path]:
-    """A folder of this process, which has no right to other users' files."""
-    with tempfile.TemporaryDirectory() as folder:
-        if os.geteuid() != 0:
-            yield Path(folder)
-            return
-        os.chown(folder, NOBODY, NOBODY)
-        os.seteuid(NOBODY)
-        try:
-            yield Path(folder)
-        finally:
-            os.seteuid(0)
+    with as_nobody() as folder:
+        yield folder
 
 
 def test_a_tree_deeper_than_paths_and_descriptors_is_removed(tmp_path: Path) -> None:
