@@ -22,15 +22,19 @@ PODMAN_IN_CI = ("test_every_kind_of_failure[podman]",)
 
 LAUNCHES: dict[str, tuple[str, ...]] = {
     "test_distributed_adasum.py": (),
-    "test_hints_of_tensorflow.py": (),
-    "test_keras_2_scripts.py": (),
     "test_distributed_cases.py": ("count",),
     "test_numpy_cases.py": ("way", "count"),
     "test_tensorflow_cases.py": ("launch",),
 }
 """Files whose tests look at the results of a cached launch, and the parameters that choose the launch."""
 
-STARTED = {"podman": "podman", "engine": "docker", "docker": "docker", "moto_server": "moto"}
+STARTED = {
+    "warm_tensorflow": "tensorflow",
+    "podman": "podman",
+    "engine": "docker",
+    "docker": "docker",
+    "moto_server": "moto",
+}
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
 
@@ -49,8 +53,8 @@ CI runs a diagonal of each matrix: every failure, and every launcher equally oft
 LAUNCHERS = ("launch", "run_mpi", "way")
 """Parameters that choose a launcher. CI runs a test with every second launcher, the next test with the others."""
 
-SOAK_LAUNCHES = ("tf-keras",)
-"""Cached launches that only a soak runs: its cases are those of Keras 3."""
+SOAK_LAUNCHES = ("tf-keras", "alone, training")
+"""Cached launches that only a soak runs: their cases are those of Keras 3 on two ranks."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,4 @@
-"""Starts Python programs by forking a process that has already imported torch, which takes longer than most programs.
+"""Starts Python programs by forking a process that has imported what takes longest: torch, or TensorFlow.
 
 Each is a normal process with its own arguments, environment and output. Only the modules imported here are already
 loaded.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -18,11 +19,43 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 MESSAGE = 1 << 20
 """Bytes of the longest message: arguments and environment of a program."""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """A Python that has imported ``modules``, with the variables that they read at their import."""
+
+    python: str
+    modules: tuple[str, ...]
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+TORCH = Interpreter(
+    sys.executable,
+    (
+        "boto3",
+        "torch._dynamo",  # the first optimizer imports it
+        "torch.distributed.nn.functional",
+        "torch.distributed.tensor",  # the first comparison imports it
+    ),
+)
+
+
+def tensorflow(python: str, variables: Mapping[str, str]) -> Interpreter:
+    """TensorFlow, Keras, and torch, which carries the data of the ranks, in the environment of ``python``.
+
+    Args:
+        variables: the environment of the program to start.
+    """
+    read = ("TF_CPP_MIN_LOG_LEVEL", "TF_USE_LEGACY_KERAS")
+    chosen = tuple((name, variables[name]) for name in read if name in variables)
+    return Interpreter(python, ("tensorflow", "torch"), chosen)
 
 
 class Program:
@@ -58,28 +91,38 @@ class Program:
 
 
 def start(
-    command: Sequence[str], env: Mapping[str, str], stdout: IO[Any], stderr: IO[Any], cwd: Path | None = None
+    command: Sequence[str],
+    env: Mapping[str, str],
+    stdout: IO[Any],
+    stderr: IO[Any],
+    cwd: Path | None = None,
+    interpreter: Interpreter = TORCH,
 ) -> Program:
     """Start ``command``, a file of Python and its arguments, in ``cwd``."""
     read, write = os.pipe()
     request = {"command": [str(part) for part in command], "env": dict(env), "cwd": str(cwd or Path.cwd())}
-    server = _server()
+    server = _server(interpreter)
     socket.send_fds(server, [json.dumps(request).encode()], [stdout.fileno(), stderr.fileno(), write])
     os.close(write)
     return Program(int(server.recv(16)), read)
 
 
 @functools.cache
-def _server() -> socket.socket:
+def _server(interpreter: Interpreter) -> socket.socket:
     """The process from which programs are forked. It ends with this process."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for end in (ours, its):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, MESSAGE)
     with its:
         subprocess.Popen(
-            [sys.executable, __file__, str(its.fileno())],
+            [interpreter.python, __file__, str(its.fileno()), *interpreter.modules],
             pass_fds=[its.fileno()],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "OPENBLAS_NUM_THREADS": "1",
+                **dict(interpreter.variables),
+            },
             cwd=Path(__file__).anchor,
         )
     return ours
@@ -137,11 +180,8 @@ def become(program: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    import boto3  # noqa: F401
-    import torch._dynamo  # the first optimizer imports it
-    import torch.distributed.nn.functional
-    import torch.distributed.tensor  # noqa: F401  # the first comparison imports it
-
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
     gc.freeze()
     program = serve(socket.socket(fileno=int(sys.argv[1])))
     if program is not None:

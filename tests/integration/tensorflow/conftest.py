@@ -18,6 +18,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def tensorflow_python() -> str:
+def warm_tensorflow() -> str:
+    """The interpreter of that environment. The tests that use it run on one worker, which imports TensorFlow once."""
     assert PYTHON, LEFT_OUT
     return PYTHON

@@ -94,21 +94,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", HINTED)
-def test_a_hint_for_the_real_message(tensorflow_python: str, folder: Path, name: str) -> None:
-    lines = ends(tensorflow_python, folder)[f"hinted {name}"]
+def test_a_hint_for_the_real_message(warm_tensorflow: str, folder: Path, name: str) -> None:
+    lines = ends(warm_tensorflow, folder)[f"hinted {name}"]
     assert HINTED[name][1] in diagnose(RankExit(0, 1, 1.0, None, lines), "algo-1").hint
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", SIMILAR)
-def test_no_hint_for_a_similar_message(tensorflow_python: str, folder: Path, name: str) -> None:
-    lines = ends(tensorflow_python, folder)[f"similar {name}"]
+def test_no_hint_for_a_similar_message(warm_tensorflow: str, folder: Path, name: str) -> None:
+    lines = ends(warm_tensorflow, folder)[f"similar {name}"]
     assert lines[-1] != "it ran"
     assert diagnose(RankExit(0, 1, 1.0, None, lines), "algo-1").hint == ""
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", ADVISED)
-def test_the_advice_works(tensorflow_python: str, folder: Path, name: str) -> None:
-    lines = ends(tensorflow_python, folder)[f"advised {name}"]
+def test_the_advice_works(warm_tensorflow: str, folder: Path, name: str) -> None:
+    lines = ends(warm_tensorflow, folder)[f"advised {name}"]
     assert lines[-1] == "it ran", lines

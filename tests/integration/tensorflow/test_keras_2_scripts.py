@@ -25,19 +25,19 @@ def outputs(python: str, legacy: str) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("call", CALLS)
-def test_it_runs_on_tf_keras(tensorflow_python: str, call: str) -> None:
-    assert outputs(tensorflow_python, "1")[call][-1] == "it ran"
+def test_it_runs_on_tf_keras(warm_tensorflow: str, call: str) -> None:
+    assert outputs(warm_tensorflow, "1")[call][-1] == "it ran"
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("call", CALLS)
-def test_the_report_on_keras_3_names_tf_keras(tensorflow_python: str, call: str) -> None:
-    report = diagnose(RankExit(0, 1, 1.0, None, outputs(tensorflow_python, "0")[call]), "algo-1")
+def test_the_report_on_keras_3_names_tf_keras(warm_tensorflow: str, call: str) -> None:
+    report = diagnose(RankExit(0, 1, 1.0, None, outputs(warm_tensorflow, "0")[call]), "algo-1")
     assert "TF_USE_LEGACY_KERAS=1" in report.hint
     assert "tf_keras" in report.hint
 
 
-def test_lr_has_to_be_renamed(tensorflow_python: str) -> None:
+def test_lr_has_to_be_renamed(warm_tensorflow: str) -> None:
     """tf_keras is not the remedy: its optimizers warn about ``lr`` and use their default learning rate."""
-    report = diagnose(RankExit(0, 1, 1.0, None, outputs(tensorflow_python, "0")["learning_rate"]), "algo-1")
+    report = diagnose(RankExit(0, 1, 1.0, None, outputs(warm_tensorflow, "0")["learning_rate"]), "algo-1")
     assert "Rename lr to learning_rate" in report.hint

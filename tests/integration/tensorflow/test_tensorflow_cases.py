@@ -7,43 +7,64 @@ import json
 import os
 import re
 import socket
-import subprocess
 import tempfile
 from pathlib import Path
 
 import pytest
+import warm_python
 
 import cloudtrain
 from cloudtrain.contract import RankSlot
 
 PROGRAMS = Path(__file__).parent / "programs"
+ON_ONE_RANK = [
+    f"training.{case}"
+    for case in (
+        "fit_equals_one_process_with_the_joined_batches",
+        "a_timeline_has_the_steps",
+        "custom_training_loops",
+        "metrics_are_averaged_for_later_callbacks",
+        "warm_up",
+        "the_best_model_is_written_on_rank_0_and_loads_without_cloudtrain",
+        "what_cannot_be_wrapped",
+        "an_elastic_state",
+        "training_resumes_from_its_last_commit",
+        "values",
+    )
+]
+"""The cases of a training that CI also runs on one rank; the soak runs all."""
+
 LAUNCHES: dict[str, tuple[int, list[str], dict[str, str]]] = {
     "keras-3": (2, ["collectives", "training"], {}),
     "runtime": (2, ["runtime_collectives"], {}),
     "tf-keras": (2, ["training"], {"TF_USE_LEGACY_KERAS": "1"}),
-    "alone": (1, ["collectives", "training", "names"], {}),
+    "alone": (1, ["collectives", "names", *ON_ONE_RANK], {}),
+    "alone, training": (1, ["training"], {}),
 }
-"""Number of ranks, modules with cases, and environment variables."""
+"""Number of ranks, modules with cases or single cases, and environment variables."""
 
 
 def cases() -> list[tuple[str, str]]:
     return [
-        (launch, f"{module}.{name}")
-        for launch, (_, modules, variables) in LAUNCHES.items()
-        for module in modules
-        for indent, name in re.findall(
-            r"^( *)def case_(\w+)\(", (PROGRAMS / f"{module}.py").read_text(), re.M
-        )
-        if variables or not indent  # indented cases are for tf_keras only
+        (launch, case)
+        for launch, (_, chosen, variables) in LAUNCHES.items()
+        for one in chosen
+        for case in ([one] if "." in one else cases_of(one, legacy="TF_USE_LEGACY_KERAS" in variables))
     ]
+
+
+def cases_of(module: str, legacy: bool) -> list[str]:
+    """Indented cases are for tf_keras only."""
+    found = re.findall(r"^( *)def case_(\w+)\(", (PROGRAMS / f"{module}.py").read_text(), re.M)
+    return [f"{module}.{name}" for indent, name in found if legacy or not indent]
 
 
 @functools.cache
 def failures(python: str, launch: str) -> dict[str, list[str]]:
     """Return the failures of each case, one text per rank."""
-    count, modules, variables = LAUNCHES[launch]
+    count, chosen, variables = LAUNCHES[launch]
     with tempfile.TemporaryDirectory() as folder:
-        ended = run_ranks(python, count, variables, folder, *modules)
+        ended = run_ranks(python, count, variables, folder, *chosen)
         reports = [Path(folder, str(rank)) for rank in range(count)]
         errors = [json.loads(path.read_text()) if path.exists() else {} for path in reports]
     return {
@@ -58,8 +79,8 @@ def failures(python: str, launch: str) -> dict[str, list[str]]:
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(("launch", "case"), cases())
-def test_case(tensorflow_python: str, launch: str, case: str) -> None:
-    found = failures(tensorflow_python, launch)[case]
+def test_case(warm_tensorflow: str, launch: str, case: str) -> None:
+    found = failures(warm_tensorflow, launch)[case]
     assert not found, "\n".join(found)
 
 
@@ -76,10 +97,11 @@ def run_ranks(python: str, count: int, variables: dict[str, str], *arguments: st
     }
     port = free_port()
     places = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
-    command = [python, str(PROGRAMS / "_run_cases.py"), *arguments]
+    command = [str(PROGRAMS / "_run_cases.py"), *arguments]
+    interpreter = warm_python.tensorflow(python, base)
     with tempfile.TemporaryFile("w+") as output:
         processes = [
-            subprocess.Popen(command, env={**base, **place}, stdout=output, stderr=subprocess.STDOUT)
+            warm_python.start(command, {**base, **place}, output, output, interpreter=interpreter)
             for place in places
         ]
         try:

@@ -5,6 +5,7 @@ Every training on all ranks is compared with one process that trains on the batc
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import tempfile
@@ -58,6 +59,7 @@ def equal_on_all_ranks(arrays: Any) -> None:
     )
 
 
+@functools.cache  # compiling a model takes longer than training it
 def alone(make: Callable[[], Any] = sgd, steps: int = 2 * BATCHES, **options: Any) -> list[Any]:
     """Return the weights after training one process on the joined batches."""
     x, y = data()
