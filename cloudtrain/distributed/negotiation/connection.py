@@ -18,17 +18,19 @@ from cloudtrain.distributed.negotiation.messages import (
     HELLO,
     LOST,
     MESSAGE_BYTES,
+    NUMBERS,
     POSITION,
     POSITION_SECONDS,
+    READ_BYTES,
     RESPONSE,
     TIME,
     CollectiveRequest,
     CollectiveResponse,
     Unpacker,
     pack,
-    pack_request,
     unpack_response,
 )
+from cloudtrain.distributed.negotiation.request_numbers import KnownNumbers
 from cloudtrain.link.handshake import prove
 from cloudtrain.observe.timeline.clock import Exchange, clock
 
@@ -71,6 +73,7 @@ class CoordinatorConnection:
         self._time_received = threading.Event()
         self._closed = False
         self._unpacker = Unpacker(MESSAGE_BYTES)
+        self._numbers = KnownNumbers()
         self._bye = False
         self._wait_for_input = input_waiter(self._connection)
         self._send(pack(HELLO, rank))
@@ -78,7 +81,7 @@ class CoordinatorConnection:
         self._reader = Reader(self._read, "cloudtrain-negotiation")
 
     def announce(self, request: CollectiveRequest) -> None:
-        self._send(pack_request(request))
+        self._send(self._numbers.pack(request))
 
     def ask_time(self) -> Exchange | None:
         """Exchange clock times with rank 0 once; None if it does not answer in time. Not thread-safe."""
@@ -126,11 +129,16 @@ class CoordinatorConnection:
         why = "has shut down" if self._bye else "has died: its connection was closed"
         data = b""
         try:
-            data = self._connection.recv(1 << 18)
+            data = self._connection.recv(READ_BYTES)
             received_at = clock()
             for kind, content, payload in self._unpacker.feed(data):
-                if kind == RESPONSE:
-                    self._deliver(unpack_response(content, payload))
+                if kind == NUMBERS:
+                    for response in self._numbers.responses(content):
+                        self._deliver(response)
+                elif kind == RESPONSE:
+                    response = unpack_response(content, payload)
+                    self._numbers.learn(response)
+                    self._deliver(response)
                 elif kind == LOST:
                     self._lose(*content)
                     self._closing = (

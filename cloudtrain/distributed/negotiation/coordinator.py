@@ -7,6 +7,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
@@ -20,8 +21,10 @@ from cloudtrain.distributed.negotiation.messages import (
     HELLO_BYTES,
     LOST,
     MESSAGE_BYTES,
+    NUMBERS,
     POSITION,
     POSITION_SECONDS,
+    READ_BYTES,
     REQUEST,
     TIME,
     CollectiveRequest,
@@ -43,6 +46,8 @@ class _RankConnection:
     connection: socket.socket
     rank: int | None = None
     unpacker: Unpacker = field(default_factory=lambda: Unpacker(HELLO_BYTES))
+    outgoing: list[bytes] = field(default_factory=list)
+    """Messages to send at the end of the turn."""
 
     def send(self, data: bytes) -> None:
         # A lost rank is detected by the end of its stream.
@@ -86,6 +91,11 @@ class Coordinator:
         self._seen: set[int] = set()
         """All ranks that were ever connected. None of them may come again."""
         self._lock = threading.RLock()
+        self._turns = 0
+        self._outgoing: list[_RankConnection] = []
+        """Those with messages to send at the end of the turn."""
+        self._own: list[CollectiveResponse] = []
+        """Responses to deliver to rank 0 at the end of the turn."""
         self._positions: dict[int, Any] = {}
         self._asked_at = float("-inf")
         """When the ranks were last asked for their positions; -inf once all have answered."""
@@ -104,8 +114,8 @@ class Coordinator:
     # -- called by rank 0
 
     def announce(self, request: CollectiveRequest) -> None:
-        with self._lock:
-            self._send(self._matcher.announce(0, request, time.monotonic()))
+        with self._turn():
+            self._respond(self._matcher.announce(0, request, time.monotonic()))
 
     def ask_time(self) -> Exchange:
         """Rank 0's clock is the reference."""
@@ -115,17 +125,18 @@ class Coordinator:
     def positions(self) -> dict[int, Any]:
         """The position of every rank that answers in time, by rank."""
         with self._lock:
-            self._ask_positions()
+            with self._turn():
+                self._ask_positions()
             self._answered.wait_for(self._all_answered, POSITION_SECONDS)
             return dict(self._positions)
 
     def close(self) -> None:
         """Notify the other ranks that rank 0 shuts down, and close all connections."""
-        with self._lock:
+        with self._turn():
             self._closing = True
             self._send_positions(float("inf"))
             for peer in self._ranks.values():
-                peer.send(pack(BYE, 0))
+                self._send(peer, pack(BYE, 0))
         self._wake_writer.send(b"x")
         self._reader.stop()
         self._gate.close()
@@ -136,7 +147,7 @@ class Coordinator:
 
     def close_in_child(self) -> None:
         """Close the inherited connections in a forked child without notifying the other ranks."""
-        for key in list(self._selector.get_map().values()):
+        for key in list((self._selector.get_map() or {}).values()):  # None once it is closed
             key.fileobj.close()  # type: ignore[union-attr]
 
     def drive(self, done: Callable[[], bool], deadline: float) -> bool:
@@ -147,48 +158,83 @@ class Coordinator:
 
     def _read(self, timeout: float) -> bool:
         events = self._selector.select(timeout)
-        for key, _ in events:
-            if isinstance(key.data, _RankConnection) and not self._receive(key.data):
-                self._selector.unregister(key.fileobj)
-                key.data.connection.close()
-        for peer in self._gate.admit(key.fileobj for key, _ in events if key.data is self._gate):
-            peer.socket.setblocking(True)
-            self._selector.register(peer.socket, selectors.EVENT_READ, _RankConnection(peer.socket))
+        with self._turn():
+            # Read all of them, then answer: what the ranks request at the same time takes one message to each of them.
+            ended = [
+                key.data
+                for key, _ in events
+                if isinstance(key.data, _RankConnection) and not self._receive(key.data)
+            ]
+        for peer in ended:
+            self._selector.unregister(peer.connection)
+            peer.connection.close()
+        for admitted in self._gate.admit(key.fileobj for key, _ in events if key.data is self._gate):
+            admitted.socket.setblocking(True)
+            self._selector.register(admitted.socket, selectors.EVENT_READ, _RankConnection(admitted.socket))
         now = time.monotonic()
         if now - self._last_tick > TICK_SECONDS:
             self._last_tick = now
             self._tick(now)
         return not self._closing
 
+    @contextlib.contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Holds the lock, and sends at its end; last to rank 0, so that the others do not wait for its start."""
+        with self._lock:
+            self._turns += 1
+            try:
+                yield
+            finally:
+                self._turns -= 1
+                if not self._turns:
+                    self._end_turn()
+
+    def _end_turn(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        for peer in outgoing:
+            messages, peer.outgoing = peer.outgoing, []
+            peer.send(b"".join(messages))
+        own, self._own = self._own, []
+        for response in own:
+            self._deliver(response)
+
+    def _send(self, peer: _RankConnection, data: bytes) -> None:
+        if not peer.outgoing:
+            self._outgoing.append(peer)
+        peer.outgoing.append(data)
+
     def _receive(self, peer: _RankConnection) -> bool:
         """Handle what a rank sent; False when the connection is finished."""
         try:
-            data = peer.connection.recv(1 << 18)
+            data = peer.connection.recv(READ_BYTES)
         except OSError:
             data = b""
-        with self._lock:
-            if not data:
-                if peer.rank is not None:
-                    self._lost(peer.rank, "has died: its connection was closed")
-                return False
-            try:
-                for kind, content, payload in peer.unpacker.feed(data):
-                    if not self._handle(peer, kind, content, payload):
-                        return False
-            except Exception as error:  # not a rank, or a faulty one: the other ranks must not suffer from it
-                if peer.rank is not None:
-                    self._lost(peer.rank, f"sent an invalid message: {error!r}")
-                return False
+        if not data:
+            if peer.rank is not None:
+                self._lost(peer.rank, "has died: its connection was closed")
+            return False
+        try:
+            for kind, content, payload in peer.unpacker.feed(data):
+                if not self._handle(peer, kind, content, payload):
+                    return False
+        except Exception as error:  # not a rank, or a faulty one: the other ranks must not suffer from it
+            if peer.rank is not None:
+                self._lost(peer.rank, f"sent an invalid message: {error!r}")
+            return False
         return True
 
     def _handle(self, peer: _RankConnection, kind: str, content: Any, payload: bytes | None) -> bool:
         if peer.rank is None:
             return kind == HELLO and self._admit(peer, content)
-        if kind == REQUEST:
+        if kind == NUMBERS:
+            now = time.monotonic()
+            for number in content:
+                self._respond(self._matcher.announce(peer.rank, self._matcher.numbers.request(number), now))
+        elif kind == REQUEST:
             request = unpack_request(content, payload)
-            self._send(self._matcher.announce(peer.rank, request, time.monotonic()))
+            self._respond(self._matcher.announce(peer.rank, request, time.monotonic()))
         elif kind == TIME:
-            peer.send(pack(TIME, [content, clock()]))
+            peer.send(pack(TIME, [content, clock()]))  # immediately: it is about the time
         elif kind == ASK_POSITIONS:
             self._askers.append((time.monotonic() + POSITION_SECONDS, peer.rank))
             self._ask_positions()
@@ -206,9 +252,8 @@ class Coordinator:
     def _admit(self, peer: _RankConnection, rank: Any) -> bool:
         """Accept a connection as that of ``rank``; False if it cannot be that rank."""
         if type(rank) is not int or not 0 < rank < self._size or rank in self._seen:
-            peer.send(
-                pack(LOST, [0, f"refused this process: rank {rank} is here already, or does not exist", True])
-            )
+            why = f"refused this process: rank {rank} is here already, or does not exist"
+            self._send(peer, pack(LOST, [0, why, True]))
             return False
         peer.rank = rank
         self._seen.add(rank)
@@ -216,21 +261,22 @@ class Coordinator:
         peer.unpacker.limit = MESSAGE_BYTES
         return True
 
-    def _send(self, responses: list[RankResponse]) -> None:
-        """Send to the other ranks first, so that they do not wait while rank 0 starts the operation."""
-        for rank, response in responses:
-            if rank in self._ranks:
-                self._ranks[rank].send(pack_response(response))
+    def _respond(self, responses: list[RankResponse]) -> None:
+        last, packed = None, b""
         for rank, response in responses:
             if rank == 0:
-                self._deliver(response)
+                self._own.append(response)
+            elif rank in self._ranks:
+                if response is not last:  # most ranks get the same
+                    last, packed = response, pack_response(response)
+                self._send(self._ranks[rank], packed)
 
     def _lost(self, rank: int, why: str, died: bool = True) -> None:
         self._ranks.pop(rank, None)
         self._lose(rank, why, died)
         for peer in self._ranks.values():
-            peer.send(pack(LOST, [rank, why, died]))
-        self._send(self._matcher.leave(rank, why))
+            self._send(peer, pack(LOST, [rank, why, died]))
+        self._respond(self._matcher.leave(rank, why))
 
     def _all_answered(self) -> bool:
         return len(self._positions) > len(self._ranks)
@@ -242,19 +288,19 @@ class Coordinator:
         self._asked_at = now
         self._positions = {0: self._position()}
         for peer in self._ranks.values():
-            peer.send(pack(ASK_POSITIONS, None))
+            self._send(peer, pack(ASK_POSITIONS, None))
 
     def _send_positions(self, deadline: float) -> None:
         """Send the known positions to the ranks that wait no longer than ``deadline``."""
         positions = sorted(self._positions.items())
         for until, rank in self._askers:
             if until <= deadline and rank in self._ranks:
-                self._ranks[rank].send(pack(ALL_POSITIONS, positions))
+                self._send(self._ranks[rank], pack(ALL_POSITIONS, positions))
         self._askers = [(until, rank) for until, rank in self._askers if until > deadline]
 
     def _tick(self, now: float) -> None:
-        with self._lock:
+        with self._turn():
             self._send_positions(now)
             for line in self._matcher.stalled(now - self._warn_after):
                 logger.warning("waiting for %g s: %s", self._warn_after, line)
-            self._send(self._matcher.overdue(now - self._timeout))
+            self._respond(self._matcher.overdue(now - self._timeout))

@@ -14,6 +14,7 @@ from cloudtrain.distributed.negotiation.messages import (
     CollectiveRequest,
     CollectiveResponse,
 )
+from cloudtrain.distributed.negotiation.request_numbers import AssignedNumbers
 
 WITHOUT_JOINED = ("allreduce", "barrier", ADD_SET, REMOVE_SET)
 """The operations that run without joined ranks, which contribute zeros."""
@@ -29,6 +30,8 @@ class PendingCollective:
     """An operation that not all ranks have requested yet."""
 
     since: float
+    missing: set[int]
+    """The ranks of the process set that have neither requested it nor joined."""
     requests: dict[int, CollectiveRequest] = field(default_factory=dict)
     warned: bool = False
 
@@ -48,6 +51,7 @@ class Matcher:
     def __init__(self, size: int, combine: Combine) -> None:
         self._combine = combine
         self._sets: dict[int, list[int]] = {GLOBAL: list(range(size))}
+        self.numbers = AssignedNumbers()
         self._next_set = GLOBAL + 1
         self._pending: dict[tuple[int, str], PendingCollective] = {}
         self._joined: dict[int, None] = {}
@@ -57,15 +61,24 @@ class Matcher:
 
     def announce(self, rank: int, request: CollectiveRequest, now: float) -> list[RankResponse]:
         """Take the request of ``rank``. Returns the responses that follow from it, in the order to send them."""
-        if request.kind == JOIN:
-            self._joined[rank] = None
-        pending = self._pending.setdefault((request.set_id, request.key), PendingCollective(now))
+        key = (request.set_id, request.key)
+        pending = self._pending.get(key)
+        if pending is None:
+            missing = set(self._sets.get(request.set_id, ())).difference(self._joined)
+            pending = self._pending[key] = PendingCollective(now, missing)
         pending.requests[rank] = request
         if request.kind == JOIN:
+            self._joined[rank] = None
+            for other in self._pending.values():
+                other.missing.discard(rank)
             # Operations that waited only for this rank run without it; after that the join itself may be complete.
             keys = sorted(self._pending, key=lambda key: key[1] == JOIN)
             return [response for key in keys for response in self._settle(key)]
-        return self._settle((request.set_id, request.key))
+        if rank in pending.missing:
+            pending.missing.remove(rank)
+            if pending.missing and not self._gone:
+                return []
+        return self._settle(key)
 
     def leave(self, rank: int, why: str) -> list[RankResponse]:
         """``rank`` ended: every operation that waits for it fails, now and later."""
@@ -93,7 +106,8 @@ class Matcher:
             return []
         set_id, _ = key
         members = self._sets.get(set_id, [])
-        outsiders = [rank for rank in op.requests if rank not in members]
+        inside = set(members)
+        outsiders = [rank for rank in op.requests if rank not in inside]
         if outsiders:
             return self._fail(key, f"ranks {outsiders} are not in process set {set_id}, which has {members}")
         gone = [rank for rank in members if rank in self._gone and rank not in op.requests]
@@ -120,7 +134,9 @@ class Matcher:
         del self._pending[key]
         request = op.request
         failed: list[RankResponse] = []
-        per_rank: list[Any] = [op.requests[r].per_rank if r in op.requests else None for r in members]
+        per_rank: list[Any] = []
+        if any(given.per_rank is not None for given in op.requests.values()):
+            per_rank = [op.requests[r].per_rank if r in op.requests else None for r in members]
         if request.kind == JOIN:
             per_rank = [list(self._joined)[-1], [count for counts in per_rank for count in counts]]
             self._joined.clear()
@@ -133,16 +149,19 @@ class Matcher:
                 response for key in waiting for response in self._fail(key, "its process set was removed")
             ]
             self._sets.pop(removed, None)
-        payloads = [op.requests[r].payload if r in op.requests else None for r in members]
         response = CollectiveResponse(*key, per_rank=per_rank)
-        if all(op.requests[r].payload is not None for r in op.requests):
+        given = [each.payload for each in op.requests.values()]
+        if None not in given:
+            payloads = [op.requests[r].payload if r in op.requests else None for r in members]
             try:
                 response = replace(response, payload=self._combine(request, per_rank, payloads))
             except Exception as error:  # any error: no rank may wait for a result that will not come
                 response = replace(response, error=f"{request.label}: {error!r}")
-        return failed + [
-            (rank, replace(response, request=request) if rank in joined else response) for rank in members
-        ]
+        elif not per_rank and given.count(None) == len(given):
+            number, known = self.numbers.of(request)
+            response = replace(response, number=number, known=known)
+        to_joined = replace(response, request=request) if joined else response
+        return failed + [(rank, response if rank in op.requests else to_joined) for rank in members]
 
     def _add_set(self, ranks: list[int]) -> int:
         for set_id, known in self._sets.items():
@@ -170,7 +189,8 @@ def _disagreement(requests: dict[int, CollectiveRequest]) -> str:
     """How the requests differ; empty if they agree."""
     first = next(iter(requests.values()))
     if all(
-        request.kind == first.kind and request.must_match == first.must_match for request in requests.values()
+        request is first or (request.kind == first.kind and request.must_match == first.must_match)
+        for request in requests.values()
     ):
         return ""
     if any(request.kind != first.kind for request in requests.values()):

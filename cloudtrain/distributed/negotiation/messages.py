@@ -11,6 +11,8 @@ from typing import Any
 from cloudtrain.contract.documents import parse_json
 
 _HEADER = struct.Struct("!II")
+_NUMBER = struct.Struct("!I")
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 EAGER_BYTES = 16 << 10
 """Data up to this size is sent with the request, through rank 0."""
 HELLO_BYTES = 1024
@@ -25,7 +27,10 @@ JOIN, ADD_SET, REMOVE_SET = "join", "add_process_set", "remove_process_set"
 """Kinds of requests that are not collectives on tensors."""
 HELLO, REQUEST, RESPONSE, TIME, BYE, LOST = "hello", "request", "response", "time", "bye", "lost"
 ASK_POSITIONS, POSITION, ALL_POSITIONS = "ask positions", "position", "all positions"
-"""Kinds of messages."""
+NUMBERS = "numbers"
+"""Kinds of messages. `NUMBERS` replaces requests or responses that both ends know."""
+READ_BYTES = 1 << 16
+"""How much is read at a time. For more, ``recv`` would map memory and return it with every call."""
 
 
 @dataclass(frozen=True)
@@ -74,11 +79,16 @@ class CollectiveResponse:
     key: str
     error: str = ""
     per_rank: list[Any] = field(default_factory=list)
-    """`CollectiveRequest.per_rank` of each member of the process set; None for a rank that has joined."""
+    """`CollectiveRequest.per_rank` of each member of the process set; None for a rank that has joined. Empty if no
+    rank sent any."""
     request: CollectiveRequest | None = None
     """The operation that a joined rank takes part in; None for other ranks."""
     payload: bytes | None = None
     """The result, if every rank sent its data with the request."""
+    number: int | None = None
+    """The request's number, which may replace it from now on."""
+    known: bool = False
+    """Whether all ranks know the number, so that it may replace the response."""
 
 
 Message = tuple[str, Any, "bytes | None"]
@@ -86,7 +96,7 @@ Message = tuple[str, Any, "bytes | None"]
 
 
 def pack(kind: str, content: Any, payload: bytes | None = None) -> bytes:
-    text = json.dumps([kind, content, payload is not None], separators=(",", ":")).encode()
+    text = _encode([kind, content, payload is not None]).encode()
     payload = payload or b""
     return _HEADER.pack(len(text), len(payload)) + text + payload
 
@@ -104,19 +114,27 @@ class Unpacker:
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """Yield the messages that ``data`` completes. Raises ValueError for an invalid message."""
-        self._buffer += data
-        while len(self._buffer) >= _HEADER.size:
-            text_length, payload_length = _HEADER.unpack_from(self._buffer)
-            end = _HEADER.size + text_length + payload_length
-            if end > self.limit:
-                raise ValueError(f"a message of {end} bytes is longer than {self.limit}")
-            if len(self._buffer) < end:
-                return
-            text = bytes(self._buffer[_HEADER.size : _HEADER.size + text_length])
-            kind, content, has_payload = _parse(text)
-            payload = bytes(self._buffer[_HEADER.size + text_length : end]) if has_payload else None
-            del self._buffer[:end]
-            yield kind, content, payload
+        buffer = self._buffer
+        buffer += data
+        begin = 0
+        try:
+            while len(buffer) - begin >= _HEADER.size:
+                text_length, payload_length = _HEADER.unpack_from(buffer, begin)
+                text = begin + _HEADER.size
+                payload = text + text_length
+                end = payload + payload_length
+                if end - begin > self.limit:
+                    raise ValueError(f"a message of {end - begin} bytes is longer than {self.limit}")
+                if len(buffer) < end:
+                    return
+                begin = end
+                if text_length:
+                    kind, content, has_payload = _parse(bytes(buffer[text:payload]))
+                    yield kind, content, bytes(buffer[payload:end]) if has_payload else None
+                else:
+                    yield NUMBERS, _parse_numbers(buffer[payload:end]), None
+        finally:
+            del buffer[:begin]
 
 
 def _parse(text: bytes) -> tuple[str, Any, bool]:
@@ -125,6 +143,18 @@ def _parse(text: bytes) -> tuple[str, Any, bool]:
     if not isinstance(parsed, list) or len(parsed) != 3 or not isinstance(parsed[0], str):
         raise ValueError("not a message")
     return parsed[0], parsed[1], bool(parsed[2])
+
+
+def _parse_numbers(packed: bytearray) -> list[int]:
+    """Raises ValueError."""
+    if not packed or len(packed) % _NUMBER.size:
+        raise ValueError("not a list of numbers")
+    return [number for (number,) in _NUMBER.iter_unpack(packed)]
+
+
+def pack_numbers(numbers: Sequence[int]) -> bytes:
+    """The message that replaces requests or responses that have these numbers. It has no text."""
+    return _HEADER.pack(0, len(numbers) * _NUMBER.size) + b"".join(map(_NUMBER.pack, numbers))
 
 
 def pack_request(request: CollectiveRequest) -> bytes:
@@ -138,12 +168,14 @@ def unpack_request(content: Sequence[Any], payload: bytes | None) -> CollectiveR
 
 
 def pack_response(response: CollectiveResponse) -> bytes:
+    if response.known and response.number is not None and response.request is None and not response.error:
+        return pack_numbers([response.number])
     request = response.request and [response.request.kind, response.request.must_match]
-    content = [response.set_id, response.key, response.error, response.per_rank, request]
+    content = [response.set_id, response.key, response.error, response.per_rank, request, response.number]
     return pack(RESPONSE, content, response.payload)
 
 
 def unpack_response(content: Sequence[Any], payload: bytes | None) -> CollectiveResponse:
-    set_id, key, error, per_rank, requested = content
+    set_id, key, error, per_rank, requested, number = content
     request = requested and CollectiveRequest(requested[0], key, set_id, requested[1])
-    return CollectiveResponse(set_id, key, error, per_rank, request, payload)
+    return CollectiveResponse(set_id, key, error, per_rank, request, payload, number)

@@ -13,7 +13,13 @@ import pytest
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
-from cloudtrain.distributed.negotiation.messages import HELLO, MESSAGE_BYTES, pack
+from cloudtrain.distributed.negotiation.messages import (
+    HELLO,
+    MESSAGE_BYTES,
+    CollectiveRequest,
+    pack,
+    pack_numbers,
+)
 from cloudtrain.link.gate import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated, prove
 
@@ -142,3 +148,39 @@ def test_another_message_than_the_first(job: _Job) -> None:
     with job.proved() as connection:
         connection.sendall(pack("request", [1]))
         assert connection.recv(1) == b""
+
+
+def test_a_number_that_was_never_assigned(job: _Job) -> None:
+    with job.proved() as connection:
+        connection.sendall(pack(HELLO, 1) + pack_numbers([3]))
+        assert connection.recv(1) == b""
+    wait_until(lambda: bool(job.ended))
+    assert "there is no request 3" in job.ended[0][1]
+
+
+def test_operations_that_repeat(job: _Job) -> None:
+    """Through the real connections: responses arrive in one order on all ranks, whether they are numbers or not."""
+    clients = [job.join(1), job.join(2)]
+    for step in range(4):
+        requests = [
+            CollectiveRequest("allreduce", f"allreduce:{name}") for name in ("a", "b", f"step {step}")
+        ]
+        orders: list[list[str]] = [[] for _ in clients]
+        pending = [
+            (client, client.submit(request, lambda response, order=order: order.append(response.key)))
+            for client, order in zip(clients, orders, strict=True)
+            for request in requests
+        ]
+        for request in requests:
+            job.coordinator.announce(request)
+        for client, each in pending:
+            client.wait(each)
+        assert orders[0] == orders[1] == [request.key for request in requests]
+    for client in clients:
+        client.close()
+
+
+def test_a_child_forked_after_the_end(job: _Job) -> None:
+    job.coordinator.close()
+    job.coordinator.close_in_child()
+    job.coordinator = _Job().coordinator

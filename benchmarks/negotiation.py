@@ -1,0 +1,169 @@
+"""Measures the CPU time that rank 0 spends to negotiate one operation, by the number of ranks.
+
+    python benchmarks/negotiation.py [--rounds 5] [--quick]
+
+The coordinator and its connections are the real ones; the other ranks are one process that holds all their
+connections. Rank 0 runs as in a job: it requests the operations too, and waits for each. ``one by one`` waits for an
+operation before the next request; ``50 together`` requests 50 before it waits, as for the tensors of a model. The names
+repeat, as they do from step to step; ``new names`` never do. Rank counts take turns. Prints a Markdown table. To
+compare two versions of cloudtrain, run it in both, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+from _common import Timing
+
+from cloudtrain.distributed.negotiation.client import NegotiationClient
+from cloudtrain.distributed.negotiation.coordinator import Coordinator
+from cloudtrain.distributed.negotiation.messages import (
+    GLOBAL,
+    HELLO,
+    NUMBERS,
+    RESPONSE,
+    CollectiveRequest,
+    Unpacker,
+    pack,
+    unpack_response,
+)
+from cloudtrain.distributed.negotiation.request_numbers import KnownNumbers
+from cloudtrain.link.gate import BACKLOG
+from cloudtrain.link.handshake import prove
+
+RANKS = (2, 8, 64, 128)
+NAMES = 50
+KEY = os.urandom(32)
+MUST_MATCH = {
+    "shape": [513],
+    "type": "float64",
+    "operation": "Sum",
+    "prescale_factor": 1.0,
+    "postscale_factor": 1.0,
+    "device": "cuda",
+}
+
+
+def one_by_one(operations: int) -> Iterator[list[CollectiveRequest]]:
+    """Batches of requests; those of a batch are in flight together."""
+    return ([_request(str(number % NAMES))] for number in range(operations))
+
+
+def together(operations: int) -> Iterator[list[CollectiveRequest]]:
+    return ([_request(str(name)) for name in range(NAMES)] for _ in range(operations // NAMES))
+
+
+def new_names(operations: int) -> Iterator[list[CollectiveRequest]]:
+    return ([_request(f"new {number}")] for number in range(operations))
+
+
+MODES: dict[str, Callable[[int], Iterator[list[CollectiveRequest]]]] = {
+    "one by one": one_by_one,
+    f"{NAMES} together": together,
+    "one by one, new names": new_names,
+}
+
+
+def _request(name: str) -> CollectiveRequest:
+    return CollectiveRequest("allreduce", f"allreduce:tensor {name}", GLOBAL, MUST_MATCH)
+
+
+class _Rank:
+    """One of the other ranks, without threads."""
+
+    def __init__(self, address: tuple[str, int], rank: int) -> None:
+        self.connection = socket.create_connection(address)
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        prove(self.connection, KEY, "ranks", time.monotonic() + 30)
+        self.connection.settimeout(None)
+        self.connection.sendall(pack(HELLO, rank))
+        self._unpacker = Unpacker()
+        self._numbers = KnownNumbers()
+        self._received = 0
+
+    def send(self, requests: list[CollectiveRequest]) -> None:
+        for request in requests:
+            self.connection.sendall(self._numbers.pack(request))
+
+    def receive(self, count: int) -> None:
+        while self._received < count:
+            for kind, content, payload in self._unpacker.feed(self.connection.recv(1 << 16)):
+                if kind == RESPONSE:
+                    self._numbers.learn(unpack_response(content, payload))
+                    self._received += 1
+                elif kind == NUMBERS:
+                    self._received += len(content)
+        self._received -= count
+
+
+def _others(address: tuple[str, int], size: int, mode: str, operations: int) -> None:
+    ranks = [_Rank(address, rank) for rank in range(1, size)]
+    for _ in range(2):  # as `measure`
+        for batch in MODES[mode](operations):
+            for rank in ranks:
+                rank.send(batch)
+            for rank in ranks:
+                rank.receive(len(batch))
+    ranks[0].connection.recv(1)  # until rank 0 has ended, and everything is counted
+
+
+def measure(size: int, mode: str, operations: int) -> float:
+    """Seconds of CPU of rank 0 for one operation."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
+    others = multiprocessing.get_context("fork").Process(
+        target=_others, args=(listener.getsockname(), size, mode, operations)
+    )
+    others.start()
+    client = NegotiationClient(lambda _: None, 60)
+    client.channel = Coordinator(
+        listener,
+        KEY,
+        size,
+        lambda *_: b"",
+        deliver=client.deliver,
+        lose=client.lose,
+        position=lambda: None,
+        timeout=60,
+        warn_after=60,
+    )
+    for _ in range(2):  # the first time, the ranks connect and learn the numbers
+        before = _cpu_seconds()
+        for batch in MODES[mode](operations):
+            for pending in [client.submit(request, lambda _: None) for request in batch]:
+                client.wait(pending)
+        took = _cpu_seconds() - before
+    client.close()
+    others.join()
+    return took / operations
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--operations", type=int, default=500)
+    parser.add_argument("--quick", action="store_true", help="one round of few operations, as a smoke test")
+    arguments = parser.parse_args()
+    rounds, operations = (1, 2 * NAMES) if arguments.quick else (arguments.rounds, arguments.operations)
+    seconds: dict[tuple[str, int], list[float]] = {(mode, size): [] for mode in MODES for size in RANKS}
+    for _ in range(rounds):
+        for (mode, size), took in seconds.items():
+            took.append(measure(size, mode, operations))
+    print("| operations | ranks | CPU of rank 0 for each, median (min to max) |")
+    print("| --- | --- | --- |")
+    for (mode, size), took in seconds.items():
+        print(f"| {mode} | {size} | {Timing.of(took)} |")
+
+
+if __name__ == "__main__":
+    main()
