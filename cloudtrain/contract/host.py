@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,14 +122,95 @@ def cpu_count() -> int:
 
 
 def gpu_count(environ: Mapping[str, str] = os.environ) -> int:
-    """NVIDIA GPUs that a rank on this host would see. Does not load CUDA."""
-    visible = environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return len([device for device in visible.split(",") if device.strip() not in ("", "-1")])
-    driver = Path("/proc/driver/nvidia/gpus")
-    if driver.is_dir():
-        return len(list(driver.iterdir()))
-    return len([device for device in Path("/dev").glob("nvidia*") if device.name[6:].isdigit()])
+    """NVIDIA GPUs that a rank on this host would see. Does not load CUDA.
+
+    A process sees at most one MIG device, however many there are.
+    """
+    visible = visible_gpus(environ)
+    if not visible:
+        return 0
+    return 1 if visible[0].startswith(_MIG) or _has_mig_devices() else len(visible)
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The GPUs of this host in the notation of ``CUDA_VISIBLE_DEVICES``: numbers, or UUIDs if it names UUIDs.
+
+    Reads the variable as CUDA does: the list ends at the first entry that is not a GPU, such as ``-1`` and
+    ``NoDevFiles``, and a list that repeats an entry is empty.
+    """
+    value = environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return tuple(map(str, range(_machine_gpus())))
+    prefix = next((prefix for prefix in (_GPU, _MIG) if value.startswith(prefix)), "")
+    if prefix:
+        named = [entry.strip() for entry in value.split(",")]
+        listed = list(itertools.takewhile(lambda entry: entry.startswith(prefix), named))
+    else:
+        present = _machine_gpus() or None
+        numbers = (_leading_number(entry) for entry in value.split(","))
+        listed = [
+            str(number)
+            for number in itertools.takewhile(lambda number: number in range(present or sys.maxsize), numbers)
+        ]
+    return tuple(listed) if len(set(listed)) == len(listed) else ()
+
+
+_GPU, _MIG = "GPU-", "MIG-"
+
+
+def _leading_number(entry: str) -> int:
+    """As CUDA reads an entry: ``1gpu`` is 1; -1 if it does not begin with a number."""
+    match = re.match(r"\s*\+?(\d+)", entry)
+    return int(match[1]) if match else -1
+
+
+def _machine_gpus() -> int:
+    """The GPUs that this machine, or this container, lets its processes open.
+
+    In a container, /proc/driver/nvidia may list all GPUs of the machine, but /dev has only those of the container.
+    Without device nodes, NVML knows: Windows Subsystem for Linux has none, and a machine that has just started may not
+    have them yet.
+    """
+    nodes = [node for node in Path("/dev").glob("nvidia*") if node.name[6:].isdigit()]
+    if nodes:
+        return len(nodes)
+    found = _nvml_gpus()
+    if found is not None:
+        return found
+    listed = Path("/proc/driver/nvidia/gpus")
+    if not listed.is_dir() or any(Path(mark).exists() for mark in _CONTAINER_MARKS):
+        return 0
+    return len(list(listed.iterdir()))
+
+
+_CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
+"""What Docker, Podman and Kubernetes leave in the file system of a container."""
+
+
+def _nvml_gpus() -> int | None:
+    """The GPUs that NVIDIA's management library counts; None without the library, or if it fails."""
+    import ctypes
+
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2():
+            return None
+        count = ctypes.c_uint()
+        failed = nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        nvml.nvmlShutdown()
+    except (OSError, AttributeError):
+        return None
+    return None if failed else count.value
+
+
+def _has_mig_devices() -> bool:
+    """Whether a GPU is divided (Multi-Instance GPU), and this machine or container has one of its parts.
+
+    The first two device nodes are those of the driver.
+    """
+    nodes = [node.name[10:] for node in Path("/dev/nvidia-caps").glob("nvidia-cap*")]
+    own = any(name.isdigit() and int(name) > 2 for name in nodes)
+    return own and any(Path("/proc/driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
 
 
 def neuron_count() -> int:
