@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
@@ -214,9 +214,9 @@ class HostRun:
 
     def _get_ready(self) -> None:
         horovod = self._preparation.horovod
+        ranks = ranks_on_host(self._config, self._environ)
         if horovod.controller == "gloo":
             environment = {**self._environ, "PYTHONPATH": library_path(self._config, self._environ)}
-            ranks = ranks_on_host(self._config, self._environ)
             hosts = self._config.host_in_world.hosts
             self._rendezvous, port = start_rendezvous(
                 self._preparation.python,
@@ -226,7 +226,12 @@ class HostRun:
                 loopback=len(hosts) == self._config.settings.hosts_on_machine,
             )
             horovod = replace(horovod, port=port)
-        self._leader.send({"type": "ready", "horovod": asdict(horovod)})
+        found = (
+            {}
+            if self._config.launcher.name == "single"
+            else {"gpus": gpu_count(self._environ), "ranks": ranks}
+        )
+        self._leader.send({"type": "ready", "horovod": asdict(horovod), **found})
 
     def _on_pipe_error(self, error: Exception) -> None:
         """The data of a pipe cannot be read. Called by the thread that feeds it."""

@@ -32,6 +32,7 @@ from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields
 from cloudtrain.runtime.diagnose import first_cause
 from cloudtrain.runtime.hangs import Hang
+from cloudtrain.runtime.host_gpus import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
 from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
 from cloudtrain.runtime.waiting import Say, Waiting, say
@@ -95,6 +96,8 @@ class Leader:
         self._completed = True
         """Whether the ranks of all hosts that have ended so far ended with 0, whatever they were asked meanwhile."""
         self._merge = Merge(hosts)
+        self._gpus: dict[str, tuple[int, int]] = {}
+        """GPUs and ranks of each host whose ranks form one world."""
         self._strays: dict[str, list[str]] = {}
         """Models that are not where they belong, by host."""
         self._leaving = False
@@ -151,6 +154,8 @@ class Leader:
             self._strays.setdefault(link.host, []).extend(Fields(message).texts("strays", ()))
             if kind == "ready" and link.host == self._ranked[0]:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
+            if kind == "ready" and link.host in self._ranked and "gpus" in message:
+                self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
         elif kind == "files":
             self._merge.add_files(link.host, message["files"])
         elif kind == "digests":
@@ -255,6 +260,10 @@ class Leader:
         self._end_by = time.monotonic() + max(LATE_SECONDS if late else 0.0, self._end_seconds)
 
     def _decide_start(self) -> None:
+        report = differing_gpus({host: self._gpus[host] for host in self._ranked if host in self._gpus})
+        if report is not None:
+            self._fail(report)
+            return
         self._started = True
         self._decide(self._start)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from cloudtrain._system.sockets import LOOPBACK
+from cloudtrain.contract.host import visible_gpus
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.local.host_process import HostProcess, NoOptMl
 from cloudtrain.platforms.local.opt_ml import no_opt_ml
@@ -64,14 +66,29 @@ class HostProcesses(FolderHosts):
             no_opt_ml=self._no_opt_ml,
             **self._interpreter,
         )
+        environment = {**os.environ, **request_environment(self._request)}
         return {
-            **os.environ,
-            **request_environment(self._request),
+            **environment,
+            **gpus_of_host(self.names.index(name), len(self.names), environment),
             **settings.to_environ(),
             "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
             "SAGEMAKER_BASE_DIR": str(base),
             "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),
         }
+
+
+def gpus_of_host(number: int, hosts: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable that gives a host its share of this machine's GPUs.
+
+    The shares are equal, so that all hosts have equally many ranks. If there are fewer GPUs than hosts, hosts share a
+    GPU. A job of one host has all GPUs.
+    """
+    gpus = visible_gpus(environ)
+    if hosts == 1 or not gpus:
+        return {}
+    share = len(gpus) // hosts
+    own = gpus[number * share :][:share] or (gpus[number % len(gpus)],)
+    return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
 
 
 def _interpreter(python: str) -> dict[str, Any]:

@@ -129,3 +129,13 @@ def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: 
     for part in job.parts:
         assert not part.paths.success.exists()
         assert not part.paths.failure.exists()
+
+
+def test_hosts_with_different_gpus_are_refused_before_ranks_start(start_job: StartJob) -> None:
+    launch = Launch({"sagemaker_torch_distributed_enabled": True})
+    gpus = {"n1": {"CUDA_VISIBLE_DEVICES": "0,1"}, "n2": {"CUDA_VISIBLE_DEVICES": "0"}}
+    job = start_job("print('started')", launch, of=gpus)
+    assert 0 not in job.wait()
+    assert "started" not in job.output()
+    for part in job.parts:
+        assert part.failure().message == "the hosts have different numbers of GPUs: 2 on n1; 1 on n2"

@@ -41,6 +41,18 @@ def test_two_hosts_with_two_ranks_each(run: Run) -> None:
     assert live_processes(job) == []
 
 
+def test_hosts_share_the_gpus_of_the_machine(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many ranks on each host as it has GPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    names = "CURRENT_HOST", "SM_NUM_GPUS", "CUDA_VISIBLE_DEVICES"
+    script = f"import os; print(*(os.environ[name] for name in {names}))"
+    job = run(script, instance_count=2, distribution={"processes": {}})
+    assert sorted(job.logs().splitlines()) == [
+        *(f"[rank {rank}] algo-1 2 0,1" for rank in (0, 1)),
+        *(f"[rank {rank}] algo-2 2 2,3" for rank in (2, 3)),
+    ]
+
+
 def test_hyperparameters_reach_the_command_line_exactly(run: Run) -> None:
     values = {
         "e": 5, "lr": 1e-3, "name": "a b", "quote": "it's \"q\"; $(touch x)", "flag": True, "none": None,
