@@ -184,7 +184,7 @@ def _machine_gpus() -> int:
 
 
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv", "/var/run/secrets/kubernetes.io")
-"""What Docker, Podman and Kubernetes leave in the file system of a container."""
+"""Files and folders that show that this is a container of Docker, Podman or Kubernetes."""
 
 
 def _nvml_gpus() -> int | None:

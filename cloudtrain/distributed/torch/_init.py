@@ -11,7 +11,6 @@ from datetime import timedelta
 from importlib import import_module
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
@@ -23,6 +22,7 @@ from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
 from cloudtrain.distributed.torch._operation import combine
@@ -52,13 +52,16 @@ def init(
         comm: None, or a list of all ranks, as in Horovod. Use process sets for a subset of the ranks.
         process_sets: registered on all ranks; the same on all ranks. More can be added later (in Horovod only with
             ``process_sets="dynamic"``, which counts as an empty list here).
-        backend: of ``torch.distributed``. By default Gloo for CPU tensors and, with CUDA, NCCL for GPU tensors; then
-            the current CUDA device becomes number ``local_rank``, if it exists.
+        backend: of ``torch.distributed``. By default Gloo for CPU tensors and NCCL for GPU tensors. Number
+            ``local_rank`` of the GPUs that this process sees becomes the current CUDA device, counting from the first
+            again if there are fewer. If ranks share a GPU, or have none, Gloo is used for GPU tensors too: rank 0
+            warns.
         start_timeout: seconds to wait for the other ranks; by default ``CLOUDTRAIN_START_TIMEOUT`` or 300.
         timeout: seconds that one collective may take; by default ``CLOUDTRAIN_COLLECTIVE_TIMEOUT`` or 1800.
 
     Raises:
-        InvalidArgument: the environment or the arguments contradict themselves.
+        InvalidArgument: the environment or the arguments contradict themselves; or ``backend`` is NCCL's, and ranks
+            share a GPU or have none.
         CollectiveError: the rendezvous failed. Names the missing ranks.
     """
     global _init_arguments
@@ -76,17 +79,14 @@ def init(
         )
     start_timeout = options.start_timeout() if start_timeout is None else start_timeout
     timeout = options.collective_timeout() if timeout is None else timeout
-    device = torch.device("cpu")
-    if backend != "gloo" and torch.cuda.is_available() and world.local_rank < torch.cuda.device_count():
-        torch.cuda.set_device(world.local_rank)
-        device = torch.device("cuda", world.local_rank)
+    device = choose_device(world, backend)
     if world.size > 1:
         # Optimizers import it eventually, and the default arguments of its functions keep the process group of that
         # moment: shutdown() could then not end the group's threads, and Python would abort at exit.
         import_module("torch.distributed.nn.functional")
         if owns_group:
             world = on_loopback(find_master(world, start_timeout))
-            init_process_group(world, backend, start_timeout, timeout)
+            init_process_group(world, device, backend, start_timeout, timeout)
             world = _with_cross_rank(world, start_timeout)
     client = NegotiationClient(contribute, timeout, cycle_seconds())
     context = Context(world, owns_group and world.size > 1, client, timeout, device)

@@ -18,6 +18,7 @@ import torch.distributed as dist
 from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.options import START_TIMEOUT
+from cloudtrain.distributed.torch._devices import agree_on_backend
 from cloudtrain.distributed.world import LOOPBACK, World
 
 LOOPBACK_INTERFACES = ("lo", "lo0")
@@ -49,20 +50,22 @@ def on_loopback(world: World) -> World:
     return replace(world, master_addr=LOOPBACK)
 
 
-def init_process_group(world: World, backend: str | None, start_timeout: float, timeout: float) -> None:
+def init_process_group(
+    world: World, device: torch.device, backend: str | None, start_timeout: float, timeout: float
+) -> None:
     """Create the default process group of ``torch.distributed``.
 
     Args:
-        backend: None selects Gloo for CPU tensors and, with CUDA, NCCL for GPU tensors.
+        device: this rank's.
+        backend: None selects Gloo for CPU tensors, and for GPU tensors what `agree_on_backend` says.
         start_timeout: seconds to wait for the other ranks.
         timeout: seconds that one collective may take.
 
     Raises:
         CollectiveError: the rendezvous failed.
+        InvalidArgument: the backend cannot connect the GPUs of the ranks.
     """
     where = f"rank {world.rank} of {world.size} at {world.master_addr}:{world.master_port}"
-    if backend is None:
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         server = _server(world, start_timeout)
     except (RuntimeError, ValueError, OSError) as error:
@@ -73,6 +76,10 @@ def init_process_group(world: World, backend: str | None, start_timeout: float, 
         ) from error
     store = _fresh_store(server, world, start_timeout, where)
     limit = timedelta(seconds=timeout)
+    try:
+        backend = agree_on_backend(store, world, device, backend)
+    except dist.DistError as error:
+        raise CollectiveError(f"{where} lost a rank: {first_line(str(error))}") from error
     try:
         dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=limit)
     except (RuntimeError, ValueError) as error:

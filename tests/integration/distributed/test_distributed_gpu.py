@@ -12,8 +12,8 @@ from ranks import PROGRAMS, case_names, failures
 
 from cloudtrain.contract import gpu_count
 
-ON_CPUS = ("shared_memory.py",)
-"""Programs about memory of the host."""
+ON_CPUS = ("devices.py", "shared_memory.py")
+"""Programs about the memory of the host, and with fabricated GPUs."""
 
 CASES = [
     (program.name, count, case)

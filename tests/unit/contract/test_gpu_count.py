@@ -16,7 +16,7 @@ Machine = Callable[..., None]
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Makes files of a machine below a folder that stands for the root."""
+    """Makes files of a machine below a folder that is used as the root."""
     monkeypatch.setattr(host, "Path", lambda path: tmp_path / str(path).lstrip("/"))
 
     def make(*paths: str, listed: int = 0) -> None:
@@ -31,7 +31,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def nvml(count: int, init: int = 0, get: int = 0) -> Callable[[str], object]:
-    """A stand-in for ctypes.CDLL: NVIDIA's management library, with the results of two of its functions."""
+    """A fabricated ctypes.CDLL: NVIDIA's management library, with the results of two of its functions."""
 
     class Library:
         def nvmlInit_v2(self) -> int:

@@ -1,0 +1,157 @@
+"""The GPU of each rank, and a backend that can connect these GPUs.
+
+NCCL connects ranks that each have a GPU to themselves. It refuses two ranks of one host on the same GPU, and ranks
+without a GPU would wait forever for those with one. All ranks therefore compare their GPUs before they connect.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from cloudtrain.contract.host import visible_gpus
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.options import logger
+from cloudtrain.distributed.world import World
+
+GLOO = "gloo"
+NCCL = "cpu:gloo,cuda:nccl"
+"""Gloo for CPU tensors, NCCL for GPU tensors."""
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_SHOWN = 8
+"""The most ranks in a message."""
+
+
+@dataclass(frozen=True)
+class RankDevice:
+    """The GPU of one rank, as the other ranks must know it. ``gpu`` is empty without one."""
+
+    machine: str
+    """Equal for all ranks that NCCL takes for ranks of one host."""
+    host: str
+    """Its name, for messages."""
+    gpu: str
+    """The UUID."""
+    slot: str
+    """The address on the PCI bus, which parts of a divided GPU (MIG) have in common. Empty if it is unknown."""
+    visible: int
+    """The number of GPUs that the rank sees."""
+    has_nccl: bool
+
+
+def choose_device(world: World, backend: str | None) -> torch.device:
+    """The rank's GPU, which becomes the current one; the CPU without GPUs, or with Gloo.
+
+    A launcher may show each rank only its own GPU, which is then number 0 for every rank. If a host has more ranks than
+    GPUs, they share them.
+    """
+    if backend == GLOO or not torch.cuda.is_available() or not torch.cuda.device_count():
+        return torch.device("cpu")
+    number = world.local_rank % torch.cuda.device_count()
+    torch.cuda.set_device(number)
+    return torch.device("cuda", number)
+
+
+def agree_on_backend(store: Any, world: World, device: torch.device, backend: str | None) -> str:
+    """The backend for the GPUs of all ranks; the same on all ranks, which all call it.
+
+    Args:
+        store: shared by all ranks, and empty.
+        device: see `choose_device`.
+        backend: the script's wish; None selects NCCL where every rank has its own GPU, else Gloo. Rank 0 logs a
+            warning if Gloo connects GPUs.
+
+    Raises:
+        InvalidArgument: the script wants NCCL, but ranks have no GPU, or share one.
+    """
+    if backend is not None and "nccl" not in backend:
+        return backend
+    store.set(f"device/{world.rank}", json.dumps(asdict(_describe(device))))
+    if world.rank == 0:
+        found = [RankDevice(**json.loads(store.get(f"device/{rank}"))) for rank in range(world.size)]
+        chosen, problem = choose_backend(found)
+        store.set("backend", json.dumps([chosen, problem]))
+    chosen, problem = json.loads(store.get("backend"))
+    if backend is not None:
+        if problem:
+            raise InvalidArgument(
+                f"backend={backend!r}: {problem}",
+                hint="Leave backend out: Gloo then connects the GPUs, through the host's memory. For NCCL, start no "
+                "more ranks on a host than it has GPUs (processes_per_host).",
+            )
+        return backend
+    if problem and world.rank == 0:
+        logger.warning(
+            "%s: Gloo connects them through the host's memory, which is slower than NCCL. For NCCL, start as many "
+            "ranks on each host as it has GPUs",
+            problem,
+        )
+    return str(chosen)
+
+
+def choose_backend(found: Sequence[RankDevice]) -> tuple[str, str]:
+    """The backend for these ranks, and why it is not NCCL although there are GPUs."""
+    without = [rank for rank, device in enumerate(found) if not device.gpu]
+    if len(without) == len(found):
+        return GLOO, ""
+    if without:
+        hosts = ", ".join(sorted({found[rank].host for rank in without}))
+        return (
+            GLOO,
+            f"{_ranks(without)} on {hosts} see{'s' if len(without) == 1 else ''} no GPU, but the others do",
+        )
+    for kind in ("gpu", "slot"):
+        by_gpu: dict[tuple[str, str], list[int]] = {}
+        for rank, device in enumerate(found):
+            if identity := getattr(device, kind):
+                by_gpu.setdefault((device.machine, identity), []).append(rank)
+        shared = [(ranks, identity) for (_, identity), ranks in by_gpu.items() if len(ranks) > 1]
+        if shared:
+            ranks, identity = shared[0]
+            host = found[ranks[0]].host
+            beside = [device for device in found if device.machine == found[ranks[0]].machine]
+            known = {getattr(device, kind) for device in beside}
+            gpus = max(len(known), *(device.visible for device in beside))
+            return GLOO, (
+                f"{_ranks(ranks)} use the same GPU of {host} ({identity}): "
+                f"{len(beside)} ranks, {gpus} GPU{'s' if gpus > 1 else ''}"
+            )
+    return (NCCL if all(device.has_nccl for device in found) else GLOO), ""
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    numbers = list(map(str, ranks))
+    more = f" and {len(numbers) - _SHOWN} more" if numbers[_SHOWN:] else ""
+    return f"rank{'s' if numbers[1:] else ''} {', '.join(numbers[:_SHOWN])}{more}"
+
+
+def _describe(device: torch.device) -> RankDevice:
+    host = socket.gethostname()
+    machine = os.environ.get("NCCL_HOSTID") or f"{host} {_BOOT.read_text().strip() if _BOOT.exists() else ''}"
+    if device.type != "cuda":
+        return RankDevice(machine, host, "", "", 0, dist.is_nccl_available())
+    gpu, slot = _identity(device)
+    return RankDevice(machine, host, gpu, slot, torch.cuda.device_count(), dist.is_nccl_available())
+
+
+def _identity(device: torch.device) -> tuple[str, str]:
+    """UUID and PCI address of a GPU. Older releases of torch know neither: then its place in the list of GPUs."""
+    try:
+        about = torch.cuda.get_device_properties(device)
+    except (RuntimeError, AssertionError):
+        about = None
+    slot = [getattr(about, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    uuid = getattr(about, "uuid", None)
+    if uuid is None:
+        listed = visible_gpus()
+        uuid = listed[device.index] if device.index < len(listed) else device.index
+    return str(uuid), "" if None in slot else "{:04x}:{:02x}:{:02x}".format(*slot)
