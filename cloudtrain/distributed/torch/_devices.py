@@ -149,9 +149,10 @@ def _identity(device: torch.device) -> tuple[str, str]:
         about = torch.cuda.get_device_properties(device)
     except (RuntimeError, AssertionError):
         about = None
-    slot = [getattr(about, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
     uuid = getattr(about, "uuid", None)
     if uuid is None:
         listed = visible_gpus()
         uuid = listed[device.index] if device.index < len(listed) else device.index
-    return str(uuid), "" if None in slot else "{:04x}:{:02x}:{:02x}".format(*slot)
+    if about is None or not hasattr(about, "pci_bus_id"):
+        return str(uuid), ""
+    return str(uuid), f"{about.pci_domain_id:04x}:{about.pci_bus_id:02x}:{about.pci_device_id:02x}"
