@@ -6,6 +6,7 @@ without a GPU would wait forever for those with one. All ranks therefore compare
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -145,10 +146,9 @@ def _describe(device: torch.device) -> RankDevice:
 
 def _identity(device: torch.device) -> tuple[str, str]:
     """UUID and PCI address of a GPU. Older releases of torch know neither: then its place in the list of GPUs."""
-    try:
+    about: Any = None  # the stubs of torch lack the PCI address
+    with contextlib.suppress(RuntimeError, AssertionError):
         about = torch.cuda.get_device_properties(device)
-    except (RuntimeError, AssertionError):
-        about = None
     uuid = getattr(about, "uuid", None)
     if uuid is None:
         listed = visible_gpus()
