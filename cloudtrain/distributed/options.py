@@ -26,6 +26,8 @@ LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 
 BUCKET_BYTES = 25 << 20
 """The default of DistributedDataParallel."""
+COLLECTIVE_SECONDS = 1800.0
+NCCL_SECONDS = 600.0
 CYCLE_SECONDS = 0.001
 """Horovod's default."""
 LEVELS = {
@@ -76,15 +78,20 @@ def start_timeout(environ: Mapping[str, str] = os.environ) -> float:
     return _seconds(environ, START_TIMEOUT, 300.0)
 
 
-def collective_timeout(environ: Mapping[str, str] = os.environ) -> float:
-    """Seconds that one collective may take; 1800 if not set, as in ``torch.distributed``.
+def default_timeout(backend: str) -> float:
+    """Seconds that a collective may take if nothing is set, as in ``torch.distributed``: less for a GPU's kernels."""
+    return NCCL_SECONDS if "nccl" in backend else COLLECTIVE_SECONDS
+
+
+def collective_timeout(environ: Mapping[str, str] = os.environ, *, default: float = COLLECTIVE_SECONDS) -> float:
+    """Seconds that one collective may take; ``default`` if not set.
 
     Horovod's `HOROVOD_STALL_SHUTDOWN` sets it too, unless it is 0 or the stall check is disabled.
     """
     shutdown = environ.get(HOROVOD_STALL_SHUTDOWN, "0")
     if COLLECTIVE_TIMEOUT in environ or shutdown == "0" or flag(environ, HOROVOD_STALL_DISABLE):
-        return _seconds(environ, COLLECTIVE_TIMEOUT, 1800.0)
-    return _seconds(environ, HOROVOD_STALL_SHUTDOWN, 1800.0)
+        return _seconds(environ, COLLECTIVE_TIMEOUT, default)
+    return _seconds(environ, HOROVOD_STALL_SHUTDOWN, default)
 
 
 def warn_after(environ: Mapping[str, str] = os.environ) -> float:

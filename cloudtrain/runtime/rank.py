@@ -147,6 +147,7 @@ def _run(script: Callable[[], None]) -> None:
         while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
             inner = inner.tb_next
         error.__traceback__ = inner
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, inner  # as Python does
         lines = traceback.format_exception(type(error), error, inner)
         code = 130 if isinstance(error, KeyboardInterrupt) else 1
         _record_end(owner, code, type(error).__qualname__, str(error), "".join(lines))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Callable, Protocol
 
@@ -127,6 +128,8 @@ class NegotiationClient:
         """Ranks that died, with the reason; also rank 0 after a regular shutdown."""
         self.left: dict[int, str] = {}
         """All ranks that ended before this one, with the reason, in the order in which they ended."""
+        self.on_death: Callable[[int], None] = lambda rank: None
+        """Called with every rank that died, in a thread that must not block."""
         self.sequence_numbers = SequenceNumbers()
         """The collectives that this rank launched without negotiation."""
 
@@ -218,6 +221,7 @@ class NegotiationClient:
         self.left[rank] = why
         if died:
             self.lost[rank] = why
+            self.on_death(rank)
         if rank == 0:
             for pending in list(self._pending.values()):
                 error = f"{pending.request.label}: {self._gone()}"
@@ -240,6 +244,12 @@ class NegotiationClient:
             self.deliver(CollectiveResponse(pending.request.set_id, pending.request.key, error))
 
 
+class Work(Protocol):
+    """What carries out a collective."""
+
+    def is_completed(self) -> bool: ...
+
+
 class SequenceNumbers:
     """Numbers the collectives that this rank launches without negotiation, and keeps those that may be in flight.
 
@@ -250,29 +260,66 @@ class SequenceNumbers:
     def __init__(self) -> None:
         self.count = 0
         self._label = ""
-        self._in_flight: list[Any] = []
+        self._in_flight: deque[_Launch] = deque()
         self._lock = threading.Lock()
 
     def add(self, label: str, spec: Any) -> int:
         """Record a launch and return its number. A joined rank takes part according to ``spec`` (JSON)."""
         with self._lock:
+            self._drop_completed()
             self.count += 1
             self._label = label
-            self._in_flight.append(spec)
+            self._in_flight.append(_Launch(spec))
             return self.count
+
+    def carry(self, number: int, work: Work) -> None:
+        """Launch ``number`` is complete when ``work`` is: not when a wait returns, which on a GPU may be earlier."""
+        with self._lock:
+            index = number - self._first()
+            if index >= 0:
+                self._in_flight[index].work = work
 
     def complete(self, number: int) -> None:
         """Record that launch ``number`` and all launches before it are complete."""
         with self._lock:
-            first = self.count - len(self._in_flight) + 1
-            del self._in_flight[: max(number - first + 1, 0)]
+            for _ in range(number - self._first() + 1):
+                self._in_flight.popleft()
+
+    def carried(self) -> bool:
+        """Whether a work carries out a launch that is not complete."""
+        with self._lock:
+            self._drop_completed()
+            return any(launch.work is not None for launch in self._in_flight)
 
     def position(self) -> dict[str, Any]:
         """This rank's position in the sequence, as JSON for the other ranks."""
         with self._lock:
-            return {"at": self._label, "launched": self.count, "in flight": list(self._in_flight)}
+            self._drop_completed()
+            specs = [launch.spec for launch in self._in_flight]
+            return {"at": self._label, "launched": self.count, "in flight": specs}
 
     def missing(self, position: dict[str, Any]) -> Iterator[Any]:
         """The specs of what another rank at ``position`` has launched and this rank has not."""
         first = position["launched"] - len(position["in flight"]) + 1
         yield from position["in flight"][max(self.count - first + 1, 0) :]
+
+    def _first(self) -> int:
+        """The number of the first launch in flight."""
+        return self.count - len(self._in_flight) + 1
+
+    def _drop_completed(self) -> None:
+        while self._in_flight and self._in_flight[0].is_completed():
+            self._in_flight.popleft()
+
+
+class _Launch:
+    """A launch that may be in flight."""
+
+    __slots__ = ("spec", "work")
+
+    def __init__(self, spec: Any) -> None:
+        self.spec = spec
+        self.work: Work | None = None
+
+    def is_completed(self) -> bool:
+        return self.work is not None and self.work.is_completed()

@@ -69,8 +69,9 @@ class _Tree:
         power = 1 << (len(self._ranks).bit_length() - 1)
         extra = len(self._ranks) - power
         if extra and self._flat.is_cuda:
-            # NCCL connects a group at its first call, which all of its ranks must make.
-            dist.barrier(self._group)
+            # NCCL connects a group at its first call, which all of its ranks must make, on this device. A barrier of
+            # a group that has Gloo too may run there; and it would wait for the GPU.
+            dist.all_reduce(torch.zeros(1, device=self._flat.device), group=self._group)
         if self._own >= power:
             self._exchange(self._own - power, self._flat, None)
             self._exchange(self._own - power, None, self._flat)

@@ -20,7 +20,8 @@ from torch import Tensor
 
 from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch._handle import Handle, collective_errors, record_end
+from cloudtrain.distributed.torch._failures import collective_errors
+from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import scale_
@@ -106,14 +107,13 @@ class Bucket:
         flat = self._flat
         operation = self._recorded(step)
         wire, context = compression.compress(flat)
-        complete = track_launch(f"{self.label} (step {step})", group, Sum, [wire])
+        launch = track_launch(f"{self.label} (step {step})", group, Sum, [wire])
         with collective_errors(self.label):
-            work: Any = all_reduce(wire, Sum, group)
+            work: Any = launch.carried_by(all_reduce(wire, Sum, group))
         if operation is not None:
             record_end(operation, work, group, wire.device)
 
         def finish() -> Tensor:
-            complete()
             reduced = compression.decompress(wire, context)
             if reduced is not flat:
                 flat.copy_(reduced)

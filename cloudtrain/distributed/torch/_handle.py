@@ -1,29 +1,22 @@
-"""Handles of asynchronous collectives, and the errors of failed ones."""
+"""Handles of asynchronous collectives."""
 
 from __future__ import annotations
 
-import contextlib
-import re
-import time
-from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 from torch.distributed import Work
 
-from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import Negotiation
 from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._dead_ranks import check_ended
+from cloudtrain.distributed.torch._failures import collective_error
 from cloudtrain.distributed.torch._thread_work import ThreadWork
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
-
-_SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
-_LOSS_SECONDS = 1.0
-"""How long the notice of a rank's death may lag behind the failure that it caused."""
 
 
 class Handle:
@@ -71,12 +64,15 @@ class Handle:
 
     def _complete(self, finish: Callable[[], Any]) -> None:
         work: Any = self._work
+        client = _state.current().client
         enter_collective()
         try:
             if isinstance(work, Negotiation):
-                work = _state.current().client.wait(work)
+                work = client.wait(work)
             if work is not None:
                 work.wait()
+                if client.lost:
+                    check_ended(self._label, work)
         except CollectiveError:
             raise
         except RuntimeError as error:
@@ -108,48 +104,6 @@ class CombinedWork:
     def wait(self) -> None:
         for work in self.works:
             work.wait()
-
-
-@contextlib.contextmanager
-def collective_errors(label: str) -> Iterator[None]:
-    """Turn a failure of the backend into a CollectiveError that names the operation and the ranks."""
-    try:
-        yield
-    except CollectiveError:
-        raise
-    except RuntimeError as error:
-        raise collective_error(label, error) from error
-
-
-def collective_error(label: str, error: RuntimeError) -> CollectiveError:
-    """The error to raise for a failure of the backend."""
-    reason = _SOURCE_LOCATION.sub("", first_line(str(error)))
-    return CollectiveError(
-        f"{label} failed on rank {_state.rank()}: {_culprits() or reason}",
-        hint="Look at the log of that rank. Another rank died, hangs, or called a different collective.",
-    )
-
-
-def _culprits() -> str:
-    """The ranks that ended; if there are none, the ranks that are behind or ahead."""
-    client = _state.current().client
-    # Ask right away: ranks that failed for the same reason as this one are about to exit, and are not the cause.
-    positions = {} if client.left else client.positions()
-    deadline = time.monotonic() + _LOSS_SECONDS
-    while client.left.keys() <= positions.keys() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    ended = [f"rank {rank} {why}" for rank, why in list(client.left.items()) if rank not in positions]
-    if ended or not positions:
-        return "; ".join(ended) or "rank 0 does not answer"
-    silent = [rank for rank in range(_state.size()) if rank not in positions]
-    elsewhere = {
-        rank: position["at"]
-        for rank, position in positions.items()
-        if position["launched"] != client.sequence_numbers.count
-    }
-    parts = [f"ranks {silent} do not answer"] if silent else []
-    parts += [f"rank {rank} is at {at or 'no collective'}" for rank, at in sorted(elsewhere.items())]
-    return "; ".join(parts)
 
 
 def record_end(operation: Operation, work: Any, group: Any, device: torch.device | None) -> None:

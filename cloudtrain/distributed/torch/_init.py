@@ -22,6 +22,7 @@ from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
 from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._dead_ranks import abort, end_work, on_death, script_failed
 from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
@@ -57,7 +58,8 @@ def init(
             again if there are fewer. If ranks share a GPU, or have none, Gloo is used for GPU tensors too: rank 0
             warns.
         start_timeout: seconds to wait for the other ranks; by default ``CLOUDTRAIN_START_TIMEOUT`` or 300.
-        timeout: seconds that one collective may take; by default ``CLOUDTRAIN_COLLECTIVE_TIMEOUT`` or 1800.
+        timeout: seconds that one collective may take; by default ``CLOUDTRAIN_COLLECTIVE_TIMEOUT``, or 600 with NCCL,
+            or else 1800.
 
     Raises:
         InvalidArgument: the environment or the arguments contradict themselves; or ``backend`` is NCCL's, and ranks
@@ -78,7 +80,8 @@ def init(
             hint="Use init(process_sets=[ProcessSet([...])]) for a subset of the ranks.",
         )
     start_timeout = options.start_timeout() if start_timeout is None else start_timeout
-    timeout = options.collective_timeout() if timeout is None else timeout
+    if timeout is None:
+        timeout = options.collective_timeout(default=0.0)  # 0: that of the backend
     device = choose_device(world, backend)
     if world.size > 1:
         # Optimizers import it eventually, and the default arguments of its functions keep the process group of that
@@ -88,8 +91,12 @@ def init(
             world = on_loopback(find_master(world, start_timeout))
             init_process_group(world, device, backend, start_timeout, timeout)
             world = _with_cross_rank(world, start_timeout)
+    backends = dist.get_backend_config() if dist.is_initialized() else ""
+    timeout = timeout or options.default_timeout(backends)
     client = NegotiationClient(contribute, timeout, cycle_seconds())
-    context = Context(world, owns_group and world.size > 1, client, timeout, device)
+    client.on_death = on_death
+    lazy = "nccl" in backends and device.type == "cuda"
+    context = Context(world, owns_group and world.size > 1, client, timeout, device, waits_lazily=lazy)
     if world.size > 1:
         _connect(context, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
@@ -152,10 +159,14 @@ def reinit(start_timeout: float) -> None:
 
 
 def shutdown() -> None:
-    """Leave the process group; ``init`` may follow. A process group that the script created is kept."""
+    """Leave the process group; ``init`` may follow. A process group that the script created is kept.
+
+    GPU work of this rank ends first, unless a rank has died or an exception ends the script. Then it is aborted.
+    """
     context = _state.set_current(None)
     if context is None or context.pid != os.getpid():
         return  # a forked child must not touch its parent's process group
+    ended = context.alone or not context.waits_lazily or end_work(context, failed=script_failed())
     _timeline.detach()
     for process_set in [global_process_set, *context.sets]:
         process_set.detach()
@@ -165,6 +176,8 @@ def shutdown() -> None:
         memory.close()
     context.close_threads()
     if context.owns_group and dist.is_initialized():
+        if not ended:
+            abort(context)
         dist.destroy_process_group()
 
 

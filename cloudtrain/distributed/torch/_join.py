@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed.negotiation.client import JOIN_POLL_SECONDS
 from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_SET, CollectiveResponse
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._handle import collective_errors
+from cloudtrain.distributed.torch._dead_ranks import check_alive
+from cloudtrain.distributed.torch._failures import collective_errors
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import dtype_name, wire_type
+from cloudtrain.distributed.torch._state import Context
 
 
 def join(device: int = -1) -> int:
@@ -33,32 +37,67 @@ def join(device: int = -1) -> int:
     if context.alone:
         return 0
     with collective_errors("join"):
+        _wait_for_launched(context)
         return context.client.join(contribute_unnegotiated)
 
 
-def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Callable[[], None]:
+def _wait_for_launched(context: Context) -> None:
+    """Wait until what this rank launched has ended: the ranks that have joined take part until it joins, too."""
+    while context.client.sequence_numbers.carried():
+        check_alive("join", context.groups[GLOBAL].ordered)
+        time.sleep(JOIN_POLL_SECONDS)
+
+
+class Launch:
+    """An allreduce launched without negotiation. It is complete when its work is, or when `complete` says so."""
+
+    def __init__(self, context: Context, number: int, group: Any) -> None:
+        self._context, self._number, self._group = context, number, group
+
+    def carried_by(self, work: Any) -> Any:
+        """``work`` does it; None if it is done. Returns ``work``."""
+        if work is None:
+            self.complete()
+            return None
+        if self._number:
+            self._context.client.sequence_numbers.carry(self._number, work)
+        return self._context.launched(work, self._group)
+
+    def complete(self) -> None:
+        if self._number:
+            self._context.client.sequence_numbers.complete(self._number)
+
+
+def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Launch:
     """Record an allreduce of ``wires`` launched without negotiation, so that joined ranks can take part.
 
-    Returns:
-        A function to call on completion.
+    Raises:
+        CollectiveError: a rank of the group has ended.
     """
     context = _state.current()
-    if group is not context.groups[GLOBAL].ordered:
-        return lambda: None  # join is for the global process set only
-    first, sequence_numbers = wires[0], context.client.sequence_numbers
-    number = sequence_numbers.add(
-        label, [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
-    )
-    return lambda: sequence_numbers.complete(number)
+    check_alive(label, group)
+    number = 0  # join is for the global process set only
+    if group is context.groups[GLOBAL].ordered and not _is_captured(wires[0]):
+        first = wires[0]
+        number = context.client.sequence_numbers.add(
+            label, [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
+        )
+    return Launch(context, number, group)
+
+
+def _is_captured(wire: Tensor) -> bool:
+    """Whether a CUDA graph is captured: then nothing runs, and a query of the GPU would be an error."""
+    return wire.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def contribute_unnegotiated() -> None:
     """Contribute zeros to the collectives that other ranks launched without negotiation since this rank joined."""
     context = _state.current()
+    group, numbers = context.groups[GLOBAL].ordered, context.client.sequence_numbers
     for position in context.client.positions().values():
-        for spec in context.client.sequence_numbers.missing(position):
-            context.client.sequence_numbers.add("join", spec)
-            _contribute_zeros(context.groups[GLOBAL].ordered, *spec)
+        for spec in numbers.missing(position):
+            launch = Launch(context, numbers.add("join", spec), group)
+            launch.carried_by(_contribute_zeros(group, *spec))
 
 
 def contribute(response: CollectiveResponse) -> None:
@@ -79,16 +118,16 @@ def contribute(response: CollectiveResponse) -> None:
         for name, shape in zip(types, shapes):
             sizes.setdefault(name, []).append(torch.Size(shape).numel())
         for name, numels in sizes.items():
-            _contribute_zeros(group, must_match["operation"], name, must_match["device"], numels)
+            work = _contribute_zeros(group, must_match["operation"], name, must_match["device"], numels)
+            context.launched(work, group)
 
 
-def _contribute_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> None:
-    """Adasum needs the separate tensors; other operations reduce all tensors of a type as one."""
+def _contribute_zeros(group: Any, op_name: str, type_name: str, device_type: str, numels: list[int]) -> Any:
+    """Returns the work. Adasum needs the separate tensors; other operations reduce all tensors of a type as one."""
     op, dtype = ReduceOp[op_name], wire_type(getattr(torch, type_name))
     context = _state.current()
     device = context.device if device_type == "cuda" else torch.device(device_type)
     if op == Adasum:
         zeros = [torch.zeros(numel, dtype=dtype, device=device) for numel in numels]
-        context.run_in_thread(lambda: adasum_(zeros, group, dist.get_process_group_ranks(group)))
-    else:
-        all_reduce(torch.zeros(sum(numels), dtype=dtype, device=device), op, group)
+        return context.run_in_thread(lambda: adasum_(zeros, group, dist.get_process_group_ranks(group)))
+    return all_reduce(torch.zeros(sum(numels), dtype=dtype, device=device), op, group)

@@ -69,7 +69,7 @@ def submit(
             work = None
         else:
             with ready.stream():
-                work = launch(group, response)
+                work = context.launched(launch(group, response), group)
         if operation is not None:
             record_end(operation, work, group, device)
         return work

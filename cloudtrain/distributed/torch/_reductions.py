@@ -15,13 +15,9 @@ from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp
 from cloudtrain.distributed.sharding import share
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._handle import (
-    CombinedWork,
-    Handle,
-    collective_error,
-    collective_errors,
-    record_end,
-)
+from cloudtrain.distributed.torch._dead_ranks import check_ended
+from cloudtrain.distributed.torch._failures import collective_error, collective_errors
+from cloudtrain.distributed.torch._handle import CombinedWork, Handle, record_end
 from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import (
     all_reduce,
@@ -78,6 +74,9 @@ def reduce_tensors(
 
     def launch(group: Any, _: CollectiveResponse) -> Any:
         if op == Adasum:
+            for wire in wires:
+                if wire.is_cuda:  # allocated on another stream
+                    wire.record_stream(torch.cuda.current_stream(wire.device))
             return context.run_in_thread(lambda: adasum_(wires, group, members))
         return CombinedWork([all_reduce(flat, op, group) for flat in flats.join()])
 
@@ -105,14 +104,19 @@ def reduce_tensors(
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: ProcessSet) -> Tensor:
     """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
     label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
-    complete = track_launch(label, group, op, (tensor,))
+    launch = track_launch(label, group, op, (tensor,))
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
+    is_async = tensor.is_cuda or _state.current().waits_lazily  # or else nothing tells when it is done
     try:
-        all_reduce(tensor, op, group, async_op=False)
+        work = launch.carried_by(all_reduce(tensor, op, group, async_op=is_async))
+        if work is not None:
+            work.wait()
+            check_ended(label, work)
+    except CollectiveError:
+        raise
     except RuntimeError as error:
         raise collective_error(label, error) from error
-    complete()
     if timeline is not None and operation is not None:
         operation.end()
         timeline.waited(label, operation.asked)
@@ -134,15 +138,15 @@ def plain(tensor: Tensor, op: ReduceOp) -> bool:
 
 def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process_set: ProcessSet) -> Handle:
     label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
-    complete = [track_launch(label, group, op, [flat]) for flat in flats]
+    launches = [track_launch(label, group, op, [flat]) for flat in flats]
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
     with collective_errors(label):
-        works = [all_reduce(flat, op, group) for flat in flats]
+        works = [launch.carried_by(all_reduce(flat, op, group)) for launch, flat in zip(launches, flats)]
     work = works[0] if len(works) == 1 else CombinedWork(works)
     if operation is not None:
         record_end(operation, work, group, flats[0].device if flats else None)
-    return Handle(label, work, lambda: [done() for done in complete], operation)
+    return Handle(label, work, lambda: None, operation)
 
 
 def scatter_tensors(

@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed.errors import CollectiveError
-from cloudtrain.distributed.options import START_TIMEOUT
+from cloudtrain.distributed.options import START_TIMEOUT, default_timeout
 from cloudtrain.distributed.torch._devices import agree_on_backend
 from cloudtrain.distributed.world import LOOPBACK, World
 
@@ -56,10 +56,10 @@ def init_process_group(
     """Create the default process group of ``torch.distributed``.
 
     Args:
-        device: this rank's.
+        device: this rank's. NCCL connects immediately and uses no other: a barrier does not have to guess it.
         backend: None selects Gloo for CPU tensors, and for GPU tensors what `agree_on_backend` says.
         start_timeout: seconds to wait for the other ranks.
-        timeout: seconds that one collective may take.
+        timeout: seconds that one collective may take; 0 for the default of the backend.
 
     Raises:
         CollectiveError: the rendezvous failed.
@@ -75,13 +75,19 @@ def init_process_group(
             hint="Set MASTER_PORT to a free port." if world.rank == 0 else hint,
         ) from error
     store = _fresh_store(server, world, start_timeout, where)
-    limit = timedelta(seconds=timeout)
     try:
         backend = agree_on_backend(store, world, device, backend)
     except dist.DistError as error:
         raise CollectiveError(f"{where} lost a rank: {first_line(str(error))}") from error
     try:
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=limit)
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=world.rank,
+            world_size=world.size,
+            timeout=timedelta(seconds=timeout or default_timeout(backend)),
+            device_id=device if "nccl" in backend and device.type == "cuda" else None,
+        )
     except (RuntimeError, ValueError) as error:
         raise CollectiveError(f"{where}: backend {backend!r} failed: {first_line(str(error))}") from error
 

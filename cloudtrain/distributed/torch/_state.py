@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Callable
@@ -15,8 +14,9 @@ from cloudtrain.distributed._accessors import BuildQueries, WorldAccessors
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._in_flight import InFlight
 from cloudtrain.distributed.torch._shared_memory import SharedMemory
-from cloudtrain.distributed.torch._thread_work import ThreadWork
+from cloudtrain.distributed.torch._thread_work import StreamWork, WorkQueue
 from cloudtrain.distributed.world import World
 
 global_process_set = ProcessSet(None)
@@ -44,6 +44,10 @@ class Context:
     """Seconds that one collective may take."""
     device: torch.device
     """For collectives without a tensor that determines it; torch's current device may differ between threads."""
+    waits_lazily: bool = False
+    """Whether the wait for a work only orders streams, as with NCCL: the host does not know that it is done."""
+    in_flight: InFlight = field(default_factory=InFlight)
+    """What was launched, if `waits_lazily`."""
     groups: dict[int, Groups] = field(default_factory=dict)
     """By process set."""
     sets: list[ProcessSet] = field(default_factory=list)
@@ -52,7 +56,7 @@ class Context:
     claims: set[str] = field(default_factory=set)
     """Features that only one optimizer may use, such as autotuning, and that one uses."""
     pid: int = field(default_factory=os.getpid)
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "cloudtrain-adasum"))
+    _thread: WorkQueue = field(default_factory=lambda: WorkQueue("ADASUM"))
 
     @property
     def alone(self) -> bool:
@@ -84,19 +88,40 @@ class Context:
             if group is not dist.GroupMember.NON_GROUP_MEMBER:
                 dist.destroy_process_group(group)
 
-    def run_in_thread(self, work: Callable[[], None]) -> ThreadWork:
-        """Run work that itself waits for other ranks in a thread, after all earlier such work."""
+    def launched(self, work: Any, group: Any) -> Any:
+        """Remember ``work``, which `group` does, if waiting for it does not tell when it is done. Returns it."""
+        if self.waits_lazily and work is not None:
+            self.in_flight.add(work, group)
+        return work
+
+    def run_in_thread(self, work: Callable[[], None]) -> Any:
+        """Run work that itself waits for other ranks in a thread, after all earlier such work.
+
+        Its GPU kernels follow those of this thread's current stream, and whoever waits for the work follows them.
+        """
+        device = self.device
+        if device.type != "cuda":
+            return self._thread.put(_in_inference_mode(work))
+        stream = torch.cuda.current_stream(device)
+        ended = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
         def run() -> None:
-            if self.device.type == "cuda":
-                torch.cuda.set_device(self.device)
-            with torch.inference_mode():  # this thread's mode, and the tensors may be inference tensors
-                work()
+            with torch.cuda.device(device), torch.cuda.stream(stream):
+                _in_inference_mode(work)()
+                ended.record(stream)
 
-        return ThreadWork(self._thread.submit(run), "ADASUM")
+        return StreamWork(self._thread.put(run), ended, device)
 
     def close_threads(self) -> None:
-        self._thread.shutdown(wait=False)
+        self._thread.close()
+
+
+def _in_inference_mode(work: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        with torch.inference_mode():  # a thread's own mode, and the tensors may be inference tensors
+            work()
+
+    return run
 
 
 _context: Context | None = None
@@ -106,6 +131,11 @@ def current() -> Context:
     """The current context. Raises NotInitialized before ``init`` and after ``shutdown``."""
     if _context is None:
         raise NotInitialized
+    return _context
+
+
+def current_or_none() -> Context | None:
+    """The current context, if there is one."""
     return _context
 
 

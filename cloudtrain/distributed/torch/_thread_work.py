@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from concurrent.futures import Future
-from typing import Callable
+from typing import Any, Callable
+
+import torch
 
 from cloudtrain.observe.timeline import recorder
 
@@ -35,6 +37,31 @@ class ThreadWork:
         self._future.add_done_callback(lambda _: call())
 
 
+class StreamWork:
+    """`ThreadWork` whose GPU kernels may still run once the thread is done.
+
+    Args:
+        ended: the CUDA event that the thread records last.
+        device: of the kernels.
+    """
+
+    began: int | None = None
+
+    def __init__(self, work: ThreadWork, ended: Any, device: torch.device) -> None:
+        self._work = work
+        self._ended = ended
+        self._device = device
+        self.carrier = work.carrier
+
+    def is_completed(self) -> bool:
+        return self._work.is_completed() and bool(self._ended.query())
+
+    def wait(self) -> None:
+        """Wait for the thread; the caller's current stream waits for the kernels."""
+        self._work.wait()
+        self._ended.wait(torch.cuda.current_stream(self._device))
+
+
 class WorkQueue:
     """Runs one piece of work after another: in the caller's thread if the queue is idle, otherwise in a thread."""
 
@@ -54,7 +81,7 @@ class WorkQueue:
             self._waiting.append((run, future, work))
             if self._thread is None:
                 # A daemon: a script that fails must be able to exit without waiting for other ranks.
-                self._thread = threading.Thread(target=self._serve, name="cloudtrain-memory", daemon=True)
+                self._thread = threading.Thread(target=self._serve, name=f"cloudtrain-{self._carrier.lower()}", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         return work

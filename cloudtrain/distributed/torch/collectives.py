@@ -21,7 +21,8 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._exchanges import exchange, gather_tensors
-from cloudtrain.distributed.torch._handle import Handle, collective_errors, record_end
+from cloudtrain.distributed.torch._failures import collective_errors
+from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._operation import (
     alone,
     as_bytes,

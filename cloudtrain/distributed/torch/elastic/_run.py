@@ -9,6 +9,7 @@ from typing import Any, Callable, TypeVar
 
 from cloudtrain.distributed.errors import CollectiveError, HostsUpdatedInterrupt
 from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch._dead_ranks import give_up
 from cloudtrain.distributed.torch._init import reinit
 from cloudtrain.distributed.torch.elastic._state import CommitFile, ObjectState, State, commit_file
 from cloudtrain.distributed.torch.functions import allgather_object
@@ -56,6 +57,7 @@ def run(func: Callable[..., T]) -> Callable[..., T]:
                 if failures >= MAX_FAILURES:
                     raise
                 _log.warning("restoring commit %d: %s", commits, error)
+                give_up()  # before the state is copied to the GPU, which would wait for what was launched
                 state.restore()
                 must_sync = True
             except HostsUpdatedInterrupt as interrupt:
