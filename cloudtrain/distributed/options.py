@@ -83,7 +83,9 @@ def default_timeout(backend: str) -> float:
     return NCCL_SECONDS if "nccl" in backend else COLLECTIVE_SECONDS
 
 
-def collective_timeout(environ: Mapping[str, str] = os.environ, *, default: float = COLLECTIVE_SECONDS) -> float:
+def collective_timeout(
+    environ: Mapping[str, str] = os.environ, *, default: float = COLLECTIVE_SECONDS
+) -> float:
     """Seconds that one collective may take; ``default`` if not set.
 
     Horovod's `HOROVOD_STALL_SHUTDOWN` sets it too, unless it is 0 or the stall check is disabled.

@@ -119,7 +119,7 @@ def _ranks(group: Any) -> Iterable[int]:
 def _all_groups() -> list[Any]:
     """All groups of this process, also the script's own; the newest first, as torch destroys them."""
     known = dist.distributed_c10d._world.pg_names
-    return sorted(list(known), key=lambda group: str(known.get(group)), reverse=True)
+    return sorted(known, key=lambda group: str(known.get(group)), reverse=True)
 
 
 def _abort_group(group: Any) -> None:
@@ -137,7 +137,7 @@ def _together(groups: list[Any]) -> Any:
 
     See https://github.com/pytorch/pytorch/issues/119797.
     """
-    backend = None
+    backend: Any = None
     if groups and torch.cuda.is_available():
         with contextlib.suppress(RuntimeError):
             backend = groups[-1]._get_backend(torch.device("cuda"))

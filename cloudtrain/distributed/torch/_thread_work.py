@@ -81,7 +81,8 @@ class WorkQueue:
             self._waiting.append((run, future, work))
             if self._thread is None:
                 # A daemon: a script that fails must be able to exit without waiting for other ranks.
-                self._thread = threading.Thread(target=self._serve, name=f"cloudtrain-{self._carrier.lower()}", daemon=True)
+                name = f"cloudtrain-{self._carrier.lower()}"
+                self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
                 self._thread.start()
             self._changed.notify_all()
         return work

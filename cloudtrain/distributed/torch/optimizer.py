@@ -19,9 +19,9 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Adasum, Average, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
-from cloudtrain.distributed.torch._gradient_reducer import GradientReducer, Reduction
 from cloudtrain.distributed.torch._dead_ranks import check_alive
 from cloudtrain.distributed.torch._failures import collective_errors
+from cloudtrain.distributed.torch._gradient_reducer import GradientReducer, Reduction
 from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import group_of
 from cloudtrain.distributed.torch._parameters import (

@@ -159,6 +159,9 @@ def test_ranks_that_a_script_starts_itself_know_their_own_world(
 def test_timeouts() -> None:
     assert options.start_timeout({}) == 300
     assert options.collective_timeout({}) == 1800
+    assert options.default_timeout("cpu:gloo,cuda:nccl") == 600
+    assert options.default_timeout("gloo") == 1800
+    assert options.collective_timeout({"CLOUDTRAIN_COLLECTIVE_TIMEOUT": "7"}, default=600) == 7
     assert options.start_timeout({"CLOUDTRAIN_START_TIMEOUT": "2.5"}) == 2.5
     for text in ("soon", "0", "-1", "inf", "nan", ""):
         with pytest.raises(InvalidArgument, match="CLOUDTRAIN_COLLECTIVE_TIMEOUT"):

@@ -118,10 +118,13 @@ def dead_while_others_join() -> None:
 def raises_with_work_in_flight() -> None:
     """The process of a script that fails ends, whatever its kernels wait for."""
     trainer = Trainer()
+    trainer.step()
+    _lazy_wait.synchronize()
     if hvd.rank() == 1:
         time.sleep(2)
-        os._exit(0)  # never takes part
+        os._exit(0)  # never takes part in the second step
     trainer.step()
+    assert _lazy_wait.running()
     raise ValueError("the script's own error")
 
 

@@ -66,9 +66,16 @@ def install() -> None:
     _state.set_current(context)
     dist.all_reduce = _all_reduce
     dist.ProcessGroup.abort = lambda group: _aborted.add(group)
+    dist.destroy_process_group = _destroy
 
 
-_real_all_reduce = dist.all_reduce
+_real_all_reduce, _real_destroy = dist.all_reduce, dist.destroy_process_group
+
+
+def _destroy(group: Any = None) -> None:
+    """NCCL finishes all work of a group first, unless it was aborted."""
+    synchronize()
+    _real_destroy(group)
 
 
 def _all_reduce(tensor: Any, op: Any = dist.ReduceOp.SUM, group: Any = None, async_op: bool = False) -> Any:
