@@ -245,7 +245,7 @@ class NegotiationClient:
 
 
 class Work(Protocol):
-    """What carries out a collective."""
+    """The work that carries out a collective."""
 
     def is_completed(self) -> bool: ...
 

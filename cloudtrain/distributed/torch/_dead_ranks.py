@@ -1,4 +1,4 @@
-"""What follows when a rank dies, for backends whose ``wait`` only orders streams.
+"""Ranks that die, for backends whose ``wait`` only orders streams.
 
 With Gloo, a collective with a dead rank fails. With NCCL, its kernel waits for the dead rank, and the host notices
 nothing until it waits for the GPU itself, and then for as long as the timeout. But the negotiation knows: a rank's
@@ -48,7 +48,7 @@ def check_ended(label: str, work: Any) -> None:
 
 
 def on_death(rank: int) -> None:
-    """Abort the groups of a rank that died, in a thread of its own: the others may sit in a wait for the GPU."""
+    """Abort the groups of a rank that died, in a new thread: the other threads may sit in a wait for the GPU."""
     context = _state.current_or_none()
     if context is not None and context.waits_lazily:
         threading.Thread(

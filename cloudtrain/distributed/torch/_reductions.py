@@ -107,7 +107,7 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
     launch = track_launch(label, group, op, (tensor,))
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
-    is_async = tensor.is_cuda or _state.current().waits_lazily  # or else nothing tells when it is done
+    is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work says when it is done
     try:
         work = launch.carried_by(all_reduce(tensor, op, group, async_op=is_async))
         if work is not None:

@@ -47,7 +47,7 @@ class Context:
     waits_lazily: bool = False
     """Whether the wait for a work only orders streams, as with NCCL: the host does not know that it is done."""
     in_flight: InFlight = field(default_factory=InFlight)
-    """What was launched, if `waits_lazily`."""
+    """The works that were launched, if `waits_lazily`."""
     groups: dict[int, Groups] = field(default_factory=dict)
     """By process set."""
     sets: list[ProcessSet] = field(default_factory=list)
@@ -89,7 +89,7 @@ class Context:
                 dist.destroy_process_group(group)
 
     def launched(self, work: Any, group: Any) -> Any:
-        """Remember ``work``, which `group` does, if waiting for it does not tell when it is done. Returns it."""
+        """Remember ``work``, which `group` does, if a wait does not show that it is done. Returns it."""
         if self.waits_lazily and work is not None:
             self.in_flight.add(work, group)
         return work
@@ -97,7 +97,7 @@ class Context:
     def run_in_thread(self, work: Callable[[], None]) -> Any:
         """Run work that itself waits for other ranks in a thread, after all earlier such work.
 
-        Its GPU kernels follow those of this thread's current stream, and whoever waits for the work follows them.
+        Its GPU kernels follow those of this thread's current stream, and the streams that wait for the work follow them.
         """
         device = self.device
         if device.type != "cuda":

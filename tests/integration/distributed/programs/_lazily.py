@@ -1,4 +1,4 @@
-"""What NCCL's lazy waits could break, on `_lazy_wait`: a rank that joins, dies, fails, leaves or starts again."""
+"""A rank joins, dies, fails, leaves or starts again while collectives are in flight, with the waits of `_lazy_wait`."""
 
 from __future__ import annotations
 
