@@ -1,7 +1,7 @@
 """NCCL's semantics on Gloo: waiting for a collective does not block the host, and a kernel never fails.
 
-`install` after ``hvd.init``. From then on an allreduce is a kernel: `wait` on it returns immediately,
-`is_completed` is whether it has ended, and `synchronize` is what ``torch.cuda.synchronize`` or ``loss.item()`` are on a GPU. A kernel
+`install` after ``hvd.init``. From then on an allreduce is a kernel: `wait` on it returns immediately, `is_completed` is
+whether it has ended, and `synchronize` is what ``torch.cuda.synchronize`` or ``loss.item()`` are on a GPU. A kernel
 whose rank has died runs forever, unless its group is aborted. CPU tensors hold wrong numbers until the kernel has
 ended, because nothing orders what reads them after it.
 """
