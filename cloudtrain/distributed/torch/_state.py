@@ -97,7 +97,7 @@ class Context:
     def run_in_thread(self, work: Callable[[], None]) -> Any:
         """Run work that itself waits for other ranks in a thread, after all earlier such work.
 
-        Its GPU kernels follow those of this thread's current stream, and the streams that wait for the work follow them.
+        Its GPU kernels follow those of the current stream, and the streams that wait for the work follow them.
         """
         device = self.device
         if device.type != "cuda":
