@@ -82,11 +82,7 @@ def test_the_cable_is_pulled(start_job: StartJob, launch: Launch) -> None:
 
 def test_two_seconds_without_network_do_no_harm(start_job: StartJob, launch: Launch) -> None:
     job = start_job("import time; print('started', flush=True); time.sleep(5)", launch)
-    job.wait_for("started", 4)
-    job.part("n2").machine.unplug()
-    time.sleep(2)
-    job.part("n2").machine.plug()
-    assert job.wait(60) == [0, 0], job.output()
+    assert_survives_outage(job, 2)
 
 
 @pytest.mark.parametrize(
@@ -97,9 +93,13 @@ def test_two_seconds_without_network_do_no_harm(start_job: StartJob, launch: Lau
 def test_twelve_seconds_without_network_do_no_harm(start_job: StartJob, launch: Launch) -> None:
     """The ranks end during the outage: what their hosts report about it arrives afterwards."""
     job = start_job("import time; print('started', flush=True); time.sleep(3)", launch)
+    assert_survives_outage(job, 12)
+
+
+def assert_survives_outage(job: HostsJob, seconds: float) -> None:
     job.wait_for("started", 4)
     job.part("n2").machine.unplug()
-    time.sleep(12)
+    time.sleep(seconds)
     job.part("n2").machine.plug()
     assert job.wait(60) == [0, 0], job.output()
 

@@ -14,6 +14,17 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 
 TWO_RANKS = {"processes": {"processes_per_host": 2}}
 
+DAEMONS = """
+import os, subprocess, time
+subprocess.Popen(["sleep", "61"], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sleep", ["sleep", "62"])
+    os._exit(0)
+"""
+"""The beginning of a script that leaves two daemons: one in another session, one whose parent has ended too."""
+
 Run = Callable[..., Job]
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from local_jobs import TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
+from local_jobs import DAEMONS, TWO_RANKS, Run, events, folder, live_processes, wait_for_end, wait_until
 
 from cloudtrain import FailureClass, InvalidJob, JobStatus
 from cloudtrain.errors import JobNotFound
@@ -228,18 +228,7 @@ def test_the_script_receives_the_instance_groups(run: Run) -> None:
 
 @pytest.mark.parametrize("end", ["", "raise ValueError('x')"])
 def test_daemons_of_a_script_end_with_the_job(run: Run, end: str) -> None:
-    job = run(
-        f"""
-        import os, subprocess, sys
-        subprocess.Popen(["sleep", "61"], start_new_session=True)
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                os.execvp("sleep", ["sleep", "62"])
-            os._exit(0)
-        {end}
-        """
-    )
+    job = run(DAEMONS + end)
     assert job.status == (JobStatus.FAILED if end else JobStatus.COMPLETED)
     wait_until(lambda: not live_processes(job), "the end of the daemons", 5)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from killed_starts import kill_starts
-from local_jobs import Run, folder, live_processes, wait_for_end, wait_until
+from local_jobs import DAEMONS, Run, folder, live_processes, wait_for_end, wait_until
 
 from cloudtrain.contract import JobStatus
 
@@ -31,20 +31,7 @@ def test_the_next_attempt_of_a_killed_start_is_healthy_at_length(launcher: str, 
 
 def test_nothing_survives_a_runtime_that_is_killed(run: Run) -> None:
     """Neither a rank, nor a daemon in another session."""
-    job = run(
-        """
-        import os, subprocess, time
-        subprocess.Popen(["sleep", "61"], start_new_session=True)
-        if os.fork() == 0:
-            os.setsid()
-            if os.fork() == 0:
-                os.execvp("sleep", ["sleep", "62"])
-            os._exit(0)
-        print("ready", flush=True)
-        time.sleep(60)
-        """,
-        wait=False,
-    )
+    job = run(DAEMONS + "print('ready', flush=True)\ntime.sleep(60)", wait=False)
     wait_until(lambda: "ready" in job.logs(), "the script")
     supervisor = folder(job).read_record().pid
     [runtime] = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()

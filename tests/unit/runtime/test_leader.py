@@ -154,12 +154,17 @@ def test_a_host_that_never_joins_is_lost(tmp_path: Path) -> None:
     assert "it never joined the job within 0.5 s" in report["message"]
 
 
-def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> None:
+def fail_on_the_leader(cluster: Cluster) -> None:
+    """The first host joins, reports a failure and leaves."""
     leader = cluster.join("algo-1")
     cause = FailureReport(FailureClass.MISSING_DATA, "no such channel", host="algo-1")
     leader.send({"type": "failed", "report": cause.to_dict()})
     assert cluster.receive("algo-1")["type"] == "abort"
     leader.close()
+
+
+def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> None:
+    fail_on_the_leader(cluster)
     follower = cluster.join("algo-2")
     message = cluster.receive("algo-2")
     assert (message["type"], message["report"]["message"]) == ("abort", "no such channel")
@@ -170,11 +175,7 @@ def test_a_host_that_joins_after_the_failure_receives_it(cluster: Cluster) -> No
 
 
 def test_the_leader_leaves_when_it_is_asked_to(cluster: Cluster) -> None:
-    leader = cluster.join("algo-1")
-    cause = FailureReport(FailureClass.MISSING_DATA, "no such channel", host="algo-1")
-    leader.send({"type": "failed", "report": cause.to_dict()})
-    assert cluster.receive("algo-1")["type"] == "abort"
-    leader.close()
+    fail_on_the_leader(cluster)
     asked = iter([False, True])
     cluster.leader.join(lambda: next(asked))
 
