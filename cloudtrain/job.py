@@ -146,7 +146,7 @@ class Job:
         return [_download(stores, uri, Path(folder), progress) for uri in uris]
 
     def upload(self, progress: Progress | None = None) -> dict[str, str]:
-        """Upload the outputs of a completed training whose upload failed because the storage was away.
+        """Upload the outputs of a completed training whose upload failed because the storage was unavailable.
 
         Returns the URI of each kind of output. Does nothing more if they have been uploaded.
 

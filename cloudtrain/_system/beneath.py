@@ -1,6 +1,6 @@
 """Files below a folder to which someone else writes at the same time: a container, or a script.
 
-The writer can put a link, a named pipe or a device in the place of any file or folder, at any moment. So every name is
+The writer can put a link, a named pipe or a device in place of any file or folder, at any moment. So every name is
 looked up from an open folder, one component after the other, and the kernel never follows a link. A file is opened
 without waiting, checked once it is open, and then used by its descriptor: nothing can be swapped between the two.
 """
@@ -22,7 +22,7 @@ from cloudtrain._system.trees import open_folder, permit, remove_entry
 MOST_LINKS = 40
 """Links that are followed for one file, as on Linux."""
 DEEPEST = 1000
-"""Folders inside one another that a walk enters: far more than fit into a path."""
+"""How deep a walk descends: far deeper than any path can name."""
 
 OUTWARD = "a link out of its folder"
 
@@ -30,11 +30,11 @@ _SWAPPED = (errno.EINVAL, errno.ELOOP, errno.EMLINK, errno.ENOTDIR, errno.ENXIO)
 """The errors of opening a file or folder, or reading a link, if something else is there now."""
 
 Skip = Callable[[str, str], object]
-"""Takes the key of what is left out, and what it is."""
+"""Called with the key of an entry that is left out, and the kind of the entry."""
 
 
 class Refused(OSError):
-    """Something that is not to be opened. ``why`` completes "it is"."""
+    """Raised for something that must not be opened. ``why`` completes "it is"."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(errno.EPERM, f"is {why}", key)

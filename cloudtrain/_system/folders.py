@@ -16,7 +16,7 @@ _OWN_FOLDER = "Set CLOUDTRAIN_HOME to a folder of your own, which others can nei
 
 
 class FolderIsOpen(Exception):
-    """Other users can have changed a folder. ``problem`` completes a sentence about it."""
+    """Other users may have changed a folder. ``problem`` completes a sentence about it."""
 
     def __init__(self, problem: str, hint: str) -> None:
         super().__init__(problem)
@@ -35,10 +35,10 @@ else:
         """Close a folder to other users, and say so on stderr if there is something in it.
 
         Args:
-            content: names of which there is one in a folder that is used for nothing else.
+            content: names; a folder that is used for nothing else contains one of them.
 
         Raises:
-            FolderIsOpen: others can replace the folder or can have changed it, or it is used for other things too.
+            FolderIsOpen: others can replace the folder or may have changed it, or it is used for other things too.
             OSError: it cannot be read or changed.
         """
         link = os.lstat(folder)

@@ -18,7 +18,7 @@ open_folder = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOL
 
 
 def permit(parent: int, name: str, status: os.stat_result) -> None:
-    """Let the owner of a folder, whose parent is open, read and change it. If it is another's, using it fails."""
+    """Let the owner of a folder, whose parent is open, read and change it. Using that of another user fails."""
     if status.st_mode & 0o700 != 0o700:
         with contextlib.suppress(OSError, ValueError, NotImplementedError):  # a link, in its place
             os.chmod(name, 0o700, dir_fd=parent, follow_symlinks=False)
@@ -50,7 +50,8 @@ else:
     def remove_entry(parent: int, name: str) -> None:
         """Remove a file, a link, or a folder with its content, if it exists. Raises OSError.
 
-        Moves every folder to the top before it empties it: so the depth costs neither descriptors nor Python calls.
+        Moves every folder to the top before it empties it: however deep they are, this needs no more descriptors and
+        does not recurse.
 
         Args:
             parent: the descriptor of the folder that contains it.

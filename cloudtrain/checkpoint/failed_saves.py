@@ -1,4 +1,4 @@
-"""The saves that failed: why, what is said, and when it is raised.
+"""Failed saves: the reason, the warning, and when the error is raised.
 
 A failure of the storage's service passes: the training continues without that checkpoint, with a warning, and a later
 save replaces it. Any other failure, such as a full disk or a wrong key, will not pass, and ends the next save.

@@ -125,7 +125,7 @@ class BackgroundSaves(Generic[Task]):
             return task
 
     def wait(self, seconds: float | None = None) -> None:
-        """Block until no task is running or waiting; with ``seconds``, at most so long."""
+        """Block until no task is running or waiting; with ``seconds``, at most that long."""
         while thread := self._thread:
             thread.join(seconds)
             if seconds is not None:

@@ -63,7 +63,7 @@ def _colour(description: JobDescription | str) -> str:
 
 
 def _plain(text: str) -> str:
-    """``text`` in one line, without characters that a terminal would carry out."""
+    """``text`` in one line, without characters that a terminal would execute."""
     return escape_line(text.strip())
 
 

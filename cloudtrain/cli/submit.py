@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 JOB_FILES = (".yaml", ".yml", ".json")
 SHOWN_COMPANIONS = 8
-"""At most so many names of files that are packed with the script are printed."""
+"""The most files packed with the script whose names are printed."""
 
 
 @click.command("submit", cls=ScriptCommand)

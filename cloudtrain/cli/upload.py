@@ -13,8 +13,8 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option
 def command(job: str, as_json: bool) -> None:
     """Upload the outputs of JOB whose training is complete, but whose upload failed. Prints their URIs.
 
-    The storage was away when the job ended. Its model and its other outputs are still in its job folder. After the
-    upload, the job is Completed. Does nothing for a job whose outputs have been uploaded.
+    The storage was unavailable when the job ended. Its model and its other outputs are still in its job folder. After
+    the upload, the job is Completed. Does nothing for a job whose outputs have been uploaded.
     """
     from cloudtrain.cli._progress import bytes_bar
     from cloudtrain.job import Job

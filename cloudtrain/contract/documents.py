@@ -58,7 +58,7 @@ class Fields:
         return self._record.get(name) is not None
 
     def text(self, name: str, *default: str | None) -> Any:
-        return self._get(name, default, lambda value: isinstance(value, str), "a text")
+        return self._get(name, default, lambda value: isinstance(value, str), "a string")
 
     def number(self, name: str, *default: float | None, least: float = -LARGEST_NUMBER) -> Any:
         return self._get(name, default, lambda value: is_number(value) and value >= least, "a number")
@@ -85,29 +85,31 @@ class Fields:
         return self._get(name, default, lambda value: isinstance(value, bool), "true or false")
 
     def texts(self, name: str, *default: Sequence[str]) -> tuple[str, ...]:
-        """A list of texts."""
-        return tuple(self._get(name, default, lambda value: is_list_of(str, value), "a list of texts"))
+        """A list of strings."""
+        return tuple(self._get(name, default, lambda value: is_list_of(str, value), "a list of strings"))
 
     def text_pairs(self, name: str, *default: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """A list of pairs of texts."""
+        """A list of pairs of strings."""
 
         def fits(value: Any) -> bool:
             return is_list_of((list, tuple), value) and all(
                 len(pair) == 2 and is_list_of(str, pair) for pair in value
             )
 
-        return tuple((key, item) for key, item in self._get(name, default, fits, "a list of pairs of texts"))
+        return tuple(
+            (key, item) for key, item in self._get(name, default, fits, "a list of pairs of strings")
+        )
 
     def mapping(self, name: str, *default: Mapping[str, Any]) -> Any:
         return self._get(name, default, lambda value: isinstance(value, Mapping), "an object")
 
     def text_mapping(self, name: str, *default: Mapping[str, str]) -> Any:
-        """An object whose values are texts."""
+        """An object whose values are strings."""
 
         def fits(value: object) -> bool:
             return isinstance(value, Mapping) and all(isinstance(item, str) for item in value.values())
 
-        return self._get(name, default, fits, "an object whose values are texts")
+        return self._get(name, default, fits, "an object whose values are strings")
 
     def items(self, name: str, *default: Sequence[Any]) -> Any:
         """A list of anything."""
@@ -123,7 +125,7 @@ class Fields:
         return Fields(self._record.get(name), f"{self._where}{name}")
 
     def parsed(self, name: str, parse: Callable[[str], Value]) -> Value:
-        """A text that ``parse``, such as an Enum, accepts."""
+        """A string that ``parse``, such as an Enum, accepts."""
         text = self.text(name)
         try:
             return parse(text)
@@ -149,7 +151,7 @@ def is_number(value: object) -> bool:
 
 
 def is_program_text(value: object) -> bool:
-    """Whether ``value`` is a text that a program can receive as an argument or in a variable."""
+    """Whether ``value`` is a string that a program can receive as an argument or in a variable."""
     try:
         return isinstance(value, str) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:

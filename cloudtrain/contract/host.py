@@ -42,7 +42,7 @@ class Host:
             raise ValueError(f"current_host {current[:100]!r} is not one of {list(hosts[:10])}")
         for name in ("network_interface_name", "current_instance_type", "current_group_name"):
             if not is_program_text(given.text(name, "")):
-                raise ValueError(f"{name} is not a text that a program can receive")
+                raise ValueError(f"{name} is not a string that a program can receive")
         for group in groups:
             group.text("instance_group_name", None)
             group.text("instance_type", None)

@@ -47,7 +47,7 @@ def check_hyperparameters(encoded: object) -> None:
         if not is_program_text(key) or not key or "=" in key:
             raise ValueError(f"{key[:100]!r} is not a name of a hyperparameter")
         if not is_program_text(text):
-            raise ValueError(f"{key[:100]} is not a text that a program can receive")
+            raise ValueError(f"{key[:100]} is not a string that a program can receive")
 
 
 def decode_hyperparameters(encoded: Mapping[str, str]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Shows text that comes from a job, which may contain anything, also what a terminal would carry out."""
+"""Shows text that comes from a job, which may contain anything, including what a terminal would execute."""
 
 from __future__ import annotations
 
 import re
 
 _CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
-"""Control characters, line separators, changes of the direction of writing, and lone surrogates."""
+"""Control characters, line separators, bidirectional controls, and lone surrogates."""
 
 _UNSAFE = re.compile(f"[{_CONTROLS}]")
 _UNSAFE_IN_TEXT = re.compile(f"(?![\n\t])[{_CONTROLS}]")

@@ -1,8 +1,8 @@
 """Admits peers to a server that runs in one thread. Peers that do not prove themselves cost next to nothing.
 
 At most `MOST` connections are unproved at the same time, each for `SECONDS`, with less than 200 bytes of memory in this
-process. When there are more, the oldest connection of the address with the most of them is closed: who fills the gate
-from one machine, or one network of IPv6, displaces only himself. Every connection has `UNDISTURBED_SECONDS` first, in
+process. When there are more, the oldest connection from the address with the most of them is closed: a flood from one
+machine, or one IPv6 network, displaces only its own connections. No connection is closed for `UNDISTURBED_SECONDS`, in
 which an honest peer proves itself, however fast others connect; meanwhile the others wait in the queue of the kernel.
 """
 
@@ -23,7 +23,7 @@ MOST = 64
 SECONDS = 5.0
 UNDISTURBED_SECONDS = 0.05
 ACCEPTS_AT_ONCE = 16
-"""After so many new connections, the admitted peers get their turn."""
+"""After this many new connections, the admitted peers are served first."""
 BACKLOG = 256
 """For the listener: connections that the kernel keeps while they wait."""
 

@@ -1,4 +1,4 @@
-"""Reads what is new in a file that grows: the whole file is read once, however often one looks."""
+"""Reads what is new in a file that grows: the whole file is read once, however often it is asked for."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_same(read: Read, mark: Bookmark) -> bool:
 
 
 def new_lines(read: Read, mark: Bookmark) -> Iterator[list[str]]:
-    """The complete lines behind ``mark``, some at a time; moves the mark behind those that were returned.
+    """The complete lines after ``mark``, some at a time; moves the mark past those that were returned.
 
     A line without its end, which may be in the course of being written, is left for the next call.
     """

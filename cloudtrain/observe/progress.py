@@ -1,7 +1,7 @@
 """A rank's report of its training steps, from which the goodput of the job is computed.
 
 Rank 0 appends events to the job's: ``step`` after the first step and from time to time, ``restored`` after a restore. A
-step costs a look at the clock. Outside a job, and on other ranks, nothing is reported.
+step costs one read of the clock. Outside a job, and on other ranks, nothing is reported.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from cloudtrain.packaging.companions import Companions, companions
 from cloudtrain.storage.atomic import temporary_sibling, write_file
 
 LISTED = 50
-"""At most so many findings are named."""
+"""The most findings that a message names."""
 
 _ADVICE = (
     "List them in .cloudtrainignore, and pass secrets as variables: secrets=['NAME']. A line that is not a secret is "

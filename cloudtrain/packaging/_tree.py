@@ -97,7 +97,7 @@ def read_tree(tree: Tree, cache_dir: Path) -> list[ArchiveMember]:
                 raise InvalidSource(
                     f"the source {shown(str(source))} has {exceeded[0]}, among them {what}",
                     hint=f"List in .cloudtrainignore what the job does not need, or raise its {exceeded[1]}. "
-                    "Large data belongs into an input channel.",
+                    "Large data belongs in an input channel.",
                 )
             other = members.setdefault(member.name, member)
             if other is not member:

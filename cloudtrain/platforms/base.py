@@ -159,7 +159,7 @@ class Preemption(Protocol):
 
 @runtime_checkable
 class PendingOutputs(Protocol):
-    """The ability to upload the outputs of a completed training later, if the storage was away when it ended."""
+    """The ability to upload the outputs of a completed training later, if the storage was unavailable when it ended."""
 
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
         """Upload what could not be uploaded; then the job is complete. Returns the URI of each kind of output.
@@ -232,7 +232,7 @@ class Trends(Protocol):
     """The ability to report the course of metrics at a cost that does not grow with the number of their values."""
 
     def trends(self, job_name: str) -> Series:
-        """Some hundred points of each metric at most: means of successive values. Raises JobNotFound."""
+        """At most a few hundred points of each metric: means of successive values. Raises JobNotFound."""
         ...
 
 

@@ -16,7 +16,7 @@ from cloudtrain.observe import heartbeat
 from cloudtrain.runtime.run_folder import heartbeat_path
 
 GAP_SECONDS = 3.0
-"""If the watchdog itself did not run for this long, its host was paused: every rank gets fresh time."""
+"""If the watchdog itself did not run for this long, its host was paused: the limit of every rank starts again."""
 
 HINT = "See the stacks of all ranks in the failure report: they show where each rank waits."
 

@@ -42,7 +42,7 @@ def take_secret(paths: Paths, environ: MutableMapping[str, str], hosts: int) -> 
     if hosts == 1:
         return fresh_secret()
     if not re.fullmatch(r"[ -~]{32,1024}", secret):
-        what = "is shorter than 32 characters, or has others than ASCII" if secret else "is missing"
+        what = "is shorter than 32 characters, or is not all ASCII" if secret else "is missing"
         raise InvalidJob(f"the secret of this job, which its {hosts} hosts share, {what}", hint=_HINT)
     return secret
 

@@ -269,7 +269,7 @@ class Launch:
 
     @property
     def completed(self) -> bool:
-        """Whether all ranks have ended with 0, and none of them because a handler of a signal ended its script."""
+        """Whether all ranks have exited with 0, and none of them because a signal handler ended its script."""
         return len(self.exits) == len(self.plan.slots) and not any(
             rank_exit.exit_code or (rank_exit.record and rank_exit.record.left_on_signal)
             for rank_exit in self.exits.values()

@@ -45,7 +45,7 @@ STACKS_SECONDS = 3.0
 LATE_SECONDS = 30.0
 """Seconds for which the leader of a job that has failed stays for hosts that have not joined, to inform them."""
 DISCONNECT_SECONDS = 15.0
-"""Seconds for which the leader waits at least for hosts to disconnect, after its final message. A host that the network
+"""The least seconds that the leader waits for hosts to disconnect, after its final message. A host that the network
 has cut off has its ``host_timeout`` to return and to receive the message."""
 
 
@@ -94,7 +94,7 @@ class Leader:
         self._reached: set[str] = set()
         """The states after ``ready`` that all hosts have reached."""
         self._completed = True
-        """Whether the ranks of all hosts that have ended so far ended with 0, whatever they were asked meanwhile."""
+        """Whether all ranks that have ended so far exited with 0, even if they were asked to stop in the meantime."""
         self._merge = Merge(hosts)
         self._gpus: dict[str, tuple[int, int]] = {}
         """GPUs and ranks of each host whose ranks form one world."""

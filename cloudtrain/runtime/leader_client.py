@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from cloudtrain.link.tls import Tls
 
 CONNECT_SECONDS = 1.0
-"""Seconds for which one attempt to connect may take: the kernel sends a lost packet again after one second."""
+"""Seconds that one attempt to connect may take: the kernel sends a lost packet again after one second."""
 PROVE_SECONDS = 5.0
 IMPOSTOR_SECONDS = 10.0
 """Seconds for which the wrong process may answer at the leader's address before the host gives up."""
@@ -38,7 +38,7 @@ RECONNECT_SECONDS = 5.0
 PAUSED_SECONDS = 2.0
 """A longer gap between two rounds means that this process was paused: the leader was not silent."""
 RETRY_SECONDS = 1.0
-"""Seconds for which the leader's answer may take, before the host connects once more. Doubled each time, for networks
+"""Seconds that the leader's answer may take before the host connects again. Doubled each time, for networks
 with long delays."""
 PAUSE_SECONDS = 0.2
 """Seconds between two attempts to connect again, if the network is down."""

@@ -105,7 +105,7 @@ class Merge:
         """Add hashes of ``host``, in the order of its `Share.compare`. Raises ValueError for anything else."""
         digests = list(digests)
         if not is_list_of(str, digests):
-            raise ValueError("the hashes of outputs are not texts")
+            raise ValueError("the hashes of outputs are not strings")
         self._digests[host] += digests
 
     def differing(self) -> list[str]:

@@ -1,10 +1,10 @@
 """Closes the port of an mpirun that has one host.
 
-Open MPI's daemons (ORTE, PRRTE) listen on all interfaces, whatever their settings say, and carry out the commands of
-anyone who connects. With one host, no daemon ever connects: the kernel can drop what arrives. mpirun itself would not
-bear to lose the socket.
+Open MPI's daemons (ORTE, PRRTE) listen on all interfaces, whatever their settings say, and execute the commands of
+anyone who connects. With one host, no daemon ever connects: the kernel can drop what arrives. mpirun itself would
+fail without the socket.
 
-This takes Linux 5.7, and is impossible where a container's profile forbids pidfd_getfd(2): see docs/security.md.
+This needs Linux 5.7, and is impossible where a container's profile forbids pidfd_getfd(2): see docs/security.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DROP_ALL = struct.pack("HBBI", 0x06, 0, 0, 0)
 SECONDS = 20.0
 """How long mpirun may take to open its port."""
 SECOND_PORT_SECONDS = 1.0
-"""How long after the first port, that of IPv4, the one of IPv6 is looked for."""
+"""How long to look for the IPv6 port after the first one, for IPv4, was found."""
 POLL_SECONDS = 0.002
 EVERYWHERE = re.compile(r"0+")
 LISTENING = "0A"
@@ -37,7 +37,7 @@ LISTENING = "0A"
 
 
 def close_ports(pid: int) -> None:
-    """In a thread, until it has found them: close the ports that process ``pid`` opens on all interfaces."""
+    """Close the ports that process ``pid`` opens on all interfaces, in a thread that waits for them."""
     if os.path.exists(TABLE.format(pid, "tcp")):
         threading.Thread(target=_watch, args=(pid,), name="mpirun-ports", daemon=True).start()
 
@@ -76,7 +76,7 @@ def _close(pid: int, descriptor: int) -> None:
     with socket.socket(fileno=copy_descriptor(pid, descriptor)) as listener:
         listener.setsockopt(
             socket.SOL_SOCKET, SO_BINDTODEVICE, b"lo"
-        )  # shown by ss, and enough for other machines
+        )  # ss shows it, and it is enough to keep other machines out
         instruction = ctypes.create_string_buffer(DROP_ALL, len(DROP_ALL))
         program = struct.pack("HP", 1, ctypes.addressof(instruction))
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)

@@ -12,7 +12,7 @@ from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.reserve import Reserve
 
 SPARES = 2
-"""The files that describe a failure, for each of which there is space kept in the output folder."""
+"""The files that describe a failure. The output folder has space reserved for each of them."""
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ class Preparation:
 
 def say(line: str) -> None:
     """Print a line of the runtime itself."""
-    with contextlib.suppress(OSError):  # a full disk: the output of the ranks will meet it too
+    with contextlib.suppress(OSError):  # a full disk: the output of the ranks will hit it too
         write_all(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
 
 

@@ -95,7 +95,7 @@ def _cut_off(file: BinaryIO, cut: Callable[[], float]) -> BinaryIO:
 
 
 class _CutOff(io.FileIO):
-    """A file that cannot be read after ``cut``: one with a hole has any size, and would take any time.
+    """A file that cannot be read after ``cut``: a sparse file can have any size, and would take any time to read.
 
     Reads raise StorageError then.
     """

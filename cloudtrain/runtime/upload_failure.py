@@ -10,7 +10,7 @@ from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.runtime.diagnose import report_error
 
 UPLOAD_SECONDS = 3600.0
-"""How long the outputs of a completed training are tried to be uploaded while the storage does not answer."""
+"""How long to try to upload the outputs of a completed training while the storage does not answer."""
 
 
 def upload_failure(error: Exception, host: str, job_name: str, folder: Path) -> FailureReport:

@@ -31,7 +31,7 @@ def check_secrets(names: Sequence[str], environment: Collection[str]) -> None:
                 f"secrets[{number}]: {name} is in environment too", hint="Remove it from one of the two."
             )
         if name in names[:number]:
-            raise InvalidJob(f"secrets[{number}]: {name} is there twice", hint="Remove one of them.")
+            raise InvalidJob(f"secrets[{number}]: {name} is listed twice", hint="Remove one of them.")
 
 
 def secret_values(names: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:

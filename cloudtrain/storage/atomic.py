@@ -19,7 +19,7 @@ TEMPORARY = ".cloudtrain-tmp-"
 FRESH_SECONDS = 5.0
 """A temporary file that was written to since may have a writer that has not locked it yet."""
 UNLOCKED_SECONDS = 86400.0
-"""The same where files cannot be locked: no writer pauses for so long."""
+"""The same where files cannot be locked: no writer pauses for that long."""
 
 
 def is_temporary(name: str) -> bool:
@@ -63,7 +63,7 @@ def temporary_name() -> str:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Atomically rename a complete folder. Raises FileExistsError if there is ``target``, unless it is empty."""
+    """Atomically rename a complete folder. Raises FileExistsError if ``target`` exists and is not empty."""
     try:
         os.rename(folder, target)
     except OSError as error:
@@ -73,7 +73,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder with its content: its name is free immediately, and no one sees a half of it.
+    """Remove a folder with its content: its name is free immediately, and nobody sees it half removed.
 
     Of several processes that do this, one does it and the others do nothing. Raises OSError.
     """

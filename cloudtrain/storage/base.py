@@ -46,7 +46,7 @@ class Store(Protocol):
 
     Every write is atomic: a reader sees either the old bytes or the new ones. All methods raise the errors of
     `cloudtrain.errors` (NotFound, AccessDenied, Unreachable, StorageError), which name the full URI. Stores are
-    thread-safe. A store that is away for a while is waited for: see `patience`.
+    thread-safe. Methods wait for a store that is unavailable: see `patience`.
     """
 
     uri: str

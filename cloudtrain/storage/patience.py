@@ -1,4 +1,4 @@
-"""Trying again while a storage service is away: one policy for every request, upload and download.
+"""Retries while a storage service is unavailable: one policy for every request, upload and download.
 
 A request that fails because the service does not answer, drops the connection or is overloaded is sent again, with
 growing pauses, until the service answers or the patience ends. Permanent errors, such as a wrong key, are raised
@@ -23,7 +23,7 @@ PAUSE_VARIABLE = "CLOUDTRAIN_STORAGE_PAUSE"
 PAUSE = 0.5
 LONGEST_PAUSE = 8.0
 LOOK_SECONDS = 0.5
-"""How often a pause looks whether its end has changed."""
+"""How often a pause checks whether its end has moved."""
 ATTEMPTS = 3
 """Attempts of a request that fails quickly, however short the patience is: one lost connection is not an outage."""
 
@@ -36,7 +36,7 @@ Warn = Callable[[str], None]
 
 
 class Patience:
-    """How long to try again, and who hears of it. Shared by the threads of a transfer.
+    """How long to try again, and whom to warn. Shared by the threads of a transfer.
 
     Args:
         limit: seconds from the first failure of a request; None: `LIMIT_VARIABLE`, else `LIMIT`.
@@ -93,7 +93,7 @@ class Patience:
         interrupt.set()
 
     def answered(self) -> None:
-        """The service answers. Said once, if there was a warning that it does not."""
+        """The service answers. If a warning has said that it does not, this is said too, once."""
         if self._away_since is None:
             return
         with self._lock:

@@ -43,8 +43,8 @@ class _Larger(Exception):
 class S3Store:
     """A `Store` on any service with Amazon S3's API.
 
-    Uses the standard AWS settings, such as ``AWS_ENDPOINT_URL_S3`` and ``AWS_PROFILE``, or those of ``session``. How
-    long it tries again is a matter of `patience`.
+    Uses the standard AWS settings, such as ``AWS_ENDPOINT_URL_S3`` and ``AWS_PROFILE``, or those of ``session``.
+    `patience` decides how long it tries again.
 
     Args:
         owner: the account that must own the bucket; the service rejects requests otherwise.
@@ -340,7 +340,7 @@ def _finish(transfer: TransferFuture) -> None:
 
 
 class _Counted:
-    """A progress report that can be taken back."""
+    """A progress report that can be undone."""
 
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress

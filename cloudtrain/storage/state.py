@@ -20,7 +20,7 @@ def state_home() -> Path:
 
     ``$CLOUDTRAIN_HOME``, else ``$XDG_STATE_HOME/cloudtrain``, else ``~/.local/state/cloudtrain`` (XDG Base
     Directory Specification: a relative ``$XDG_STATE_HOME`` counts as unset). A folder that others can read is closed to
-    them. Raises StorageError if it cannot be created, or if others can have changed it.
+    them. Raises StorageError if it cannot be created, or if others may have changed it.
     """
     given = os.environ.get("CLOUDTRAIN_HOME")
     xdg = os.environ.get("XDG_STATE_HOME", "")

@@ -10,7 +10,7 @@ from cloudtrain.storage.patience import Patience, using
 from cloudtrain.storage.uri import uri_scheme
 
 ABANDONED_SECONDS = 7200.0
-"""An upload without a new part for so long has no writer any more: a writer gives up after an hour."""
+"""An upload that got no new part for this long has lost its writer: a writer gives up after an hour."""
 
 
 def abort_abandoned_uploads(uri: str, idle: float = ABANDONED_SECONDS) -> int:

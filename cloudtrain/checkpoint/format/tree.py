@@ -102,7 +102,7 @@ class _AnyTensor(dict[str, None]):
 
     def __missing__(self, name: str) -> None:
         if not isinstance(name, str):
-            raise TypeError("the name of a tensor is not a text")
+            raise TypeError("the name of a tensor is not a string")
 
 
 def decode_specs(document: Mapping[str, Any]) -> dict[str, TensorSpec]:
@@ -162,7 +162,7 @@ def decode_chunks(
 def chunks_from_json(records: Iterable[Any]) -> list[StoredChunk]:
     chunks = [StoredChunk(Chunk(tuple(offsets), tuple(shape)), name) for (offsets, shape), name in records]
     if not all(isinstance(chunk.name, str) for chunk in chunks):
-        raise ValueError("the name of a chunk is not a text")
+        raise ValueError("the name of a chunk is not a string")
     return chunks
 
 

@@ -1,6 +1,6 @@
 """The secret of the ranks: from the job, or for ranks of one machine from a file that only their user can read.
 
-It never comes from a ``TCPStore``, which everyone can read who can reach its port. The only exception are ranks on
+It never comes from a ``TCPStore``, which anyone who can reach its port can read. The only exception is ranks on
 several machines that were not given a secret: see `cloudtrain.distributed.negotiation.rendezvous`.
 """
 

@@ -170,7 +170,7 @@ def _attach(store: Any, rank: int, size: int, timeout: float, opened: ExitStack)
     try:
         if name:
             peer = system.connect(name, timeout)
-            if not system.is_own_process(peer):  # another user put his name into the store
+            if not system.is_own_process(peer):  # another user put its name into the store
                 peer.close()
                 peer = None
     except OSError:  # on another machine, or in another network namespace

@@ -182,7 +182,7 @@ class ContainerHosts(FolderHosts):
             host.give_up(report)
 
     def _end_of_start(self) -> float | None:
-        """When to give up storage that is away: now, once the attempt is stopped."""
+        """When to give up storage that is unavailable: now, once the attempt is stopped."""
         return time.monotonic() if self._cancelled else None
 
     @property

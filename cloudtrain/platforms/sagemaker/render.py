@@ -73,5 +73,5 @@ def _with_toolkit(body: dict[str, Any], job: TrainingJob, region: str) -> dict[s
 
 
 def _secret_names(job: TrainingJob) -> dict[str, str]:
-    """The variable by which a later look at the job knows its secrets, also with SageMaker's toolkit."""
+    """The variable from which later calls know the job's secrets, also with SageMaker's toolkit."""
     return {HIDDEN_VARIABLES: ",".join(job.secrets)} if job.secrets else {}

@@ -41,7 +41,7 @@ def remember(job: JobFiles, description: JobDescription) -> None:
         return
     record = _digest(job.read(RECORD))
     values = replace(description, place="").to_dict()
-    with contextlib.suppress(OSError):  # a full disk, or a folder that was removed: the next look does it
+    with contextlib.suppress(OSError):  # a full disk, or a folder that was removed: the next reader does it
         job.write(DESCRIPTION, to_cached({"record": record, "description": values}))
 
 

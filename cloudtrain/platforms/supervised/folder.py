@@ -51,7 +51,7 @@ READ_SIZE = 1 << 20
 
 
 _NO_LOCK = (errno.ENOENT, errno.ENOTDIR, *NOT_A_FILE)
-"""The job is gone, or something else is in the place of the lock."""
+"""The job is gone, or something else is in place of the lock."""
 
 
 @dataclass(frozen=True)

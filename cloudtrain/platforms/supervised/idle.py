@@ -85,7 +85,7 @@ class IdleSupervisor:
             seconds: how long to wait for the answer.
 
         Raises:
-            FileExistsError: there is ``target``.
+            FileExistsError: ``target`` exists.
             OSError: the folder cannot be renamed.
         """
         # an earlier supervisor may have renamed the folder, and died before it said so

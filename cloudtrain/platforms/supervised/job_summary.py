@@ -1,4 +1,4 @@
-"""The summary of a job's events, kept in ``summary.json`` next to them: a look reads only what is new."""
+"""The summary of a job's events, kept in ``summary.json`` next to them: a reader only reads what is new."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.supervised.root import JobFiles
 
 STORE_BYTES = 1 << 14
-"""Fewer bytes are read again instead: a look at a small job writes nothing."""
+"""Fewer bytes are read again instead: reading a small job writes nothing."""
 
 
 @dataclass
 class JobSummary:
-    """The content of ``summary.json``. Anybody who looks at the job may replace it."""
+    """The content of ``summary.json``. Any reader may replace it."""
 
     mark: Bookmark = field(default_factory=Bookmark)
     """How far the events were read."""
@@ -43,7 +43,7 @@ def read_summary(job: JobFiles, *, store_bytes: int = STORE_BYTES) -> Summary:
     """The summary of all events so far.
 
     Args:
-        store_bytes: store the summary if it covers at least so many bytes that the stored one does not.
+        store_bytes: store the summary if it covers at least this many bytes that the stored one does not.
     """
     found = JobSummary.from_json(job.read(SUMMARY))
 
@@ -58,7 +58,7 @@ def read_summary(job: JobFiles, *, store_bytes: int = STORE_BYTES) -> Summary:
     if found.mark.position - stored >= store_bytes:
         with contextlib.suppress(
             OSError
-        ):  # a full disk, or a folder that was removed: the next look reads more
+        ):  # a full disk, or a folder that was removed: the next reader reads more
             job.write(SUMMARY, found.to_json())
     return found.summary
 

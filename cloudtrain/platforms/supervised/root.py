@@ -52,7 +52,7 @@ class JobRoot(Protocol):
         ...
 
     def publish(self, draft: str, job_name: str) -> None:
-        """Give a folder that `create` made, and that is complete now, the name of its job, in one step.
+        """Rename a complete folder that `create` made to the name of its job, in one step.
 
         Raises FileExistsError if there is a job of this name.
         """
@@ -105,7 +105,7 @@ class JobFiles:
             place = f"{self.root.place(self.name)}/{file}"
             raise PlatformError(
                 f"{place} cannot be read: {error.strerror or error}",
-                hint="Something else is in the place of this file: remove it."
+                hint="Something else is in place of this file: remove it."
                 if error.errno in NOT_A_FILE
                 else "",
             ) from error
@@ -122,7 +122,7 @@ class JobFiles:
             self.root.read(f"{self.name}/{file}")
         except (FileNotFoundError, NotADirectoryError):
             return False
-        except OSError:  # something else is in the place of the file
+        except OSError:  # something else is in place of the file
             return True
         return True
 

@@ -166,7 +166,7 @@ class Supervisor:
             patience.default.until = patience.default.cut = None
 
     def _end_of_upload(self) -> float:
-        """The monotonic time until which `Hosts.finish` waits for storage that is away."""
+        """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
         if self._is_told_to_end():
             self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
         return self._upload_until

@@ -11,7 +11,7 @@ from pathlib import Path
 from cloudtrain.contract import FailureClass
 
 SEARCHED_FOLDERS = 2000
-"""At most so many folders of the source are searched for a module."""
+"""The most folders of the source that are searched for a module."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A job whose ranks have all ended with 0 is completed, whatever it was asked meanwhile."""
+"""A job whose ranks have all exited with 0 is completed, even if it was stopped or preempted in the meantime."""
 
 from __future__ import annotations
 

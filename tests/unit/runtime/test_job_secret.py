@@ -36,7 +36,7 @@ def test_a_single_host_makes_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "what"), [("", "is missing"), ("tiny", "is shorter than 32"), ("é" * 40, "others than ASCII")]
+    ("secret", "what"), [("", "is missing"), ("tiny", "is shorter than 32"), ("é" * 40, "is not all ASCII")]
 )
 def test_several_hosts_need_one(tmp_path: Path, secret: str, what: str) -> None:
     with pytest.raises(InvalidJob, match=f"its 2 hosts share, {what}|{what}") as caught:

@@ -32,7 +32,7 @@ def refused(**fields: object) -> InvalidJob:
         (["OK", "not a name"], r"secrets\[1\]: 'not a name' is not a valid variable name"),
         (["hf" + "_" + "aB1" * 11 + "z"], r"secrets\[0\]: is a secret itself"),
         (["CLOUDTRAIN_JOB_NAME"], "reserved for cloudtrain"),
-        (["A", "A"], "A is there twice"),
+        (["A", "A"], "A is listed twice"),
         ({"A": VALUE}, "secrets: expected a list, got a mapping"),
         (VALUE, "secrets: expected a list, got"),
     ],
