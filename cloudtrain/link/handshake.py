@@ -7,7 +7,7 @@
 A proof is an HMAC-SHA256 under the key over the prover's role, the purpose and both nonces. The role makes a reflected
 proof worthless, the nonces a recorded one. The client proves itself last: a server without the key learns nothing
 that it could not compute. The keys of the connection (`Keys`) come from the same values, so that an attacker who relays
-a handshake cannot send messages of their own afterwards (see `cloudtrain.link.sealing`).
+a handshake cannot send further messages (see `cloudtrain.link.sealing`).
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def publish(folder: Path, target: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder with its content: its name is free immediately, and nobody sees it half removed.
+    """Remove a folder with its content: its name is free immediately, and it never appears half removed.
 
     Of several processes that do this, one does it and the others do nothing. Raises OSError.
     """

@@ -280,7 +280,7 @@ class SupervisedPlatform(ABC):
         )
 
     def _last_life(self, job: JobFiles, record: JobRecord) -> float:
-        """When a job without a final record ended. Nobody may have asked for days."""
+        """When a job without a final record ended. The next reader may come days later."""
         now = time.time()
         if not isinstance(self._root, LocalRoot):
             return now
