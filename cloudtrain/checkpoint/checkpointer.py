@@ -136,6 +136,8 @@ class Checkpointer:
         self._save_at_end = save_at_end
         self._unsaved: tuple[int, Any, Mapping[str, float] | None] | None = None
         """The arguments of the last `maybe_save`, unless a save has followed."""
+        self._last_step = 0
+        """Of the last `maybe_save`."""
         self._process = os.getpid()
         self._closed = False
         self._saved_for_exit = False
@@ -205,7 +207,7 @@ class Checkpointer:
             state: the state, or a function that returns it, which is called only when needed.
         """
         beat()
-        step = _checked_step(step)
+        self._last_step = step = _checked_step(step)
         report_step(step)
         # Not already at a notice that arrives after the check below.
         set_exit_policy(lambda: self._saved_for_exit)
@@ -286,6 +288,8 @@ class Checkpointer:
         """Save the last step, as ``save_at_end`` says, `wait`, and free the memory. It cannot save afterwards."""
         try:
             if self._process == os.getpid():
+                if self._sharded_saver is not None:
+                    self._sharded_saver.group.leave(self._last_step)
                 self._save_unsaved()
         finally:
             self._closed = True
@@ -300,7 +304,7 @@ class Checkpointer:
             return
         (step, state, metrics), self._unsaved = self._unsaved, None
         if self._sharded:
-            self._get_sharded_saver().group.vote_result((False, False))  # of the last step
+            self._get_sharded_saver().group.vote_result((False, False), step)  # of the last step
         self._save(step, state() if callable(state) else state, metrics, "wait")
 
     def _save(self, step: int, state: Any, metrics: Mapping[str, float] | None, when_busy: str) -> bool:
@@ -340,7 +344,7 @@ class Checkpointer:
     ) -> bool:
         """Runs on all ranks; ``when_busy`` is always "wait"."""
         saver = self._get_sharded_saver()
-        self._wait()
+        self._wait_or_replace()  # the failure of one rank fails the save on all
         self._raise_error(lasting=True)
         try:
             document, leaves, sharded = tree.encode_sharded(state)
@@ -379,7 +383,7 @@ class Checkpointer:
         """Ranks may see a notice or a due time at different steps, so they vote, and save at the next step."""
         group = self._get_sharded_saver().group
         due = self._schedule.is_due(step)
-        any_due, stopping = group.vote_result((False, False))
+        any_due, stopping = group.vote_result((False, False), step)
         if self._schedule.by_time:
             due = any_due
         stopping &= not self._saved_for_exit

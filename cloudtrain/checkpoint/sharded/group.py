@@ -7,6 +7,7 @@ keeps working after the script has destroyed its process groups. The other group
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,14 @@ from cloudtrain.errors import CheckpointError
 TIMEOUT = 600.0
 """Seconds of silence after which a rank counts as lost. A rank whose process has ended is noticed immediately."""
 
+LOOK_SECONDS = 1.0
+"""How often a rank that waits for the votes of the others looks whether one of them has left the training."""
+LONGEST_PAUSE = 0.02
+
 Flags = Sequence[bool]
+
+_numbers = itertools.count()
+"""Ranks make their groups together, so that a group has the same number on all of them."""
 
 
 class RankGroup:
@@ -34,6 +42,9 @@ class RankGroup:
     def __init__(self) -> None:
         self.rank, self.size = _rank_and_size()
         self._vote: Any = None
+        self._votes = 0
+        """How often this rank has voted."""
+        self._store: Any = None
         self._sending: list[tuple[Any, Any]] = []
         """Sends in flight: the work, and the tensor that must stay alive until it completes."""
         if self.size > 1:
@@ -46,6 +57,7 @@ class RankGroup:
             with _connection_errors("a rank did not join to save or restore"):
                 self._training = dist.new_group(backend="gloo", timeout=timeout)
                 self._saving = dist.new_group(backend="gloo", timeout=timeout)
+            self._store = _store(dist)
 
     def all_gather(self, document: Any) -> list[Any]:
         """The JSON documents of all ranks, of any length. Called by the training thread, on all ranks."""
@@ -68,6 +80,7 @@ class RankGroup:
 
         Called by the training thread, on all ranks; does not block.
         """
+        self._votes += 1
         if self.size == 1:
             self._vote = None, list(flags)
             return
@@ -75,15 +88,49 @@ class RankGroup:
         with _connection_errors("a rank is gone"):
             self._vote = self._training.allreduce([votes]), votes
 
-    def vote_result(self, default: Flags) -> list[bool]:
-        """For each flag of the last vote, whether any rank set it; ``default`` if there was no vote."""
+    def leave(self, step: int) -> None:
+        """Let the other ranks know that this one votes no more, after ``step``. Does not block."""
+        if self._store is not None and self._votes:
+            with contextlib.suppress(RuntimeError):  # the host of the store has ended
+                self._store.set(str(self.rank), f"{self._votes} {step}")
+
+    def vote_result(self, default: Flags, step: int) -> list[bool]:
+        """For each flag of the last vote, whether any rank set it; ``default`` if there was no vote.
+
+        Raises:
+            CheckpointError: names the ranks that left before the vote; ``step`` is the one of this rank.
+        """
         if self._vote is None:
             return list(default)
         (work, votes), self._vote = self._vote, None
         if work is not None:
             with _connection_errors("a rank is gone"):
-                work.wait()
+                self._wait_for(work, step)
         return [bool(vote) for vote in votes]
+
+    def _wait_for(self, work: Any, step: int) -> None:
+        pause, look_at = LONGEST_PAUSE / 64, time.monotonic() + LOOK_SECONDS
+        while not work.is_completed():
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            if time.monotonic() > look_at:
+                look_at = time.monotonic() + LOOK_SECONDS
+                self._look_for_ranks_that_left(step)
+        work.wait()  # raises its error
+
+    def _look_for_ranks_that_left(self, step: int) -> None:
+        left: dict[int, int] = {}
+        for rank in map(str, range(self.size)):
+            if self._store.check([rank]):
+                votes, last = map(int, self._store.get(rank).split())
+                if votes < self._votes:
+                    left[int(rank)] = last
+        if left:
+            ranks = ", ".join(f"rank {rank} closed its Checkpointer after step {left[rank]}" for rank in left)
+            raise CheckpointError(
+                f"{ranks}, but this rank is at step {step}",
+                hint="Every rank must train the same number of steps, and close its Checkpointer after the last one.",
+            )
 
     def send_to_all(self, document: Any) -> None:
         """From rank 0 to every other rank. Called by the saving thread.
@@ -163,6 +210,11 @@ class RankGroup:
 
 def _from_tensor(payload: Any) -> Any:
     return json.loads(payload.numpy().tobytes())
+
+
+def _store(dist: Any) -> Any:
+    """A part of the store at which the ranks have met, for one group."""
+    return dist.PrefixStore(f"cloudtrain-{next(_numbers)}", dist.distributed_c10d._get_default_store())
 
 
 def _rank_and_size() -> tuple[int, int]:

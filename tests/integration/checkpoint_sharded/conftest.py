@@ -1,10 +1,13 @@
-"""A fixture for both kinds of storage."""
+"""A fixture for both kinds of storage. Makes the proxy of the kills importable."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "checkpoint_faults"))
 
 
 @pytest.fixture(params=["file", "s3"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import time
 from pathlib import Path
 
 import pytest
+from fault_proxy import Fault, FaultProxy, no_fault
 from pure_shards import same, whole_state
 from shard_ranks import run, started
 
@@ -20,6 +23,11 @@ INTERRUPTED = 75
 
 def keys(folder: Path) -> list[str]:
     return [entry.key for entry in open_store(folder.as_uri()).list()]
+
+
+def last_step(text: str) -> int:
+    """The last line with a step."""
+    return int(re.findall(r"^(\d+)$", text, re.MULTILINE)[-1])
 
 
 def test_a_rank_that_cannot_save(tmp_path: Path) -> None:
@@ -53,11 +61,43 @@ def test_ranks_that_save_different_steps(tmp_path: Path) -> None:
     assert Checkpointer(str(tmp_path)).steps() == [1, 4]
 
 
+def test_ranks_that_leave_the_training_at_different_steps(tmp_path: Path) -> None:
+    texts = run("steps.py", 3, "leaving", str(tmp_path))
+    assert "raised: rank 1 closed its Checkpointer after step 2, but this rank is at step 4" in texts[0]
+    assert "raised: rank 1 closed its Checkpointer after step 2, but this rank is at step 4" in texts[2]
+
+
 def test_a_rank_that_does_not_save(tmp_path: Path) -> None:
     reported = run("steps.py", 3, "absent", str(tmp_path))
     assert "checkpoint 2 was not saved: rank 1 did not save within 5 seconds" in reported[0]
     assert "checkpoint 2 was not saved: rank 0 is gone or no longer waiting" in reported[2]
     assert Checkpointer(str(tmp_path)).steps() == [1]
+
+
+def test_a_save_replaces_the_one_before_while_the_storage_is_away(
+    s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = tmp_path / "end"
+    with FaultProxy(os.environ["AWS_ENDPOINT_URL_S3"]) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", proxy.endpoint)
+        monkeypatch.setenv("CLOUDTRAIN_STORAGE_PATIENCE", "300")
+        with started("steps.py", 2, "restless", f"s3://{s3}/run", str(end)) as ranks:
+            ranks[0].wait_for("\n3\n")
+            proxy.choose = lambda method: Fault.UNAVAILABLE
+            away_at = last_step(ranks[0].text)
+            began = time.monotonic()
+            ranks[0].wait_for(f"\n{away_at + 3}\n")
+            assert time.monotonic() - began < 60
+            end.touch()
+            proxy.choose = no_fault
+            assert [rank.process.wait(60) for rank in ranks] == [0, 0], ranks[0].text
+            texts = [rank.text for rank in ranks]
+        checkpoint = Checkpointer(f"s3://{s3}/run").restore()
+    last = last_step(texts[0])
+    assert checkpoint is not None
+    assert checkpoint.step == last
+    assert same(checkpoint.state, whole_state(last))
+    assert all("was not saved: " in text for text in texts)
 
 
 @pytest.mark.parametrize("every", ["1000", "0.3s"])

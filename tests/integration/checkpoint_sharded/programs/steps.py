@@ -1,6 +1,6 @@
 """A training whose state is sharded over the ranks and is a pure function of its step.
 
-python steps.py forever|preempted|failing|apart|absent|restore URI [EVERY]
+python steps.py forever|preempted|failing|apart|absent|leaving|restless|restore URI [EVERY|END]
 """
 
 from __future__ import annotations
@@ -93,6 +93,36 @@ def absent(uri: str) -> None:
         time.sleep(15)
         return
     save_or_print(checkpointer, 2, state_of(2))
+
+
+def leaving(uri: str) -> None:
+    """Rank 1 leaves the training after step 2 and does something else."""
+    checkpointer = Checkpointer(uri, sharded=True, every=2)
+    began = time.monotonic()
+    try:
+        for step in range(1, 3 if dist.get_rank() == 1 else 100):
+            checkpointer.maybe_save(step, state_of(step))
+        checkpointer.close()
+    except CheckpointError as error:
+        assert time.monotonic() - began < 30
+        print(f"raised: {error.message}", flush=True)
+    if dist.get_rank() == 1:
+        time.sleep(4)
+
+
+def restless(uri: str, end: str) -> None:
+    """Save at every step until the file ``end`` exists; print each step once its save has begun."""
+    step = 0
+    with Checkpointer(uri, sharded=True) as checkpointer:
+        is_over = False
+        while not is_over:
+            step += 1
+            checkpointer.save(step, state_of(step))
+            print(step, flush=True)
+            ends = torch.tensor([int(Path(end).exists())])
+            dist.all_reduce(ends)
+            is_over = bool(ends)
+            time.sleep(0.2)
 
 
 def restore(uri: str) -> None:
