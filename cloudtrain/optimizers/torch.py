@@ -3,12 +3,13 @@
     from cloudtrain.optimizers.torch import LARS
 
 Parameters of at most one dimension, such as biases and those of normalization layers, are excluded from weight decay
-and adaptation, as in the experiments of both papers. A step never synchronizes with the GPU.
+and adaptation, as in the experiments of both papers. A step never synchronizes with the GPU, and updates many
+parameters with one kernel, like the ``foreach`` form of torch's optimizers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 import torch
@@ -17,6 +18,9 @@ from torch import Tensor
 from cloudtrain.distributed.errors import InvalidArgument
 
 __all__ = ["LAMB", "LARS"]
+
+BATCH_BYTES = 64 << 20
+"""Parameters of this size together are updated by the same kernels. Larger batches would take more temporary memory."""
 
 
 class LARS(torch.optim.Optimizer):
@@ -58,20 +62,26 @@ class LARS(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = _evaluated(closure)
-        for parameter, gradient, group in _trained(self):
-            rate, direction = group["lr"], gradient
-            if parameter.ndim > 1:
-                decay = group["weight_decay"]
-                weight, slope = _norm(parameter), _norm(gradient)
-                rate = rate * _ratio(group["trust_coefficient"] * weight, slope + decay * weight)
-                direction = gradient.add(parameter, alpha=decay)
-            state = self.state[parameter]
-            if not state:
-                state["momentum_buffer"] = torch.zeros_like(parameter)
-            velocity = state["momentum_buffer"]
-            velocity.mul_(group["momentum"]).add_((direction * rate).to(velocity.dtype))
-            parameter.sub_(velocity)
+        for parameters, gradients, group in _batches(self):
+            decay, rates = group["weight_decay"], None
+            directions: Sequence[Tensor] = gradients
+            if parameters[0].ndim > 1:
+                weights, slopes = _norms(parameters), _norms(gradients)
+                wanted = torch._foreach_mul(weights, group["trust_coefficient"])
+                rates = _ratios(wanted, torch._foreach_add(slopes, torch._foreach_mul(weights, decay)))
+                directions = torch._foreach_add(gradients, parameters, alpha=decay)
+            velocities = [self._velocity(parameter) for parameter in parameters]
+            torch._foreach_mul_(velocities, group["momentum"])
+            torch._foreach_add_(velocities, _scaled(directions, group["lr"], rates))
+            torch._foreach_sub_(parameters, velocities)
         return loss
+
+    def _velocity(self, parameter: Tensor) -> Tensor:
+        state = self.state[parameter]
+        if not state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        velocity: Tensor = state["momentum_buffer"]
+        return velocity
 
 
 class LAMB(torch.optim.Optimizer):
@@ -108,36 +118,62 @@ class LAMB(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = _evaluated(closure)
-        for parameter, gradient, group in _trained(self):
-            state = self.state[parameter]
-            if not state:
-                state["step"] = 0
-                state["exp_avg"] = torch.zeros_like(parameter)
-                state["exp_avg_sq"] = torch.zeros_like(parameter)
-            state["step"] += 1
+        for parameters, gradients, group in _batches(self):
+            states = [self._advanced(parameter) for parameter in parameters]
             beta1, beta2 = group["betas"]
-            mean, square = state["exp_avg"], state["exp_avg_sq"]
-            mean.lerp_(gradient, 1 - beta1)
-            square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            deviation = (square / (1 - beta2 ** state["step"])).sqrt_().add_(group["eps"])
-            direction = (mean / (1 - beta1 ** state["step"])).div_(deviation)
-            rate = group["lr"]
-            if parameter.ndim > 1:
-                direction.add_(parameter, alpha=group["weight_decay"])
-                rate = rate * _ratio(_norm(parameter), _norm(direction))
-            parameter.sub_((direction * rate).to(parameter.dtype))
+            means = [state["exp_avg"] for state in states]
+            squares = [state["exp_avg_sq"] for state in states]
+            torch._foreach_lerp_(means, gradients, 1 - beta1)
+            torch._foreach_mul_(squares, beta2)
+            torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
+            deviations = torch._foreach_div(squares, [1 - beta2 ** state["step"] for state in states])
+            torch._foreach_sqrt_(deviations)
+            torch._foreach_add_(deviations, group["eps"])
+            directions = torch._foreach_div(means, [1 - beta1 ** state["step"] for state in states])
+            torch._foreach_div_(directions, deviations)
+            del deviations
+            rates = None
+            if parameters[0].ndim > 1:
+                torch._foreach_add_(directions, parameters, alpha=group["weight_decay"])
+                rates = _ratios(_norms(parameters), _norms(directions))
+            torch._foreach_sub_(parameters, _scaled(directions, group["lr"], rates))
         return loss
 
+    def _advanced(self, parameter: Tensor) -> dict[str, Any]:
+        """The state of ``parameter`` in this step."""
+        state: dict[str, Any] = self.state[parameter]
+        if not state:
+            state["step"] = 0
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(parameter)
+        state["step"] += 1
+        return state
 
-def _norm(tensor: Tensor) -> Tensor:
-    """The Euclidean norm, in float32 for half precision, whose squares would overflow."""
-    norm: Tensor = torch.linalg.vector_norm(tensor, dtype=torch.float32 if tensor.itemsize < 4 else None)
-    return norm
+
+def _norms(tensors: list[Tensor] | tuple[Tensor, ...]) -> list[Tensor]:
+    """The Euclidean norms, in float32 for half precision, whose squares would overflow."""
+    wide = torch.float32 if tensors[0].itemsize < 4 else None
+    return list(torch._foreach_norm(tensors, 2, wide))
+
+
+def _ratios(above: Sequence[Tensor], below: Sequence[Tensor]) -> list[Tensor]:
+    """The ratios, each 1 if either number is zero. Computed on the device, to avoid a synchronization with the host."""
+    if len(above) == 1:
+        return [_ratio(above[0], below[0])]
+    return list(_ratio(torch.stack(tuple(above)), torch.stack(tuple(below))).unbind())
 
 
 def _ratio(above: Tensor, below: Tensor) -> Tensor:
-    """The ratio, or 1 if either is zero. Computed on the device, to avoid a synchronization with the host."""
     return torch.where((above > 0) & (below > 0), above / below, torch.ones_like(above))
+
+
+def _scaled(directions: Sequence[Tensor], rate: Any, ratios: list[Tensor] | None) -> list[Tensor]:
+    """``directions`` times the learning rate, and times each one's own ratio, in the types of ``directions``."""
+    if ratios is not None:
+        return [direction * ratio for direction, ratio in zip(directions, torch._foreach_mul(ratios, rate))]
+    if isinstance(rate, Tensor):
+        return [(direction * rate).to(direction.dtype) for direction in directions]
+    return list(torch._foreach_mul(list(directions), rate))
 
 
 def _evaluated(closure: Callable[[], Any] | None) -> Any:
@@ -147,9 +183,13 @@ def _evaluated(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
-def _trained(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, Tensor, dict[str, Any]]]:
-    """Each parameter that has a gradient, with the gradient and its group."""
+def _batches(optimizer: torch.optim.Optimizer) -> Iterator[tuple[list[Tensor], list[Tensor], dict[str, Any]]]:
+    """The parameters that have gradients, the gradients, and their group.
+
+    Those of a batch are on one device, have one type, and are all of more than one dimension, or all of at most one.
+    """
     for group in optimizer.param_groups:
+        alike: dict[Any, list[Tensor]] = {}
         for parameter in group["params"]:
             if parameter.grad is None:
                 continue
@@ -158,7 +198,25 @@ def _trained(optimizer: torch.optim.Optimizer) -> Iterator[tuple[Tensor, Tensor,
                     f"{type(optimizer).__name__} does not support sparse gradients",
                     hint="Create the embedding with sparse=False.",
                 )
-            yield parameter, parameter.grad, group
+            kind = (parameter.device, parameter.dtype, parameter.grad.dtype, parameter.ndim > 1)
+            # Of subclasses, such as sharded tensors, not every operation takes a list.
+            plain = type(parameter) in (Tensor, torch.nn.Parameter)
+            alike.setdefault(kind if plain else parameter, []).append(parameter)
+        for parameters in alike.values():
+            for batch in _portions(parameters):
+                yield batch, [parameter.grad for parameter in batch if parameter.grad is not None], group
+
+
+def _portions(tensors: list[Tensor]) -> Iterator[list[Tensor]]:
+    """Consecutive tensors of at most `BATCH_BYTES`, or one."""
+    begin, size = 0, 0
+    for number, tensor in enumerate(tensors):
+        size += tensor.nbytes
+        if size > BATCH_BYTES and number > begin:
+            yield tensors[begin:number]
+            begin, size = number, tensor.nbytes
+    if tensors:
+        yield tensors[begin:]
 
 
 def _check(**arguments: float) -> None:

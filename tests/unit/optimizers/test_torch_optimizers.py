@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from formulas import LAMB, LARS, RATES, after, gradients, lamb_step, lars_step, start
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cloudtrain.distributed import InvalidArgument
 from cloudtrain.optimizers import torch as optimizers
@@ -79,6 +82,49 @@ def test_a_step_never_reads_values_on_the_host(make, options, wanted) -> None:
         optimizer.step()
     with pytest.raises(RuntimeError):
         bool(weight.sum() > 0)
+
+
+class _Kernels(TorchDispatchMode):
+    """Counts operations that start a kernel, or one for a list of tensors."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not function.is_view
+        return function(*args, **kwargs or {})
+
+
+@cases
+def test_parameters_share_kernels(make, options, wanted) -> None:
+    """Only the product with the ratio of a parameter needs one kernel for each."""
+    kernels = {}
+    for number in (2, 20):
+        weights = [torch.nn.Parameter(torch.ones(shape)) for shape in ((3, 3), (3,)) for _ in range(number)]
+        optimizer = make(weights, lr=0.1, **options)
+        for _ in range(2):
+            for weight in weights:
+                weight.grad = torch.ones_like(weight)
+            with _Kernels() as counted:
+                optimizer.step()
+        kernels[number] = counted.count
+    assert kernels[20] - kernels[2] == 20 - 2
+
+
+@cases
+def test_large_parameters_take_turns(make, options, wanted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same result, with less temporary memory."""
+    results = []
+    for limit in (1, 100, 1 << 20):
+        monkeypatch.setattr(optimizers, "BATCH_BYTES", limit)
+        torch.manual_seed(1)
+        weights = [torch.nn.Parameter(torch.randn(3, 3)) for _ in range(5)]
+        optimizer = make(weights, lr=0.1, **options)
+        for weight in weights:
+            weight.grad = torch.randn(3, 3)
+        optimizer.step()
+        results.append(torch.stack([weight.detach() for weight in weights]))
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[0], results[2])
 
 
 @cases
