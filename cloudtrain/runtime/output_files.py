@@ -47,8 +47,8 @@ def list_outputs(paths: Paths, skipped: Skipped, *, archived: bool) -> list[Outp
                 found += _list(kind, folder, skipped, archived)
         except FileNotFoundError:
             pass
-        except Refused as error:
-            skipped.add(KIND_FOLDERS[kind], _kind_of_folder(paths, kind) or error.why)
+        except Refused:
+            skipped.add_folder(KIND_FOLDERS[kind], _kind_of_folder(paths, kind))
     return found
 
 

@@ -30,26 +30,35 @@ UNREADABLE = "a file that cannot be read"
 
 
 class Skipped:
-    """Collects what is left out of one upload, for one warning."""
+    """Collects what is left out of one upload, for its warnings: one for all files, one for each folder of outputs."""
 
     def __init__(self) -> None:
         self._found: dict[str, str] = {}
+        self._folders: dict[str, str] = {}
+        """A warning for each folder of outputs that is something else."""
 
     def add(self, name: str, why: str) -> None:
         """``why`` says what it is: ``a named pipe``."""
         self._found[name] = why
 
+    def add_folder(self, name: str, kind: str) -> None:
+        """``kind`` says what is in place of the folder of outputs; empty if it is the folder above it."""
+        why = f"it is {kind}" if kind else f"{name.rpartition('/')[0]} is a link or a file"
+        advice = "Copy the files into a folder of that name."
+        self._folders[name] = f"nothing in {name} was uploaded: {why}, not a folder. {advice}"
+
     @property
     def warnings(self) -> list[str]:
-        """The warning, or none."""
+        folders = [*self._folders.values()]
         if not self._found:
-            return []
+            return folders
         named = sorted(self._found.items())[:NAMED]
         names = ", ".join(f"{_short(shown(name))} ({why})" for name, why in named)
         rest = f" and {len(self._found) - NAMED} more" if len(self._found) > NAMED else ""
         return [
+            *folders,
             f"not uploaded: {names}{rest}. Only regular files are, and links to files in the same folder: "
-            "copy there what you need."
+            "copy there what you need.",
         ]
 
 

@@ -91,11 +91,9 @@ def s3_errors(uri: str) -> Iterator[None]:
 
 
 def _from_os(error: OSError, where: str) -> StorageError:
-    if isinstance(error.filename, str) and where not in (
-        error.filename,
-        Path(error.filename).absolute().as_uri(),
-    ):
-        where = f"{where} ({error.filename})"
+    name = error.filename2 or error.filename  # of a rename, the target: the source is a temporary file
+    if isinstance(name, str) and where not in (name, Path(name).absolute().as_uri()):
+        where = f"{where} ({name})"
     message = f"{where}: {error.strerror or error}"
     if error.errno == errno.ENOENT:
         return NotFound(f"{where} does not exist")
@@ -103,6 +101,10 @@ def _from_os(error: OSError, where: str) -> StorageError:
         return AccessDenied(message, hint="Check the permissions of the file and its folder.")
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageError(message, hint="Free some space, or use a folder on another disk.")
+    if error.errno in (errno.EEXIST, errno.ENOTDIR, errno.EISDIR):
+        return StorageError(
+            message, hint="Something else has this name: remove it, or choose another folder."
+        )
     if isinstance(error, (ConnectionError, TimeoutError)):
         return Unreachable(message, hint=ENDPOINT)
     return StorageError(message)

@@ -132,9 +132,12 @@ def test_a_folder_of_outputs_that_is_a_link_is_not_uploaded(
     (base / replaced).symlink_to(secret.parent)
     found, warnings = upload(base, tmp_path)
     assert found == {}
-    assert len(warnings) == 1
-    named = "output/data (not a file or folder)" if replaced == "output" else f"{replaced} (a link)"
-    assert warnings[0].startswith(f"not uploaded: {named}. ")
+    why = "output is a link or a file" if replaced == "output" else "it is a link"
+    [warning] = warnings
+    assert warning == (
+        f"nothing in {'output/data' if replaced == 'output' else replaced} was uploaded: {why}, not a folder. "
+        "Copy the files into a folder of that name."
+    )
 
 
 @pytest.mark.parametrize("compressed", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,22 @@ def test_nothing_is_written_through_a_link(store: FileStore, tmp_path: Path, lin
     assert caught.value.hint
     assert list(outside.iterdir()) == []
     assert not (target / "a").exists()
+
+
+@pytest.mark.parametrize("name", ["", "sub", "sub/b"])
+def test_something_else_of_the_same_name_gets_a_hint(store: FileStore, tmp_path: Path, name: str) -> None:
+    """A named pipe in place of a folder, or a folder in place of a file."""
+    path = tmp_path / "target" / name
+    if name == "sub/b":
+        path.mkdir(parents=True)
+    else:
+        path.parent.mkdir(exist_ok=True)
+        os.mkfifo(path)
+    with pytest.raises(
+        StorageError, match=f"{path}.*: (File exists|Is a directory|Not a directory)"
+    ) as caught:
+        download_tree(store, tmp_path / "target")
+    assert caught.value.hint == "Something else has this name: remove it, or choose another folder."
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced(store: FileStore, tmp_path: Path) -> None:
