@@ -25,6 +25,7 @@ from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._join import track_launch
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import scale_
+from cloudtrain.distributed.torch._streams import WritingStreams
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
 
@@ -82,6 +83,7 @@ class Bucket:
         self._flat = torch.empty(0)
         self._copies: list[tuple[int, int]] = []
         """When gradients were copied to the buffer, for the timeline."""
+        self._streams = WritingStreams()
         for slot in slots:
             slot.bucket = self
 
@@ -90,6 +92,7 @@ class Bucket:
         if slot.view is None:
             self._allocate()
         began = None if recorder.active is None else recorder.now()
+        self._streams.add(self._flat)
         _move(slot.gradient, slot.view, factor)
         if began is not None:
             self._copies.append((began, recorder.now()))
@@ -105,6 +108,7 @@ class Bucket:
     def launch(self, group: Any, compression: type[Compressor], postscale: float, step: int) -> None:
         """Start to sum the buffer over the ranks of ``group``; the sum is then multiplied by ``postscale``."""
         flat = self._flat
+        self._streams.join(flat)
         operation = self._recorded(step)
         wire, context = compression.compress(flat)
         launch = track_launch(f"{self.label} (step {step})", group, Sum, [wire])

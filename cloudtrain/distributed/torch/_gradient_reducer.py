@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -82,6 +83,8 @@ class GradientReducer:
         """In the order in which gradients are expected."""
         _alive.add(self)
         self._launched = 0
+        self._arriving = threading.Lock()
+        """Autograd has a thread for each GPU, and calls hooks of CPU parameters in the thread of ``backward``."""
         self._begin()
 
     def _begin(self) -> None:
@@ -132,7 +135,11 @@ class GradientReducer:
             weakref.finalize(self, register(hook).remove)
 
     def arrived(self, slot: Slot) -> None:
-        """Called after a backward pass has added to the gradient of ``slot``."""
+        """Called after a backward pass has added to the gradient of ``slot``, possibly from several threads."""
+        with self._arriving:
+            self._arrived(slot)
+
+    def _arrived(self, slot: Slot) -> None:
         if slot.passes_left <= 0:
             self._spoiled = slot.name
             raise GradientOrderError(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from _cases import DEVICE, run
@@ -40,6 +43,33 @@ def case_equals_one_process_with_all_batches() -> None:
                 loss_of(model, mine(inputs), mine(targets)).backward()
                 optimizer.step()
             check(model, train_alone(make_optimizer))
+
+
+def case_hooks_in_several_threads() -> None:
+    """As with parameters on several devices: autograd then calls their hooks from several threads."""
+    buckets, interval = os.environ.get("HOROVOD_FUSION_THRESHOLD"), sys.getswitchinterval()
+    os.environ["HOROVOD_FUSION_THRESHOLD"] = "0"  # a bucket for each gradient
+    sys.setswitchinterval(1e-6)
+    try:
+        parts = [nn.ModuleList(nn.Linear(2, 2) for _ in range(20)) for _ in range(3)]
+        model = nn.ModuleList(parts)
+        optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.0))
+        for _ in range(6):
+            optimizer.zero_grad()
+            losses = [
+                sum(layer(torch.full((1, 2), hvd.rank() + 1.0)).sum() for layer in part) for part in parts
+            ]
+            with ThreadPoolExecutor(len(losses)) as pool:
+                list(pool.map(torch.Tensor.backward, losses))
+            optimizer.step()
+            for parameter in model.parameters():
+                wanted = 1.0 if parameter.dim() == 1 else (hvd.size() + 1) / 2
+                torch.testing.assert_close(parameter.grad, torch.full_like(parameter, wanted))
+    finally:
+        sys.setswitchinterval(interval)
+        os.environ.pop("HOROVOD_FUSION_THRESHOLD")
+        if buckets is not None:
+            os.environ["HOROVOD_FUSION_THRESHOLD"] = buckets
 
 
 def case_gradients_are_averages_in_buckets() -> None:
