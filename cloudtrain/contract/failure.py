@@ -42,6 +42,8 @@ class FailureClass(str, Enum):
     MISSING_DATA = "missing-data"
     DISK_FULL = "disk-full"
     REQUIREMENTS = "requirements"
+    GPU_FAULT = "gpu-fault"
+    GPU_SETUP = "gpu-setup"
     COLLECTIVE_TIMEOUT = "collective-timeout"
     HANG = "hang"
     KILLED = "killed"

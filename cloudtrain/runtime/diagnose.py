@@ -12,6 +12,7 @@ from cloudtrain._system.signals import LINUX, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.errors import CloudtrainError, NotFound
 from cloudtrain.runtime.hints.table import UNKNOWN, Failure, JobFacts
+from cloudtrain.runtime.native_errors import message_of, native_error
 from cloudtrain.runtime.run_folder import RankRecord
 
 COLLECTIVE = re.compile(
@@ -29,6 +30,9 @@ _LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
 
 _BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
 """Messages of the backends of ``torch.distributed``."""
+
+_CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP)
+"""Classes of failures that no other rank can cause, whatever their messages say about NCCL."""
 
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
@@ -57,26 +61,34 @@ _HINTS = {
 
 @dataclass(frozen=True)
 class RankExit:
-    """How one rank ended: its exit code (negative: the signal that killed it), record, and last log lines."""
+    """How one rank ended: its exit code (negative: the signal that killed it), record, and last log lines.
+
+    ``output`` is a longer end of its log, where a crash may be explained.
+    """
 
     rank: int
     exit_code: int
     time: float
     record: RankRecord | None = None
     log_tail: tuple[str, ...] = ()
+    output: str = ""
 
 
 def diagnose(
-    rank_exit: RankExit, host: str, *, memory_kills: int = 0, facts: JobFacts = UNKNOWN
+    rank_exit: RankExit, host: str, *, memory_kills: int = 0, gpu_faults: str = "", facts: JobFacts = UNKNOWN
 ) -> FailureReport:
     """The report of a rank that failed.
 
     Args:
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
+        gpu_faults: the faults of GPUs that the kernel of this host has logged since the launch: see `kernel_log`.
         facts: what hints may say about the job.
     """
     killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
+    exit_code = rank_exit.exit_code if killed_by is None else 128 + killed_by
     exception_type, message, traceback = _exception(rank_exit)
+    if exception_type and rank_exit.record and LINUX.get(killed_by or 0) in _CRASHES:
+        killed_by = None  # the script had failed before it crashed in its exit
     if killed_by is not None:
         kind, hint = _by_signal(killed_by, memory_kills)
         exception_type, message = None, ""
@@ -86,13 +98,18 @@ def diagnose(
             last = rank_exit.log_tail[-1]
             more = "..." if len(last) > LONGEST_LAST_LINE else ""
             message = f"its last line: {last[:LONGEST_LAST_LINE]}{more}"
+    # a shell reports a signal as an exit code
+    if exception_type is None and LINUX.get(killed_by or rank_exit.exit_code - 128) in _CRASHES:
+        kind, hint, message = _by_native_error(rank_exit, facts) or (kind, hint, message)
+    if gpu_faults:
+        kind, hint, message = _by_hint(gpu_faults, rank_exit, facts) or (kind, hint, message)
     return FailureReport(
         failure_class=kind,
         message=message,
         hint=hint,
         rank=rank_exit.rank,
         host=host,
-        exit_code=rank_exit.exit_code if killed_by is None else 128 + killed_by,
+        exit_code=exit_code,
         signal=killed_by,
         exception_type=exception_type,
         traceback=traceback,
@@ -173,7 +190,12 @@ def report_error(error: Exception, host: str, phase: str | None) -> FailureRepor
 
 def is_consequence(report: FailureReport) -> bool:
     """Whether this failure follows from another: a collective that lost its peer, a SIGTERM."""
-    if report.signal is not None or report.exception_type is None:
+    if report.failure_class in _CAUSES:
+        return False
+    if report.signal is not None:
+        aborted = report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
+        return aborted or report.exit_code == 128 + signal.SIGTERM
+    if report.exception_type is None:
         return report.exit_code == 128 + signal.SIGTERM
     if _ADDRESS_IN_USE.search(report.message):
         return False
@@ -226,6 +248,21 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
         return kind, _HINTS.get(kind, "")
     hint, text = found
     return hint.failure_class or kind, text
+
+
+def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
+    """Class, hint and message of a crash that native code explains in the rank's output."""
+    return _by_hint(native_error(rank_exit.output or "\n".join(rank_exit.log_tail)), rank_exit, facts)
+
+
+def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
+    """Class, hint and message of the first hint for ``error`` that names a class."""
+    from cloudtrain.runtime.hints.known import find_hint  # only now: most jobs do not fail
+
+    found = find_hint(Failure(rank_exit.exit_code, error), facts) if error else None
+    if found is None or found[0].failure_class is None:
+        return None
+    return found[0].failure_class, found[1], message_of(error, found[0].pattern)
 
 
 def _by_exception(exception_type: str | None, message: str) -> FailureClass:

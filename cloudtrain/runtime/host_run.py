@@ -29,6 +29,7 @@ from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_outputs import OutputUpload
 from cloudtrain.runtime.installer import RequirementsFailed
+from cloudtrain.runtime.kernel_log import gpu_faults
 from cloudtrain.runtime.launch import Launch
 from cloudtrain.runtime.launch_plan import library_path, make_launch_plan, ranks_on_host, show_command
 from cloudtrain.runtime.leader_client import Inbox, LeaderClient
@@ -81,6 +82,7 @@ class HostRun:
         self._upload: OutputUpload | None = None
         """From the launch on."""
         self._memory_kills = 0
+        self._gpus = 0
         self._done = False
         self._kill_at: float | None = None
         """When ranks that have been asked to stop are killed."""
@@ -226,11 +228,8 @@ class HostRun:
                 loopback=len(hosts) == self._config.settings.hosts_on_machine,
             )
             horovod = replace(horovod, port=port)
-        found = (
-            {}
-            if self._config.launcher.name == "single"
-            else {"gpus": gpu_count(self._environ), "ranks": ranks}
-        )
+        self._gpus = gpu_count(self._environ)
+        found = {} if self._config.launcher.name == "single" else {"gpus": self._gpus, "ranks": ranks}
         self._leader.send({"type": "ready", "horovod": asdict(horovod), **found})
 
     def _on_pipe_error(self, error: Exception) -> None:
@@ -299,7 +298,10 @@ class HostRun:
                     if launch.plan.agent == "torchrun"
                     else None
                 )
-                report = report or diagnose(rank_exit, host, memory_kills=kills, facts=self._facts())
+                faults = gpu_faults(self._launched_at) if self._gpus else ""
+                report = report or diagnose(
+                    rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=self._facts()
+                )
                 self._fail(self._with_opt_ml_hint(report))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since

@@ -26,6 +26,7 @@ from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
+from cloudtrain.runtime.native_errors import LARGEST
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
@@ -187,7 +188,8 @@ class Launch:
             if code is not None:
                 died_at = self.deaths.get(slot.rank, time.time())
                 tail = self.output.tail(slot.rank) or self.output.tail(None)
-                self.exits[slot.rank] = RankExit(slot.rank, code, died_at, record, tail)
+                output = "" if code in (0, 1) else self.output.end_of_log(slot.rank, LARGEST)
+                self.exits[slot.rank] = RankExit(slot.rank, code, died_at, record, tail, output)
                 new.append(self.exits[slot.rank])
         return new
 

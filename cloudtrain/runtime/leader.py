@@ -40,6 +40,8 @@ from cloudtrain.runtime.waiting import Say, Waiting, say
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 0.7
 """Seconds for which failure reports are collected before one is chosen as the cause."""
+CAUSE_SECONDS = 4.0
+"""The same while native code has ended ranks that lost another one: that one may still be printing its traceback."""
 STACKS_SECONDS = 3.0
 """The same if ranks hang: all hosts are asked for the stacks of their ranks."""
 LATE_SECONDS = 30.0
@@ -88,6 +90,8 @@ class Leader:
         self._stacks: dict[str, str] = {}
         self._hang = Hang()
         self._abort_at: float | None = None
+        self._waits_for_cause = False
+        """Whether all failures so far are of ranks that lost another one."""
         self._next_beat = 0.0
         self._decision = ""
         self._started = False
@@ -186,8 +190,12 @@ class Leader:
 
     def _fail(self, report: FailureReport) -> None:
         self._failures.append(report)
+        lost_another = report.signal is not None and report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
+        settled = time.monotonic() + (CAUSE_SECONDS if lost_another else SETTLE_SECONDS)
         if self._abort_at is None:
-            self._abort_at = time.monotonic() + SETTLE_SECONDS
+            self._abort_at, self._waits_for_cause = settled, lost_another
+        elif self._waits_for_cause and not lost_another:
+            self._abort_at, self._waits_for_cause = min(self._abort_at, settled), False
 
     def _report_lost(self, host: str, why: str) -> None:
         self._fail(FailureReport.host_lost(host, why, time.time()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import threading
@@ -147,6 +148,16 @@ class OutputMerger:
         os.close(self._wake_read)
         os.close(self._wake_write)
         self._selector.close()
+
+    def end_of_log(self, rank: int, size: int) -> str:
+        """At most ``size`` bytes at the end of a rank's log; empty if the rank has none. Call `tail` first."""
+        stream = next((stream for stream in self._streams if stream.rank == rank), None)
+        if stream is None or stream.file is None:
+            return ""
+        with contextlib.suppress(OSError), open(stream.file.name, "rb") as log:
+            log.seek(max(0, os.fstat(log.fileno()).st_size - size))
+            return _text(log.read(size))
+        return ""
 
     def tail(self, rank: int | None) -> tuple[str, ...]:
         """The last lines of a rank (None: of the launcher), including everything written before this call.

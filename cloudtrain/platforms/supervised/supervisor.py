@@ -51,6 +51,7 @@ NOT_WORTH_A_RETRY = (
     FailureClass.IMPORT_ERROR,
     FailureClass.REQUIREMENTS,
     FailureClass.MISSING_DATA,
+    FailureClass.GPU_SETUP,
     FailureClass.UPLOAD,
 )
 """Failures that would happen again, or after which the training is complete."""

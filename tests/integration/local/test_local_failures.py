@@ -43,6 +43,24 @@ ENDINGS = {
 }  # fmt: skip
 
 
+def test_a_rank_that_nccl_ended_does_not_hide_the_one_that_failed(run: Run) -> None:
+    """NCCL's watchdog prints a C++ error, Python the stacks of all threads, and rank 1 fails a second later."""
+    job = run(
+        """
+        import os, sys, time
+        if os.environ["RANK"] == "0":
+            print("  what():  [Rank 0] NCCL watchdog thread terminated with exception: NCCL error: remote process "
+                  "exited or there was a network error", "frame #0\\n" * 80, sep="\\n", file=sys.stderr, flush=True)
+            os.abort()
+        time.sleep(1.5)
+        raise ValueError("bad sample")
+        """,
+        distribution=TWO_RANKS,
+    )
+    assert job.failure
+    assert (job.failure.rank, job.failure.message) == (1, "bad sample")
+
+
 @pytest.mark.parametrize("case", ENDINGS)
 def test_one_rank_fails(run: Run, case: str) -> None:
     ending, expected = ENDINGS[case]

@@ -1,0 +1,219 @@
+"""Failures of GPUs and of NCCL, as the logs of public issues show them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import FailureClass
+from cloudtrain.runtime.diagnose import RankExit, diagnose, first_cause, is_consequence
+from cloudtrain.runtime.kernel_log import gpu_faults
+from cloudtrain.runtime.run_folder import RankRecord
+
+FRAMES = "\n".join(f"frame #{number}: <unknown function> + 0xdc253 (0x7fb6358b0253)" for number in range(30))
+STACKS = "\n".join(
+    ["Fatal Python error: Aborted", "", "Thread 0x00007f32 (most recent call first):"]
+    + [f'  File "/opt/conda/lib/python3.11/threading.py", line {number} in wait' for number in range(400)]
+)
+
+ABORTED = {
+    # github.com/NVIDIA/Megatron-LM/issues/935
+    "watchdog": (
+        "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        "  what():  [PG 1 Rank 6] Process group watchdog thread terminated with exception: [Rank 6] Watchdog caught "
+        "collective operation timeout: WorkNCCL(SeqNum=199, OpType=_REDUCE_SCATTER_BASE, NumelIn=7098994688, "
+        "NumelOut=443687168, Timeout(ms)=600000) ran for 882722 milliseconds before timing out.\n"
+        "Exception raised from checkTimeout at /opt/pytorch/ProcessGroupNCCL.cpp:567 (most recent call first):",
+        FailureClass.COLLECTIVE_TIMEOUT,
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=199",
+        "did not take part in _REDUCE_SCATTER_BASE",
+    ),
+    # github.com/hiyouga/LlamaFactory/issues/7396
+    "logged by the watchdog": (
+        "[rank0]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=466119168, NumelOut=466119168, Timeout(ms)=600000) "
+        "ran for 600060 milliseconds before timing out.",
+        FailureClass.COLLECTIVE_TIMEOUT,
+        "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1580",
+        "did not take part in ALLREDUCE",
+    ),
+    # github.com/om-ai-lab/VLM-R1/issues/257
+    "watchdog stuck": (
+        "[rank6]:[E429 13:55:49.384372190 ProcessGroupNCCL.cpp:1743] [PG ID 0 PG GUID 0(default_pg) Rank 6] "
+        "ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring enqueued "
+        "collectives. This typically indicates a NCCL/CUDA API (e.g., CudaEventDestroy) hang blocking the watchdog",
+        FailureClass.COLLECTIVE_TIMEOUT,
+        "ProcessGroupNCCL's watchdog got stuck for 480 seconds",
+        "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+    ),
+    # github.com/hiyouga/LlamaFactory/issues/6849
+    "lost another rank": (
+        "[rank5]:[E207 19:37:09.983540349 ProcessGroupNCCL.cpp:681] [Rank 5] Some NCCL operations have failed or timed "
+        "out. Due to the asynchronous nature of CUDA kernels, subsequent GPU operations might run on "
+        "corrupted/incomplete data.\n"
+        "[rank5]:[E207 19:37:09.983600771 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 5] Process "
+        "group watchdog thread terminated with exception: NCCL error: remote process exited or there was a network "
+        "error, NCCL version 2.21.5\n"
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting prematurely.\n"
+        "Last error:\nsocketProgressOpt: Call to recv from 10.119.24.53<49901> failed : Broken pipe",
+        FailureClass.COLLECTIVE_TIMEOUT,
+        "Some NCCL operations have failed or timed out",
+        "This rank lost another one",
+    ),
+    # github.com/kohya-ss/sd-scripts/issues/1434
+    "ECC seen by the watchdog": (
+        "[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: CUDA error: "
+        "uncorrectable ECC error encountered\n"
+        "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+        "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1.",
+        FailureClass.GPU_FAULT,
+        "CUDA error: uncorrectable ECC error encountered",
+        "nvidia-smi -q -d ECC",
+    ),
+    # github.com/nagadit/DeepFaceLab_Linux/issues/89
+    "ECC in TensorFlow": (
+        "2024-03-05 10:00:00.123456: F tensorflow/stream_executor/lib/statusor.cc:34] Attempting to fetch value "
+        "instead of handling error Internal: failed initializing StreamExecutor for CUDA device ordinal 0: Internal: "
+        "failed call to cuDevicePrimaryCtxRetain: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered",
+        FailureClass.GPU_FAULT,
+        "Attempting to fetch value instead of handling error",
+        "max_retry_attempts",
+    ),
+    # github.com/deepseek-ai/DeepSeek-MoE/issues/47
+    "a kernel failed": (
+        "[rank1]:[E410 01:50:33.889423318 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 1] Process "
+        "group watchdog thread terminated with exception: CUDA error: unspecified launch failure",
+        FailureClass.USER_ERROR,
+        "CUDA error: unspecified launch failure",
+        "CUDA_LAUNCH_BLOCKING=1",
+    ),
+}
+
+
+def aborted(printed: str, code: int = -6, record: RankRecord | None = None) -> RankExit:
+    """A rank that native code ended. The end of its log shows only frames and stacks."""
+    output = f"step 17\n{printed}\n{FRAMES}\n{STACKS}\n"
+    return RankExit(3, code, 100.0, record, tuple(output.splitlines()[-50:]), output)
+
+
+@pytest.mark.parametrize("code", [-6, 134])
+@pytest.mark.parametrize("case", ABORTED)
+def test_an_abort_is_explained_by_what_native_code_printed(case: str, code: int) -> None:
+    printed, kind, message, hint = ABORTED[case]
+    report = diagnose(aborted(printed, code), "algo-1")
+    assert (report.failure_class, report.exit_code) == (kind, 134)
+    assert report.message.startswith(message)
+    assert hint in report.hint
+    assert code == 134 or is_consequence(report) == (kind == FailureClass.COLLECTIVE_TIMEOUT)
+
+
+def test_an_abort_without_an_explanation_stays_a_crash() -> None:
+    report = diagnose(aborted("the script says NCCL and Broken pipe"), "algo-1")
+    assert (report.failure_class, report.message) == (FailureClass.KILLED, "")
+    assert "Python stack" in report.hint
+
+
+def test_an_exception_before_the_crash_is_the_cause() -> None:
+    """NCCL's threads often end a process that is about to exit after an exception."""
+    record = RankRecord(1, 3, 1, "ValueError", "bad sample", "the traceback", 99.0)
+    report = diagnose(aborted(ABORTED["lost another rank"][0], record=record), "algo-1")
+    assert (report.exception_type, report.message, report.signal) == ("ValueError", "bad sample", None)
+
+
+def raised(kind: str, message: str, rank: int = 0) -> RankExit:
+    return RankExit(rank, 1, 101.0, RankRecord(1, rank, 1, kind, message, "", 101.0))
+
+
+EXCEPTIONS = [
+    # github.com/tloen/alpaca-lora/issues/123
+    ("RuntimeError", "CUDA error: uncorrectable ECC error encountered\nCompile with ...", FailureClass.GPU_FAULT),
+    ("AcceleratorError", "CUDA error: CUDA-capable device(s) is/are busy or unavailable", FailureClass.GPU_FAULT),
+    ("RuntimeError", "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+     FailureClass.GPU_FAULT),
+    ("RuntimeError", "The NVIDIA driver on your system is too old (found version 12020). Please update your GPU driver",
+     FailureClass.GPU_SETUP),
+    # github.com/pytorch/pytorch/issues/52736
+    ("RuntimeError", "CUDA error: no kernel image is available for execution on the device", FailureClass.GPU_SETUP),
+    ("DistBackendError", "NCCL error in: ProcessGroupNCCL.cpp:3690, invalid usage\nDuplicate GPU detected : rank 1 and "
+     "rank 0 both on CUDA device 1000", FailureClass.GPU_SETUP),
+    # github.com/QwenLM/Qwen3/issues/873
+    ("RuntimeError", "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+     FailureClass.OUT_OF_MEMORY),
+    ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", FailureClass.OUT_OF_MEMORY),
+    ("DistBackendError", "NCCL error in: /pytorch/NCCLUtils.hpp:268, unhandled cuda error, NCCL version 2.21.5\n"
+     "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+     FailureClass.OUT_OF_MEMORY),
+    # github.com/keras-team/keras/issues/9643
+    ("ResourceExhaustedError", "OOM when allocating tensor with shape[128,128,109,109] and type float on "
+     "/job:localhost/replica:0/task:0/device:GPU:1 by allocator GPU_1_bfc", FailureClass.OUT_OF_MEMORY),
+    # github.com/pytorch/pytorch/issues/108861
+    ("RuntimeError", "DataLoader worker (pid 11011) is killed by signal: Bus error. It is possible that dataloader's "
+     "workers are out of shared memory. Please try to raise your shared memory limit.", FailureClass.OUT_OF_MEMORY),
+    ("RuntimeError", "DataLoader worker (pid 5) is killed by signal: Killed. ", FailureClass.OUT_OF_MEMORY),
+    ("RuntimeError", "CUDA error: device-side assert triggered", FailureClass.USER_ERROR),
+    ("DistBackendError", "NCCL error: remote process exited or there was a network error\nncclRemoteError: A call "
+     "failed possibly due to a network error", FailureClass.COLLECTIVE_TIMEOUT),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "message", "failure_class"), EXCEPTIONS)
+def test_exceptions(kind: str, message: str, failure_class: FailureClass) -> None:
+    report = diagnose(raised(kind, message), "algo-1")
+    assert (report.failure_class, report.exception_type) == (failure_class, kind)
+    assert report.hint
+    assert is_consequence(report) == (failure_class == FailureClass.COLLECTIVE_TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    "case", [name for name, row in ABORTED.items() if row[1] == FailureClass.COLLECTIVE_TIMEOUT]
+)
+def test_the_watchdog_never_hides_the_cause(case: str) -> None:
+    abort = diagnose(aborted(ABORTED[case][0]), "algo-1")
+    cause = diagnose(raised("ValueError", "bad sample", rank=1), "algo-2")
+    assert abort.time and cause.time
+    assert abort.time < cause.time
+    assert first_cause([abort, cause]).message == "bad sample"
+
+
+def kernel_log(folder: Path, *records: tuple[float, str]) -> str:
+    """A file with records of the kernel's log, each so many seconds from now."""
+    path = folder / "kmsg"
+    lines = [
+        f"4,{number},{int((time.monotonic() + ago) * 1e6)},-;{text}\n"
+        for number, (ago, text) in enumerate(records)
+    ]
+    path.write_text("".join(lines))
+    return str(path)
+
+
+def test_xids_of_the_kernel_log_explain_a_failure(tmp_path: Path) -> None:
+    path = kernel_log(
+        tmp_path,
+        (-900.0, "NVRM: Xid (PCI:0000:53:00): 48, pid=1, an earlier job"),
+        (-1.0, "EXT4-fs (nvme0n1p1): mounted filesystem"),
+        (
+            -0.5,
+            "NVRM: Xid (PCI:0000:53:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+        ),
+        (-0.4, "NVRM: Xid (PCI:0000:53:00): 45, pid=77, name=python, Ch 00000008"),
+    )
+    faults = gpu_faults(time.time() - 60, path)
+    assert faults.count("\n") == 1
+    report = diagnose(raised("AcceleratorError", "CUDA error: unknown error"), "algo-1", gpu_faults=faults)
+    assert report.failure_class == FailureClass.GPU_FAULT
+    assert report.message.startswith("NVRM: Xid (PCI:0000:53:00): 79")
+    assert "Xid 79" in report.hint
+
+
+def test_xids_that_programs_cause_explain_nothing(tmp_path: Path) -> None:
+    faults = gpu_faults(
+        time.time() - 60, kernel_log(tmp_path, (0.0, "NVRM: Xid (PCI:0000:53:00): 31, pid=77"))
+    )
+    report = diagnose(raised("ValueError", "bad sample"), "algo-1", gpu_faults=faults)
+    assert (report.failure_class, report.message) == (FailureClass.USER_ERROR, "bad sample")
+
+
+def test_a_kernel_log_that_cannot_be_read(tmp_path: Path) -> None:
+    assert gpu_faults(0.0, str(tmp_path / "absent")) == ""
