@@ -191,6 +191,10 @@ class SupervisedPlatform(ABC):
 
     def _look_at(self, job: JobFiles) -> JobDescription:
         record = self._settled(job)
+        if (
+            record.status == JobStatus.RUNNING and job.is_stopped
+        ):  # its supervisor may be uploading the outputs
+            record = replace(record, status=JobStatus.STOPPING)
         summary, request, damage = Summary(), dict[str, Any](), []
         try:
             summary = read_summary(job)

@@ -39,6 +39,7 @@ def test_what_could_not_be_uploaded_is_sent_later(
             wait_until(lambda: job.status.is_final or job.describe().phase == "upload", "the upload")
             assert not job.status.is_final
             job.stop()
+            assert job.status != JobStatus.RUNNING
             wait_for_end(job)
         failure = job.failure
         assert failure is not None, job.describe()

@@ -68,12 +68,28 @@ def test_a_signal_after_a_preemption_is_the_reason(tmp_path: Path) -> None:
     assert (record.status, record.reason, record.failure) == (JobStatus.INTERRUPTED, SIGNAL, None)
 
 
-def test_a_job_whose_supervisor_is_killed_during_a_stop() -> None:
+def make_stopped_job(status: JobStatus) -> JobFolder:
     folder = JobFolder.of("local", "job")
     folder.path.mkdir(parents=True)
     (folder.path / "request.json").write_text(json.dumps(REQUEST))
-    folder.write_record(JobRecord(JobStatus.STOPPING, 1.0, started_at=2.0))
+    folder.write_record(JobRecord(status, 1.0, started_at=2.0))
     folder.stop_mark.touch()
+    return folder
+
+
+def test_a_job_is_stopping_while_its_supervisor_has_not_seen_the_stop() -> None:
+    """A supervisor that uploads the outputs of containers records it only afterwards."""
+    lock = make_stopped_job(JobStatus.RUNNING).lock()  # as its supervisor does
+    assert lock is not None
+    try:
+        assert LocalPlatform().describe("job").status == JobStatus.STOPPING
+    finally:
+        os.close(lock)
+    assert LocalPlatform().describe("job").status == JobStatus.STOPPED
+
+
+def test_a_job_whose_supervisor_is_killed_during_a_stop() -> None:
+    make_stopped_job(JobStatus.STOPPING)
     job = LocalPlatform().describe("job")
     assert (job.status, job.reason, job.failure) == (JobStatus.STOPPED, STOPPED_BY_USER, None)
     [warning] = job.warnings
