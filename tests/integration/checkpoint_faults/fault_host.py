@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import signal
@@ -18,9 +19,9 @@ import warnings
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import boto3  # noqa: F401  imported once, for all
+import botocore_data
 import fault_state
-import torch  # noqa: F401
+import torch  # noqa: F401  imported once, for all
 from fault_training import TIME_LIMIT, Training, leaving, supervise
 
 from cloudtrain.checkpoint import Checkpoint, Checkpointer
@@ -137,6 +138,8 @@ def _children() -> bool:
 def main() -> None:
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "prctl")
+    botocore_data.load("s3")
+    gc.freeze()
     host = Host()
     for line in sys.stdin:
         call = json.loads(line)

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import botocore_data
 from fault_proxy import FaultProxy
 
 from cloudtrain.testing import S3Server
@@ -37,12 +38,13 @@ class Host:
     """The process of `fault_host`, from here."""
 
     def __init__(self, env: dict[str, str]) -> None:
+        path = [str(Path(botocore_data.__file__).parent), os.environ.get("PYTHONPATH")]
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("fault_host.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={**os.environ, **env},
+            env={**os.environ, **env, "PYTHONPATH": os.pathsep.join(filter(None, path))},
         )
 
     def call(self, do: str, **arguments: Any) -> Any:
