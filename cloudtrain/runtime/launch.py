@@ -24,7 +24,7 @@ from cloudtrain._system.files import signature
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
-from cloudtrain.observe import commits, heartbeat
+from cloudtrain.observe import commits, heartbeat, inquiry
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
 from cloudtrain.runtime.native_errors import LARGEST
 from cloudtrain.runtime.output import OutputMerger
@@ -48,6 +48,8 @@ leader collects failures: a killed rank must not be reported after the ranks tha
 
 LINGER_SECONDS = 2.0
 """Seconds that a rank may take to end after its script has failed."""
+ANSWER_SECONDS = 1.0
+"""Seconds that a rank that hangs may take to say which collectives it is in."""
 
 
 @dataclass(frozen=True)
@@ -341,15 +343,22 @@ class Launch:
             shutil.rmtree(self._session, ignore_errors=True)
 
     def stacks(self) -> str:
-        """Have every rank dump its Python stacks, and collect them."""
+        """Have every rank dump its Python stacks and say which collectives it is in, and collect both."""
         self.signal_ranks(SIGQUIT)
+        beats = [heartbeat_path(str(self.plan.run), slot.local_rank) for slot in self.plan.slots]
+        asked = [beat for beat in beats if inquiry.ask(beat)]
         time.sleep(0.5)  # faulthandler writes in the signal handler, but the rank has to be scheduled
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while not all(inquiry.answer(beat) for beat in asked) and time.monotonic() < deadline:
+            time.sleep(0.05)
         parts = []
         for slot in self.plan.slots:
             path = Path(stacks_path(str(self.plan.run), slot.local_rank))
             text = path.read_text(errors="backslashreplace") if path.exists() else ""
+            collectives = inquiry.answer(heartbeat_path(str(self.plan.run), slot.local_rank)).strip()
             parts.append(
                 f"rank {slot.rank}:\n{text.strip() or '(no Python stack: the rank does not respond)'}\n"
+                + (f"Collectives of rank {slot.rank}:\n{collectives}\n" if collectives else "")
             )
         return "\n".join(parts)
 

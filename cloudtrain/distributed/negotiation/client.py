@@ -236,6 +236,10 @@ class NegotiationClient:
         """The position (`SequenceNumbers.position`) of every rank that responds, by rank."""
         return {} if 0 in self.lost else self.channel.positions()
 
+    def waiting(self) -> list[str]:
+        """The operations of this rank that not all ranks have requested."""
+        return [pending.request.label for pending in list(self._pending.values())]
+
     def close(self) -> None:
         """Leave, and notify the other ranks. Pending operations of this rank fail."""
         self.channel.close()

@@ -21,7 +21,7 @@ from cloudtrain.distributed.negotiation.messages import GLOBAL, CollectiveRespon
 from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
 from cloudtrain.distributed.options import cycle_seconds, logger
 from cloudtrain.distributed.process_set import ProcessSet, process_sets_of, with_id
-from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch import _flight_recorder, _state
 from cloudtrain.distributed.torch._dead_ranks import abort, end_work, on_death, script_failed
 from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._handle import Handle
@@ -31,6 +31,7 @@ from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loop
 from cloudtrain.distributed.torch._shared_memory import open_shared_memory
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
+from cloudtrain.observe import inquiry
 
 _init_arguments: dict[str, Any] = {}
 """The arguments of the last `init`, for `reinit`."""
@@ -102,6 +103,8 @@ def init(
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
     _state.set_current(context)
     logger.info("rank %d of %d: %s", world.rank, world.size, world)
+    if not context.alone:
+        inquiry.answer_with(_flight_recorder.describe)
     try:
         _timeline.attach(world, None if context.alone else context.client.channel.ask_time)
         for process_set in sets:

@@ -99,6 +99,7 @@ def test_the_rank_that_the_others_wait_for_is_blamed_for_a_hang(run: Run) -> Non
     assert (failure.failure_class, failure.rank, failure.host) == (FailureClass.HANG, 1, "algo-2")
     assert "rank 0 waits for it in a collective" in failure.message
     assert "in loads_data_forever" in failure.stacks
+    assert "Collectives of rank 0:\nnot requested by all ranks: allreduce of" in failure.stacks
 
 
 def test_a_job_that_sends_heartbeats_does_not_hang(run: Run) -> None:
