@@ -7,6 +7,7 @@ runs these and no others. Tests marked ``gpu`` are left out where there is no GP
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ STARTED = {
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
 
+FIRST = ("test_weather.py",)
+"""Files whose tests wait for minutes, and use little CPU: one worker begins with them, and the others use the CPU."""
+
 MATRICES: dict[str, tuple[str, ...]] = {
     "test_a_host_is_killed": ("victim", "launch"),
     "test_one_rank_fails": ("case", "mpi", "run_mpi", "launch"),
@@ -63,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "soak: takes long; runs in ./scripts/soak only")
+    config.option.loadscopereorder = False  # of pytest-xdist: see _order
     config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU; deselected where there is none")
 
 
@@ -83,6 +88,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     else:
         why = "they take long: ./scripts/soak"
         deselect(config, items, lambda item: is_soak(item) and not item.nodeid.startswith(named), why)
+    if getattr(config.option, "loadgroup", False):
+        _order(items)
+
+
+def _order(items: list[pytest.Item]) -> None:
+    """Put those that take long first, and then the largest groups, as pytest-xdist does."""
+    sizes = Counter(_group(item) for item in items)
+
+    def key(item: pytest.Item) -> tuple[bool, int]:
+        group = _group(item)
+        return item.path.name not in FIRST, -sizes[group] if group else 0
+
+    items.sort(key=key)
 
 
 def _append_group(item: pytest.Item, group: str) -> None:
@@ -145,6 +163,8 @@ def _group(item: pytest.Item) -> str | None:
     for name, group in STARTED.items():
         if name in names or name in fixtures:
             return group
+    if item.path.name in FIRST:
+        return item.path.stem
     if item.path.name in LAUNCHES:
         values = (str(parameters[name]) for name in LAUNCHES[item.path.name])
         return "-".join([item.path.stem, *values])

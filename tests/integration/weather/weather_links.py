@@ -35,7 +35,7 @@ ONE_RANK = Launch({"sagemaker_processes_enabled": True, "sagemaker_processes_per
 
 
 def play_links(folder: Path, seed: int, seconds: float, figures: Figures) -> None:
-    """Play rounds for ``seconds``; the last one is played to its end. Raises host_network.NetworkError."""
+    """Play rounds for ``seconds``. Then the last job continues without faults. Raises host_network.NetworkError."""
     end = time.monotonic() + seconds
     number = 0
     while time.monotonic() < end:
@@ -43,16 +43,18 @@ def play_links(folder: Path, seed: int, seconds: float, figures: Figures) -> Non
         place = folder / str(number)
         place.mkdir()
         with Network(2, place) as network:
-            _LinkRound(network, place, f"links, seed {seed}, round {number}", figures).play()
+            _LinkRound(network, place, f"links, seed {seed}, round {number}", figures, end).play()
 
 
 class _LinkRound:
-    def __init__(self, network: Network, folder: Path, where: str, figures: Figures) -> None:
+    def __init__(self, network: Network, folder: Path, where: str, figures: Figures, end: float) -> None:
         self._network = network
         self._folder = folder
         self._where = where
         self._draw = random.Random(where)
         self._figures = figures
+        self._end = end
+        """The monotonic time from which on there are no more faults."""
         self._journal = folder / "journal"
 
     def play(self) -> None:
@@ -95,7 +97,7 @@ class _LinkRound:
         fatal = False
         for _ in range(self._draw.randrange(1, MOST_FAULTS + 1)):
             time.sleep(self._draw.uniform(*CALM_SECONDS))
-            if fatal or not all(part.program.running for part in job.parts):
+            if fatal or time.monotonic() > self._end or not all(part.program.running for part in job.parts):
                 break
             name, fatal, apply = self._draw_fault(job)
             applied.append(name)

@@ -62,23 +62,25 @@ def surroundings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Surr
 
 
 def play(around: Surroundings, seed: int, seconds: float, figures: Figures) -> None:
-    """Play rounds for ``seconds``; the last one is played to its end."""
+    """Play rounds for ``seconds``. Then the last job continues without faults until it has completed."""
     end = time.monotonic() + seconds
     number = 0
     while time.monotonic() < end:
         number += 1
-        _Round(around, number, seed, figures).play()
+        _Round(around, number, seed, figures, end).play()
 
 
 class _Round:
     """A number and a seed always draw the same faults; what they hit depends on the speed of the machine."""
 
-    def __init__(self, around: Surroundings, number: int, seed: int, figures: Figures) -> None:
+    def __init__(self, around: Surroundings, number: int, seed: int, figures: Figures, end: float) -> None:
         self._around = around
         self._number = number
         self._where = f"seed {seed}, round {number}"
         self._draw = random.Random(f"{seed} {number}")
         self._figures = figures
+        self._end = end
+        """The monotonic time from which on there are no more faults."""
         self._journal = around.folder / f"{number}.journal"
 
     def play(self) -> None:
@@ -116,7 +118,7 @@ class _Round:
         began = time.monotonic()
         for _ in range(self._draw.randrange(2, MOST_FAULTS + 1)):
             time.sleep(self._draw.uniform(*CALM_SECONDS))
-            if victim.job.status.is_final:
+            if victim.job.status.is_final or time.monotonic() > self._end:
                 break
             name, apply = draw_fault(self._draw)
             self._figures.faults[name] += 1

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from weather_figures import Figures
 
-STEPS = 200
+STEPS = 100
+STEP_SECONDS = 0.1
 EVERY = 4
 """Steps from one save to the next."""
 WAITS = 3
@@ -27,8 +28,6 @@ import time
 from pathlib import Path
 
 from cloudtrain import environment
-from cloudtrain.checkpoint import Checkpointer
-from cloudtrain.errors import CloudtrainError
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--journal")
@@ -42,13 +41,16 @@ def note(*values):
 
 
 def rank_0():
+    from cloudtrain.checkpoint import Checkpointer
+    from cloudtrain.errors import CloudtrainError
+
     with Checkpointer(every={EVERY}, keep=3) as checkpointer:
         found = checkpointer.restore()
         step, value = (found.step, found.state["value"]) if found else (0, "")
         note("restored", step, value)
         saves = 0
         while step < {STEPS}:
-            time.sleep(0.05)
+            time.sleep({STEP_SECONDS})
             step += 1
             value = hashlib.sha256(f"{{value}} {{step}}".encode()).hexdigest()
             print("step", step, flush=True)
@@ -71,7 +73,7 @@ if environment.rank() == 0:
     rank_0()
 else:
     while not finished.exists():
-        time.sleep(0.05)
+        time.sleep({STEP_SECONDS})
         environment.exit_if_preempted()
 """
 
