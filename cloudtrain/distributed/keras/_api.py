@@ -154,6 +154,8 @@ def load_model_with(keras: Any) -> Callable[..., Any]:
     ) -> Any:
         """Load a saved model, and make its optimizer a `DistributedOptimizer`. The optimizer keeps its saved state.
 
+        With several ranks, the model is trained without XLA, however it was compiled before it was saved.
+
         Args:
             filepath: Passed to ``keras.models.load_model``. Every rank reads it.
             custom_optimizers: Optimizer classes that are not part of Keras.
@@ -166,6 +168,8 @@ def load_model_with(keras: Any) -> Callable[..., Any]:
         optimizer = getattr(model, "optimizer", None)
         if optimizer is not None and not isinstance(optimizer, Distributed):  # custom_objects may return one
             DistributedOptimizer(optimizer, compression=compression)
+        if size() > 1 and getattr(model, "jit_compile", False):
+            model.jit_compile = False
         return model
 
     return load_model

@@ -1,15 +1,14 @@
 """The bridge between tensors and the collectives on NumPy arrays.
 
 On the CPU, an eager tensor and its NumPy array share memory. In a graph, a collective is a single stateful operation.
-TensorFlow runs the stateful operations of a ``tf.function`` in program order, which is the same on all ranks.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable, TypeVar, cast
 
 import numpy as np
@@ -17,8 +16,10 @@ import tensorflow as tf
 
 import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed._compression import CastCompressor, Compressor
-from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
+from cloudtrain.distributed.tensorflow._errors import tensorflow_errors
+from cloudtrain.distributed.tensorflow._python import check_not_compiled, waiting_function
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Output = tuple[Any, Any]
@@ -34,9 +35,10 @@ def call_numpy(
     """Call ``function`` on ``tensors`` as read-only arrays, and return its results as tensors.
 
     Raises:
-        CollectiveError, InvalidArgument: In a graph TensorFlow raises tf.errors.OpError with the same text.
-        InvalidArgument: The tensors are on a GPU.
+        CollectiveError, InvalidArgument: In a graph, when it runs.
+        InvalidArgument: The tensors are on a GPU, or XLA compiles the graph.
     """
+    check_not_compiled()
     if hvd.size() > 1:
         check_in_host_memory(tensors)
     if tf.executing_eagerly():
@@ -46,11 +48,10 @@ def call_numpy(
     def run(*arrays: Array) -> list[Array]:
         return [np.asarray(result) for result in function([np.asarray(array) for array in arrays])]
 
-    types = [dtype for dtype, _ in outputs]
-    results = tf.numpy_function(run, list(tensors), types)
+    results = waiting_function(run, tensors, [dtype for dtype, _ in outputs])
     for result, (_, shape) in zip(results, outputs):
         result.set_shape(shape)
-    return list(results)
+    return results
 
 
 def no_autograph(function: Function) -> Function:
@@ -128,45 +129,27 @@ def check_in_host_memory(tensors: Sequence[Any]) -> None:
     )
 
 
-class FailedPrecondition(CollectiveError, tf.errors.FailedPreconditionError):  # type: ignore[misc]
-    """`CollectiveError` of an operation on tensors, for scripts that catch TensorFlow's error."""
+def device_for_slices(slices: Sequence[Any], device: str) -> str:
+    """Return the device where IndexedSlices are gathered: ``device``, or host memory for those on a GPU.
 
-    message = ""  # makes it assignable: OpError defines a property
-    __reduce__ = Exception.__reduce__  # OpError's expects its own arguments
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        tf.errors.FailedPreconditionError.__init__(self, None, None, message)
-        CollectiveError.__init__(self, message, hint=hint)
-
-
-class InvalidTensor(InvalidArgument, tf.errors.InvalidArgumentError):  # type: ignore[misc]
-    """`InvalidArgument` of an operation on tensors, for scripts that catch TensorFlow's error."""
-
-    message = ""
-    __reduce__ = Exception.__reduce__
-
-    def __init__(self, message: str, *, hint: str = "") -> None:
-        tf.errors.InvalidArgumentError.__init__(self, None, None, message)
-        InvalidArgument.__init__(self, message, hint=hint)
-
-
-class UnsupportedSlices(InvalidArgument, NotImplementedError):
-    """The operation is not defined for IndexedSlices."""
-
-
-@contextlib.contextmanager
-def tensorflow_errors() -> Iterator[None]:
-    """Convert errors to classes that derive from TensorFlow's, too.
-
-    Effective in eager mode only: TensorFlow replaces exceptions raised inside a graph.
+    NCCL gathers equal numbers of rows only.
     """
-    try:
-        yield
-    except (CollectiveError, InvalidArgument) as error:
-        for known, own in ((CollectiveError, FailedPrecondition), (InvalidArgument, InvalidTensor)):
-            if type(error) is known:
-                raise own(error.message, hint=error.hint) from error
-        raise
+    given = [part for one in slices for part in (one.values, one.indices)]
+    on_host = "CPU" in device.upper() or (not device and in_host_memory(given))
+    if on_host or hvd.size() == 1 or host_memory_allowed() or not tf.config.list_logical_devices("GPU"):
+        return device
+    _warn_of_host_memory()
+    return "/cpu:0"
+
+
+@functools.cache
+def _warn_of_host_memory() -> None:
+    if hvd.rank() == 0:
+        warnings.warn(
+            "sparse gradients (IndexedSlices), as of embeddings, are copied from the GPU and gathered in host memory; "
+            "sparse_as_dense=True reduces them between the GPUs, as dense tensors",
+            stacklevel=1,
+        )
 
 
 class FP16Compressor(CastCompressor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
@@ -20,6 +21,7 @@ from cloudtrain.distributed.tensorflow._bridge import (
     no_autograph,
 )
 from cloudtrain.distributed.tensorflow._gpu import GpuCollectives
+from cloudtrain.distributed.tensorflow._keras_jit import choose_without_xla
 
 global_process_set = hvd.global_process_set
 
@@ -44,7 +46,8 @@ def init(
 
     Takes the arguments of `cloudtrain.distributed.numpy.init`. If TensorFlow sees GPUs and the job has several ranks,
     TensorFlow is restricted to GPU number ``local_rank`` with memory growth, and reductions run between the GPUs over
-    NCCL. ``CLOUDTRAIN_TENSORFLOW_HOST_MEMORY=1`` copies them through host memory instead.
+    NCCL. ``CLOUDTRAIN_TENSORFLOW_HOST_MEMORY=1`` copies them through host memory instead. With several ranks, models of
+    Keras 3 are compiled without XLA unless ``compile(jit_compile=True)`` asks for it.
 
     Raises:
         InvalidArgument: The environment or the arguments are contradictory, or TensorFlow has already run an
@@ -53,6 +56,8 @@ def init(
     """
     global _gpus
     hvd.init(comm, process_sets, backend=backend, start_timeout=start_timeout, timeout=timeout)
+    if "keras" in sys.modules:
+        choose_without_xla(sys.modules["keras"])
     if (
         _gpus is None
         and hvd.size() > 1

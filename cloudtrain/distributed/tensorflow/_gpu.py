@@ -19,6 +19,7 @@ import cloudtrain.distributed.numpy as hvd
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.numpy._arrays import Array
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
+from cloudtrain.distributed.tensorflow._python import check_not_compiled, waiting_function
 
 GROUP_KEY = 1 << 20
 """Identifies the group of all ranks. The strategy below numbers its own groups from 1."""
@@ -102,6 +103,8 @@ def _choose_gpu() -> None:
 def _negotiated(what: str, name: str | None) -> Any:
     """Wait until all ranks request the operation. Return its key as a tensor, so that the operation depends on it."""
 
+    check_not_compiled()
+
     def agree() -> Array:
         everyone = hvd.allgather_object(what, name=name)
         for rank, other in enumerate(everyone):
@@ -115,7 +118,7 @@ def _negotiated(what: str, name: str | None) -> Any:
     with tf.device("/cpu:0"):
         if tf.executing_eagerly():
             return tf.constant(agree())
-        key = tf.numpy_function(agree, [], tf.int32)
+        [key] = waiting_function(lambda: [agree()], [], [tf.int32])
         key.set_shape(())
         return key
 

@@ -5,8 +5,8 @@ tensors have the same type and shape on all ranks.
 
 All functions raise NotInitialized before ``init``, InvalidArgument (also a tf.errors.InvalidArgumentError and a
 ValueError) for an invalid argument, and CollectiveError (also a tf.errors.FailedPreconditionError) if the ranks
-disagree, if a rank died, or if a rank did not call the operation in time. Inside ``tf.function``, TensorFlow raises
-another tf.errors.OpError with the same text.
+disagree, if a rank died, or if a rank did not call the operation in time. What a graph raises when it runs has these
+classes, too.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum, chosen_op, 
 from cloudtrain.distributed.sharding import even_splits
 from cloudtrain.distributed.tensorflow._bridge import (
     Compression,
-    UnsupportedSlices,
     checked_device,
+    device_for_slices,
     operation,
     operation_name,
     placed,
@@ -37,6 +37,7 @@ from cloudtrain.distributed.tensorflow._differentiable import (
     reduce_scatter,
     reduce_tensors,
 )
+from cloudtrain.distributed.tensorflow._errors import UnsupportedSlices
 
 
 @operation
@@ -61,7 +62,7 @@ def allreduce(
         tensor: IndexedSlices are gathered: the result holds the slices of all ranks.
         average: Deprecated; use ``op``.
         device_dense: The device that reduces; the default leaves tensors where they are.
-        device_sparse: The same for IndexedSlices.
+        device_sparse: The same for IndexedSlices. Those on a GPU are gathered in host memory, with one warning.
         compression: Applied to the tensor while it is sent.
         op: Average (the default), Sum, Adasum (Gloo only), Min, Max or Product; for IndexedSlices, Average or Sum.
             An average of integers is rounded towards zero.
@@ -135,10 +136,11 @@ def reduce_group(
                 f"IndexedSlices support Average and Sum without factors only, not op={op.name}",
                 hint="Use tf.convert_to_tensor; for an optimizer or a tape, sparse_as_dense=True.",
             )
+        slices = [results[n] for n in sparse]
         with checked_device(device_sparse):
-            gathered_slices = _gather_slices(
-                [results[n] for n in sparse], op, name, process_set, device_sparse, no_op if dense else then
-            )
+            device = device_for_slices(slices, device_sparse)
+        with checked_device(device):
+            gathered_slices = _gather_slices(slices, op, name, process_set, device, no_op if dense else then)
         for n, one in zip(sparse, gathered_slices):
             results[n] = one
     if dense:

@@ -10,35 +10,14 @@ Needs PyTorch: the ranks reconnect over its Gloo.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable
 
-import tensorflow as tf
-
-from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
+from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.tensorflow.optimizer import variables_of
-from cloudtrain.distributed.torch.elastic import ObjectState, State
-from cloudtrain.distributed.torch.elastic import run as run_on_torch
+from cloudtrain.distributed.torch.elastic import ObjectState, State, run
 
 __all__ = ["ObjectState", "State", "TensorFlowKerasState", "TensorFlowState", "run"]
-
-T = TypeVar("T")
-
-
-def run(func: Callable[..., T]) -> Callable[..., T]:
-    """See `cloudtrain.distributed.torch.elastic.run`. Also handles collectives that fail inside ``tf.function``."""
-
-    @functools.wraps(func)
-    def wrapper(*args: Any, **kwargs: Any) -> T:
-        try:
-            return func(*args, **kwargs)
-        except tf.errors.OpError as error:
-            if CollectiveError.__name__ not in str(error):
-                raise
-            raise CollectiveError(str(error)) from error
-
-    return run_on_torch(wrapper)
 
 
 class TensorFlowState(ObjectState):

@@ -20,6 +20,7 @@ from cloudtrain.distributed.reduce_op import Average, ReduceOp, Sum
 from cloudtrain.distributed.tensorflow._bridge import Compression, no_autograph
 from cloudtrain.distributed.tensorflow._context import global_process_set
 from cloudtrain.distributed.tensorflow._gradients import GradientAccumulator, GradientReducer
+from cloudtrain.distributed.tensorflow._keras_jit import choose_without_xla
 
 
 def DistributedOptimizer(
@@ -94,7 +95,10 @@ def distribute(optimizer: Any, reducer: GradientReducer, passes: int, average_pa
         raise InvalidArgument("the optimizer is already a DistributedOptimizer")
     check_passes(passes)
     if is_keras_3(optimizer):
-        _check_backend()
+        import keras
+
+        _check_backend(keras.backend.backend())
+        choose_without_xla(keras)
         mixin: type[Distributed] = _DistributedKeras3
     elif hasattr(optimizer, "apply_gradients"):
         mixin = _DistributedTfKeras
@@ -233,10 +237,7 @@ def _public_module(base: type[Any]) -> str:
     return base.__module__
 
 
-def _check_backend() -> None:
-    import keras
-
-    backend = keras.backend.backend()
+def _check_backend(backend: str) -> None:
     if backend != "tensorflow":
         raise InvalidArgument(
             f"Keras uses the {backend} backend; DistributedOptimizer supports TensorFlow only",

@@ -17,7 +17,7 @@ import cloudtrain
 from cloudtrain.contract import RankSlot
 
 PROGRAMS = Path(__file__).parent / "programs"
-ON_ONE_RANK = [
+ON_ONE_RANK = ["graphs.keras_trains_with_its_defaults_where_there_is_a_gpu"] + [
     f"training.{case}"
     for case in (
         "fit_equals_one_process_with_the_joined_batches",
@@ -32,14 +32,14 @@ ON_ONE_RANK = [
         "values",
     )
 ]
-"""The cases of a training that CI also runs on one rank; the soak runs all."""
+"""The cases that CI also runs on one rank; the soak runs all of their modules."""
 
 LAUNCHES: dict[str, tuple[int, list[str], dict[str, str]]] = {
-    "keras-3": (2, ["collectives", "training"], {}),
+    "keras-3": (2, ["collectives", "training", "graphs"], {}),
     "runtime": (2, ["runtime_collectives"], {}),
     "tf-keras": (2, ["training"], {"TF_USE_LEGACY_KERAS": "1"}),
     "alone": (1, ["collectives", "names", *ON_ONE_RANK], {}),
-    "alone, training": (1, ["training"], {}),
+    "alone, training": (1, ["training", "graphs"], {}),
 }
 """Number of ranks, modules with cases or single cases, and environment variables."""
 
