@@ -19,6 +19,8 @@ from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime import mpirun
+from cloudtrain.runtime.cuda_compat import compatibility_folder
+from cloudtrain.runtime.efa import efa_variables
 from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
@@ -222,6 +224,12 @@ def _environment(
     if interface in (name for _, name in socket.if_nameindex()):
         for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
             environment.setdefault(variable, interface)
+    for variable, value in efa_variables(config.host.instance_type).items():
+        environment.setdefault(variable, value)
+    compatibility = compatibility_folder()
+    if compatibility:
+        folders = filter(None, [compatibility, environment.get("LD_LIBRARY_PATH")])
+        environment["LD_LIBRARY_PATH"] = os.pathsep.join(folders)
     if config.settings.timeline:
         environment.setdefault("HOROVOD_TIMELINE", str(config.paths.output_data / TIMELINE))
     return environment
