@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Callable
 
 from cloudtrain.runtime.merge import stray_message
+from cloudtrain.runtime.output import say
 
 if TYPE_CHECKING:
     from cloudtrain.observe import EventLog
@@ -123,5 +123,4 @@ class OutputUpload:
 
     def _warn(self, message: str) -> None:
         self._events.emit("warning", message=message)
-        sys.stderr.write(f"[cloudtrain] {message}\n")
-        sys.stderr.flush()
+        say(message)

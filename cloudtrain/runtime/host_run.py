@@ -37,9 +37,9 @@ from cloudtrain.runtime.leader_links import Message
 from cloudtrain.runtime.memory_kills import memory_kill_count
 from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
-from cloudtrain.runtime.output import OutputMerger
+from cloudtrain.runtime.output import OutputMerger, say
 from cloudtrain.runtime.phases import Phases
-from cloudtrain.runtime.preparation import Preparation, say
+from cloudtrain.runtime.preparation import Preparation
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.runtime.unsaved import warn_of_loss
 from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS, upload_failure

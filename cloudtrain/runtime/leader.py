@@ -35,7 +35,8 @@ from cloudtrain.runtime.hangs import Hang
 from cloudtrain.runtime.host_gpus import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
 from cloudtrain.runtime.merge import MODEL, Merge, differing_message, stray_message, to_ranges
-from cloudtrain.runtime.waiting import Say, Waiting, say
+from cloudtrain.runtime.output import say
+from cloudtrain.runtime.waiting import Say, Waiting
 
 BEAT_SECONDS = 2.0
 SETTLE_SECONDS = 0.7

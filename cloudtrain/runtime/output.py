@@ -255,6 +255,12 @@ def prefixed(prefix: bytes, lines: Sequence[bytes]) -> bytes:
     return prefix + (b"\n" + prefix).join(lines) + b"\n"
 
 
+def say(line: str) -> None:
+    """Print a line of the runtime itself to the log of the job."""
+    with contextlib.suppress(OSError):  # a full disk: the output of the ranks will hit it too
+        write_all(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write everything. Ignores that the reader is gone."""
     view = memoryview(data)

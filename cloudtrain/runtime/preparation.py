@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Callable
 
 from cloudtrain.errors import NotFound, StorageError
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.inputs import fetch_channel, fetch_source, mount_channel, open_pipes
-from cloudtrain.runtime.output import write_all
+from cloudtrain.runtime.output import say
 from cloudtrain.runtime.requirements import install
 from cloudtrain.storage import uri_scheme
 
@@ -107,19 +105,10 @@ class Preparation:
                 raise
             except StorageError as error:
                 if self._config.host.leads:
-                    sys.stderr.write(
-                        f"[cloudtrain] channel {name}: FastFile copies the data: {error.message}\n"
-                    )
-                    sys.stderr.flush()
+                    say(f"channel {name}: FastFile copies the data: {error.message}")
             else:
                 return
         fetch_channel(self._config, name, uri, phase.add_total, phase.add)
-
-
-def say(line: str) -> None:
-    """Print a line of the runtime itself."""
-    with contextlib.suppress(OSError):  # a full disk: the output of the ranks will hit it too
-        write_all(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
 
 
 def _say_nothing(_line: str) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Callable
+
+from cloudtrain.runtime.output import say
 
 FIRST_SECONDS = 10.0
 """A shorter wait is normal: the machines of a job do not start at the same time."""
 EVERY_SECONDS = 30.0
 
 Say = Callable[[str], None]
-
-
-def say(line: str) -> None:
-    """Print a line to the log of the job."""
-    sys.stderr.write(f"[cloudtrain] {line}\n")
-    sys.stderr.flush()
 
 
 class Waiting:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.runtime.output import LONGEST_LINE, TAIL_LINES, OutputMerger, Stream
+from cloudtrain.runtime.output import LONGEST_LINE, TAIL_LINES, OutputMerger, Stream, say
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,15 @@ def test_the_tail_does_not_wait_for_a_slow_reader(tmp_path: Path) -> None:
             assert reader.readline() == b"[rank 0] %d\n" % expected
         output.close()
     os.close(write)
+
+
+def test_the_lines_of_the_runtime_are_lost_on_a_full_disk() -> None:
+    """A warning about an upload, for example, must not end it."""
+    log = os.dup(1)
+    try:
+        with open("/dev/full", "wb") as full:
+            os.dup2(full.fileno(), 1)
+        say("the model is not where it belongs")
+    finally:
+        os.dup2(log, 1)
+        os.close(log)
