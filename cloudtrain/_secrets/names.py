@@ -20,53 +20,13 @@ _ENDINGS = (
 _LAST = {"pass", "pat", "pwd", "sas"}
 """Parts that mean a secret only at the end: ``DB_PASS``, but not ``PASS_RATE``."""
 _NOT_PASSES = {
-    "backward",
-    "by",
-    "first",
-    "forward",
-    "max",
-    "n",
-    "num",
-    "one",
-    "per",
-    "second",
-    "single",
-    "two",
+    *("backward", "by", "first", "forward", "max", "n", "num", "one", "per", "second", "single", "two"),
 }
 
 _OF_TEXT = {
-    *(
-        "audio",
-        "begin",
-        "bos",
-        "class",
-        "cls",
-        "decoder",
-        "encoder",
-        "end",
-        "eos",
-        "first",
-        "image",
-        "label",
-        "last",
-    ),
-    *(
-        "mask",
-        "max",
-        "min",
-        "n",
-        "new",
-        "next",
-        "num",
-        "pad",
-        "per",
-        "prefix",
-        "sep",
-        "special",
-        "start",
-        "stop",
-    ),
-    *("suffix", "unk", "video"),
+    *("audio", "begin", "bos", "class", "cls", "decoder", "encoder", "end", "eos", "first", "image"),
+    *("label", "last", "mask", "max", "min", "n", "new", "next", "num", "pad", "per", "prefix", "sep"),
+    *("special", "start", "stop", "suffix", "unk", "video"),
 }
 """Parts before ``token`` where it is a piece of text, as in ``eos_token``."""
 _ABOUT_TEXT = {
@@ -75,54 +35,17 @@ _ABOUT_TEXT = {
 }
 """Parts after it: ``token_type_ids``."""
 _NOT_KEYS = {
-    *(
-        "batch",
-        "cache",
-        "column",
-        "dict",
-        "feature",
-        "foreign",
-        "group",
-        "image",
-        "index",
-        "input",
-        "join",
-        "label",
-    ),
-    *(
-        "lookup",
-        "metric",
-        "monitor",
-        "order",
-        "output",
-        "partition",
-        "primary",
-        "public",
-        "row",
-        "shard",
-        "sort",
-    ),
-    *("target", "text"),
+    *("batch", "cache", "column", "dict", "feature", "foreign", "group", "image", "index", "input"),
+    *("join", "label", "lookup", "metric", "monitor", "order", "output", "partition", "primary"),
+    *("public", "row", "shard", "sort", "target", "text"),
 }
 _OF_ACCESS = {"access", "api", "auth", "bearer", "private", "refresh", "secret", "ssh"}
 """Parts that make a plural a secret: ``API_KEYS``, but not ``num_tokens``."""
 
 _ADDRESSES = {"uri", "url"}
 _SERVICES = {
-    *(
-        "amqp",
-        "broker",
-        "clickhouse",
-        "database",
-        "db",
-        "elasticsearch",
-        "jdbc",
-        "mariadb",
-        "mongo",
-        "mongodb",
-        "mysql",
-    ),
-    *("pg", "postgres", "postgresql", "rabbitmq", "redis", "sqlalchemy"),
+    *("amqp", "broker", "clickhouse", "database", "db", "elasticsearch", "jdbc", "mariadb", "mongo"),
+    *("mongodb", "mysql", "pg", "postgres", "postgresql", "rabbitmq", "redis", "sqlalchemy"),
 }
 """Services whose URLs have a password in them, as a rule."""
 

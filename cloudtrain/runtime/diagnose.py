@@ -46,9 +46,9 @@ _EXCEPTION = re.compile(
 )
 
 LAST_LINES = 5
+"""Where to look for the message of a script that ended itself."""
 LONGEST_LAST_LINE = 200
 """In characters: the most of the last line in a message. A progress bar, or binary output, can be one long line."""
-"""Where to look for the message of a script that ended itself."""
 
 _HINTS = {
     FailureClass.SYNTAX_ERROR: "Fix the syntax error in the line shown.",
