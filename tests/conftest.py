@@ -6,8 +6,10 @@ import os
 import secrets
 import signal
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
+from botocore.loaders import create_loader
 
 from cloudtrain.errors import StorageError
 from cloudtrain.testing import S3Server
@@ -48,6 +50,14 @@ def s3_server() -> Iterator[S3Server]:
         pytest.skip(str(error))
     with S3Server() as server:
         yield server
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _aws_data_read_once() -> Iterator[None]:
+    """Lets all sessions of the AWS SDK share what they read from its files: 60 ms of each new session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("botocore.session.create_loader", cache(create_loader))
+        yield
 
 
 @pytest.fixture

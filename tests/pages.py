@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +31,15 @@ _FILE = re.compile(r"\b(?:examples|scripts|containers|benchmarks)/[\w./-]*\w")
 def passed_before(page: str) -> bool:
     """Whether this version of the page passed. ``page`` is relative to the repository."""
     return read_lock().get(page) == page_hash(page)
+
+
+def parametrize_pages(metafunc: pytest.Metafunc, name: str, pages: Iterable[str]) -> None:
+    """Give the parameter ``name`` each of the pages. A soak runs all of them, CI those that have not passed before."""
+    if name in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--soak")
+        marks = {True: [pytest.mark.soak], False: []}
+        rows = [pytest.param(page, marks=marks[everything or passed_before(page)]) for page in pages]
+        metafunc.parametrize(name, rows)
 
 
 def read_lock() -> dict[str, str]:

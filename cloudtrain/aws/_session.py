@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import gzip
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from botocore.loaders import JSONFileLoader, create_loader
+from botocore.loaders import JSONFileLoader, Loader, create_loader
 
 if TYPE_CHECKING:
     import boto3
@@ -23,10 +24,16 @@ def new_session() -> boto3.Session:
     from botocore.session import get_session
 
     session = get_session()
-    loader = create_loader(session.get_config_variable("data_path"))
-    loader.file_loader = _DataFiles()
-    session.register_component("data_loader", loader)
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
     return boto3.Session(botocore_session=session)
+
+
+@cache
+def _loader(data_path: str | None) -> Loader:
+    """The loader of all sessions of this process, which keeps what it has read."""
+    loader = create_loader(data_path)
+    loader.file_loader = _DataFiles()
+    return loader
 
 
 class _DataFiles(JSONFileLoader):

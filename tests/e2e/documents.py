@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import doctest
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -48,6 +49,13 @@ def read_blocks(page: Path) -> list[Block]:
 def runs_something(page: Path) -> bool:
     """Whether a page has a block that a Reader runs."""
     return any(block.language in ("console", "python") and not block.file_name for block in read_blocks(page))
+
+
+def band_of(example: Path) -> tuple[float, float]:
+    """The range of accuracy that the example's page states, for any number of ranks."""
+    [band] = re.findall(r"between (\d+) and (\d+) %", (example / "README.md").read_text())
+    low, high = band
+    return int(low) / 100, int(high) / 100
 
 
 class Reader:

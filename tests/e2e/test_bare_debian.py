@@ -33,7 +33,8 @@ FILES = [
 
 TESTS = [
     "tests/unit/packaging/test_pack_git.py::test_a_clean_checkout",
-    "tests/integration/distributed_numpy/test_numpy_failures.py::test_init_after_shutdown",
+    "tests/integration/distributed_numpy/test_numpy_failures.py::test_init_after_shutdown[mpi-4]",
+    "tests/integration/distributed_numpy/test_numpy_failures.py::test_init_after_shutdown[mpi-5]",
     "tests/integration/mxnet/test_mxnet_ranks.py::test_all_cases[2]",
     "tests/integration/hosts/test_hosts_start.py::test_mpi_reaches_the_other_host",
     "tests/integration/container/test_engines_alone.py::test_what_a_container_finds",

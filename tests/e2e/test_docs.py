@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from documents import REPOSITORY, Reader, runs_something
 from markdown_it import MarkdownIt
-from pages import PASSED, lock_line, passed_before
+from pages import PASSED, lock_line, parametrize_pages
 
 from cloudtrain.cli import cli
 from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment
@@ -28,11 +28,7 @@ ALL_PAGES = [
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "running_page" in metafunc.fixturenames:
-        everything = metafunc.config.getoption("--soak")
-        marks = {True: [pytest.mark.soak], False: []}
-        pages = [pytest.param(page, marks=marks[everything or passed_before(page)]) for page in PAGES]
-        metafunc.parametrize("running_page", pages)
+    parametrize_pages(metafunc, "running_page", PAGES)
 
 
 @pytest.mark.timeout(400)

@@ -11,14 +11,19 @@ from pathlib import Path
 
 import pytest
 from command import cloudtrain
-from documents import REPOSITORY, read_blocks
+from documents import REPOSITORY, band_of, read_blocks
 from end_of_run import find_python
+from pages import parametrize_pages
 
 pytestmark = pytest.mark.timeout(400)
 
 KERAS = ("cifar_keras", "cats_and_dogs")
 TENSORFLOW = find_python("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
 LEFT_OUT = "TensorFlow is not installed; ./scripts/build_tensorflow does it, in two minutes"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_pages(metafunc, "tensorflow_page", ["docs/guides/tensorflow.md"])
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +57,7 @@ def accuracy_of(printed: str) -> float:
     return float(found)
 
 
-def band_of(example: Path) -> tuple[float, float]:
-    """The range of accuracy that the example's page states, for any number of ranks."""
-    [band] = re.findall(r"between (\d+) and (\d+) %", (example / "README.md").read_text())
-    low, high = band
-    return int(low) / 100, int(high) / 100
-
-
+@pytest.mark.soak  # in CI, the demo runs it on two hosts
 def test_digits_pytorch_on_two_ranks(tmp_path: Path) -> None:
     example = copy("digits_pytorch", tmp_path)
     low, high = band_of(example)
@@ -109,10 +108,9 @@ def test_keras_alone(name: str, tensorflow_python: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name, printed", [("train.py", "2 ranks, loss 0."), ("tape.py", "rank 0: loss 0.0")])
 def test_the_scripts_of_the_tensorflow_page(
-    name: str, printed: str, tensorflow_python: str, tmp_path: Path
+    tensorflow_page: str, name: str, printed: str, tensorflow_python: str, tmp_path: Path
 ) -> None:
-    page = REPOSITORY / "docs" / "guides" / "tensorflow.md"
-    scripts = {block.file_name: block.text for block in read_blocks(page)}
+    scripts = {block.file_name: block.text for block in read_blocks(REPOSITORY / tensorflow_page)}
     (tmp_path / name).write_text(scripts[name])
     python = f"platform_options.python={tensorflow_python}"
     job = cloudtrain("submit", name, "--processes-per-host", "2", "--set", python, cwd=tmp_path, timeout=200)

@@ -12,6 +12,8 @@ import pytest
 from local_jobs import Run, folder, wait_for_end, write
 
 from cloudtrain import Estimator, Job
+from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS
+from cloudtrain.storage import state_home
 
 
 @pytest.fixture
@@ -46,6 +48,17 @@ def run(tmp_path: Path) -> Iterator[Run]:
             job.stop()
     for job in kept:
         wait_for_end(job)
+
+
+@pytest.fixture(scope="session")
+def _kept_environments(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("environments")
+
+
+@pytest.fixture
+def shared_environments(_kept_environments: Path) -> None:
+    """Tests whose jobs have the same requirements share the environment, which takes 1.5 s of CPU time to make."""
+    (state_home() / ENVIRONMENTS).symlink_to(_kept_environments)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_jobs import TWO_RANKS, Run, events, folder, write
+from local_jobs import TWO_RANKS, Run, events, folder, make_wheel, write
 
 from cloudtrain import FailureClass, JobStatus
 from cloudtrain.errors import InvalidSource
@@ -130,10 +130,10 @@ def test_multiprocessing_with_spawn_works_in_a_script(run: Run) -> None:
 def test_requirements_are_installed_for_every_kind_and_only_for_the_job(
     run: Run, tmp_path: Path, name: str
 ) -> None:
-    local_package(tmp_path / "wanted", "wanted_by_test", "x = 5")
+    wheel = make_wheel(tmp_path, "wanted_by_test")
     script = "import wanted_by_test; print(wanted_by_test.x)"
     folder = write(tmp_path / "src", name, script if name == "train.py" else f'python -c "{script}"')
-    write(folder, "requirements.txt", f"{tmp_path / 'wanted'}\n")
+    write(folder, "requirements.txt", f"{wheel}\n")
     for _ in range(2):  # the second time from the cache
         job = run(folder, name=name, instance_count=2)
         ranks = sorted(line for line in job.logs().splitlines() if line.startswith("[rank"))
@@ -148,9 +148,8 @@ def test_requirements_are_installed_on_top_of_this_environment_without_changing_
 ) -> None:
     """The job, inside a rank of another job, requires another version of an installed package."""
     here = importlib.metadata.version("click")
-    text = PACKAGE.format(name="click").replace("1.0", "99.0")
-    write(write(tmp_path / "newer", "pyproject.toml", text), "click.py", "")
-    code = write(tmp_path / "code", "requirements.txt", f"{tmp_path / 'newer'}\n")
+    wheel = make_wheel(tmp_path, "click", "99.0")
+    code = write(tmp_path / "code", "requirements.txt", f"{wheel}\n")
     (tmp_path / "outer").mkdir()
     monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", str(tmp_path / "outer"))
     python = install(code, package=False, cache=str(tmp_path / "cache"))

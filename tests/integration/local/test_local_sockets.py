@@ -48,6 +48,8 @@ WITH_MPI = """
     print("waiting", flush=True)
     time.sleep(120)
 """
+pytestmark = pytest.mark.usefixtures("shared_environments")
+
 MPIRUN = {"4": "/usr/bin/mpirun", "5": str(Path(sys.executable).with_name("mpirun"))}
 TWO = {"processes_per_host": 2}
 

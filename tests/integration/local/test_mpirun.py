@@ -18,6 +18,8 @@ from local_jobs import Run, events, folder, live_processes, wait_for_end, wait_u
 
 from cloudtrain import FailureClass, InvalidJob, Job, JobStatus
 
+pytestmark = pytest.mark.usefixtures("shared_environments")
+
 MPIRUN = {"4": "/usr/bin/mpirun", "5": str(Path(sys.executable).with_name("mpirun"))}
 
 RunMpi = Callable[..., Job]

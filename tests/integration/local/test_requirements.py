@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from local_jobs import make_wheel
 
 from cloudtrain.platforms.supervised.leftovers import ENVIRONMENTS, UNUSED_SECONDS, environments
 from cloudtrain.runtime.installer import REQUIREMENTS, RequirementsFailed, run
@@ -17,20 +17,6 @@ from cloudtrain.runtime.overlay import COMPLETE, Overlay, overlays_in
 from cloudtrain.runtime.requirements import install
 from cloudtrain.runtime.run_folder import RANK_PROGRAM
 from cloudtrain.storage import state_home
-
-
-def make_wheel(folder: Path, name: str) -> Path:
-    """A wheel with the module ``name``, made by hand: building one takes seconds."""
-    path = folder / f"{name}-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr(f"{name}.py", "x = 5\n" + "#" * 50_000)
-        info = f"{name}-1.0.dist-info"
-        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        wheel.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
-    return path
 
 
 def test_jobs_with_the_same_requirements_share_one_environment_until_it_is_cleaned(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_jobs import Run, write
+from local_jobs import Run, make_wheel, write
 
 from cloudtrain import FailureClass, InvalidJob, JobStatus
 
@@ -33,14 +33,15 @@ def python_with_torch(bare_python: str) -> str:
     return bare_python
 
 
-@pytest.fixture
-def python39(tmp_path: Path) -> str:
+@pytest.fixture(scope="session")
+def python39(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A virtual environment of the oldest Python that runs scripts."""
     found = [shutil.which("python3.9"), *Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9")]
+    folder = tmp_path_factory.mktemp("python39")
     for base in filter(None, found):
-        made = subprocess.run([base, "-m", "venv", tmp_path / "python39"], capture_output=True, check=False)
+        made = subprocess.run([base, "-m", "venv", folder], capture_output=True, check=False)
         if made.returncode == 0:
-            return str(tmp_path / "python39" / "bin" / "python")
+            return str(folder / "bin" / "python")
     pytest.skip("there is no Python 3.9 on this machine")
 
 
@@ -111,29 +112,11 @@ def test_requirements_are_installed_for_that_interpreter(
     run: Run, tmp_path: Path, fixture: str, request: pytest.FixtureRequest
 ) -> None:
     python: str = request.getfixturevalue(fixture)
-    package = write(tmp_path / "wanted", "wanted_by_test.py", "x = 5")
-    write(
-        package,
-        "setup.py",
-        "from setuptools import setup; setup(name='wanted', py_modules=['wanted_by_test'])",
-    )
-    wheel = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        tmp_path,
-        package,
-    ]
-    subprocess.run(wheel, check=True, capture_output=True)
-    [file] = tmp_path.glob("*.whl")
+    wheel = make_wheel(tmp_path, "wanted_by_test")
     source = write(
         tmp_path / "src", "train.py", "import sys, wanted_by_test as w; print(w.x, sys.version_info[:2])"
     )
-    write(source, "requirements.txt", f"{file}\n")
+    write(source, "requirements.txt", f"{wheel}\n")
     version = subprocess.check_output([python, "-c", "import sys; print(sys.version_info[:2])"], text=True)
     for _ in range(2):  # the second time from the cache
         job = run(source, platform_options={"python": python})

@@ -80,4 +80,4 @@ def wait_until(condition: Callable[[], object], timeout: float = 120) -> None:
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.3)

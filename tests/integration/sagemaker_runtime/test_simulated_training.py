@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from simulated import SimulatedSageMaker
 
-from cloudtrain.storage import open_store
+from cloudtrain.storage import open_store, upload_tree
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "digits_pytorch"
 
@@ -36,22 +36,40 @@ ONE_RANK: dict[str, Any] = {"processes_per_host": 1}
 TWO_RANKS: dict[str, Any] = {"processes_per_host": 2}
 
 
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example's channel."""
+    folder = tmp_path_factory.mktemp("digits")
+    subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), folder.as_uri()], check=True)
+    return folder
+
+
 @pytest.fixture
-def digits(sagemaker: SimulatedSageMaker) -> str:
+def digits(sagemaker: SimulatedSageMaker, prepared: Path) -> str:
     """The URI of the example's channel."""
     uri = f"s3://{sagemaker.bucket}/digits"
-    subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), uri], check=True)
+    upload_tree(prepared, open_store(uri))
     return uri
 
 
-@pytest.mark.parametrize("kind", ["mpi", pytest.param("torch_distributed", marks=pytest.mark.soak)])
-def test_digits_on_two_hosts(sagemaker: SimulatedSageMaker, digits: str, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "ranks"),
+    [
+        ("mpi", 2),
+        pytest.param("mpi", 4, marks=pytest.mark.soak),
+        pytest.param("torch_distributed", 4, marks=pytest.mark.soak),
+    ],
+)
+def test_digits_on_two_hosts(sagemaker: SimulatedSageMaker, digits: str, kind: str, ranks: int) -> None:
     estimator = sagemaker.estimator_of(
-        EXAMPLE, instance_count=2, distribution={kind: TWO_RANKS}, hyperparameters={"epochs": 2}
+        EXAMPLE,
+        instance_count=2,
+        distribution={kind: {"processes_per_host": ranks // 2}},
+        hyperparameters={"epochs": 2},
     )
     job = estimator.fit({"train": digits}, logs=False)
     log = job.logs()
-    assert all(f"rank {rank} of 4 trains" in log for rank in range(4))
+    assert all(f"rank {rank} of {ranks} trains" in log for rank in range(ranks))
     assert float(re.findall(r"test:accuracy=([0-9.]+)", log)[-1]) > 0.5
     assert open_store(f"s3://{sagemaker.bucket}/out/{job.name}/output").stat("model.tar.gz")
 
@@ -86,11 +104,14 @@ def test_ranks_are_where_the_distribution_is(sagemaker: SimulatedSageMaker, kind
     ]
 
 
-def test_training_resumes_when_spot_instances_come_back(sagemaker: SimulatedSageMaker, digits: str) -> None:
+@pytest.mark.parametrize("kind", ["processes", pytest.param("torch_distributed", marks=pytest.mark.soak)])
+def test_training_resumes_when_spot_instances_come_back(
+    sagemaker: SimulatedSageMaker, digits: str, kind: str
+) -> None:
     estimator = sagemaker.estimator_of(
         EXAMPLE,
         instance_count=2,
-        distribution={"torch_distributed": ONE_RANK},
+        distribution={kind: ONE_RANK},
         hyperparameters={"epochs": 6, "epoch-seconds": 0.5},
         checkpoint_s3_uri=f"s3://{sagemaker.bucket}/checkpoints",
         use_spot_instances=True,

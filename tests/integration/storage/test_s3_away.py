@@ -36,6 +36,7 @@ CALLS: dict[str, Callable[[Store, Path], object]] = {
 FAILURES = 7
 """Failed requests in a row: more than botocore would repeat."""
 LARGE = 20 << 20
+TRANSFER_LARGE = ("download large", "upload large", "download_tree", "upload_tree")
 
 
 def unavailable(code: str) -> Answer:
@@ -49,12 +50,14 @@ OUTAGES: dict[str, Callable[[Exchange], Answer | None]] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files to upload; the bucket has the same objects."""
+def folder(tmp_path: Path, s3: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+    """Files to upload; the bucket has the same objects. The large ones are large where the test transfers them."""
+    call = getattr(request.node, "callspec", None)
+    size = LARGE if call is None or call.id.startswith(TRANSFER_LARGE) else 100
     monkeypatch.setenv(LIMIT_VARIABLE, "15")
     monkeypatch.setenv(PAUSE_VARIABLE, "0.005")
     (tmp_path / "file").write_bytes(b"data")
-    (tmp_path / "large").write_bytes(os.urandom(LARGE))
+    (tmp_path / "large").write_bytes(os.urandom(size))
     store = open_store(f"s3://{s3}")
     store.write("key", b"data")
     store.upload(tmp_path / "large", "large")
