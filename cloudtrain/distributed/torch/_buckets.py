@@ -115,7 +115,7 @@ class Bucket:
         with collective_errors(self.label):
             work: Any = launch.carried_by(all_reduce(wire, Sum, group))
         if operation is not None:
-            record_end(operation, work, group, wire.device)
+            record_end(operation, work, group, wire.device, wire)
 
         def finish() -> Tensor:
             reduced = compression.decompress(wire, context)

@@ -10,10 +10,10 @@ from torch.distributed import Work
 
 from cloudtrain.distributed.errors import CollectiveError
 from cloudtrain.distributed.negotiation.client import Negotiation
-from cloudtrain.distributed.torch import _state
+from cloudtrain.distributed.torch import _gpu_times, _state
 from cloudtrain.distributed.torch._dead_ranks import check_ended
 from cloudtrain.distributed.torch._failures import collective_error
-from cloudtrain.distributed.torch._thread_work import ThreadWork
+from cloudtrain.distributed.torch._thread_work import StreamWork, ThreadWork
 from cloudtrain.observe.heartbeat import enter_collective, leave_collective
 from cloudtrain.observe.timeline import recorder
 from cloudtrain.observe.timeline.operation import Operation
@@ -79,8 +79,10 @@ class Handle:
             raise collective_error(self._label, error) from error
         finally:
             leave_collective()
-        if self._operation is not None and self._operation.ends_when_waited:
-            self._operation.end()
+        if self._operation is not None:
+            _gpu_times.poll()
+            if self._operation.ends_when_waited:
+                self._operation.end()
         self._output = finish()
         self._finish = self._work = self._operation = None
 
@@ -106,25 +108,30 @@ class CombinedWork:
             work.wait()
 
 
-def record_end(operation: Operation, work: Any, group: Any, device: torch.device | None) -> None:
-    """Record the end of ``operation`` when ``work`` ends. Work on a GPU counts as ended when it is waited for.
+def record_end(
+    operation: Operation, work: Any, group: Any, device: torch.device | None, keep: Any = None
+) -> None:
+    """Record the end of ``operation`` when ``work`` ends. Called on the stream that has launched it.
+
+    The work of a thread on a GPU, or of Gloo, counts as ended when it is waited for.
 
     Args:
         work: as for `Handle`.
         group: the process group that does the work, unless it is `ThreadWork`.
         device: of the tensors.
+        keep: what the work needs until it ends: the tensors, or what refers to them.
     """
     works = work.works if isinstance(work, CombinedWork) else [work]
     if work is None or not works:
         operation.end()
         return
     first, left = works[0], list(works)
-    if isinstance(first, ThreadWork):
-        operation.carrier = first.carrier
-    else:
-        operation.carrier = _carrier(group, device)
+    is_threads = isinstance(first, (ThreadWork, StreamWork))
+    operation.carrier = first.carrier if is_threads else _carrier(group, device)
     if device is not None and device.type == "cuda":
-        operation.ends_when_waited = True
+        lazy = _state.current().waits_lazily and not is_threads
+        if not lazy or not _gpu_times.follow(operation, work, group, device, keep):
+            operation.ends_when_waited = True
         return
 
     def one_ended(*_: object) -> None:

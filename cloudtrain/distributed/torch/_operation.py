@@ -67,11 +67,13 @@ def submit(
         if response.payload is not None and arrived is not None:
             arrived(response)
             work = None
+            if operation is not None:
+                operation.end()
         else:
             with ready.stream():
                 work = context.launched(launch(group, response), group)
-        if operation is not None:
-            record_end(operation, work, group, device)
+                if operation is not None:
+                    record_end(operation, work, group, device, launch)
         return work
 
     try:

@@ -110,6 +110,8 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
     is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work says when it is done
     try:
         work = launch.carried_by(all_reduce(tensor, op, group, async_op=is_async))
+        if operation is not None:
+            record_end(operation, work, group, tensor.device, tensor)
         if work is not None:
             work.wait()
             check_ended(label, work)
@@ -118,7 +120,8 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
     except RuntimeError as error:
         raise collective_error(label, error) from error
     if timeline is not None and operation is not None:
-        operation.end()
+        if operation.ends_when_waited:
+            operation.end()
         timeline.waited(label, operation.asked)
     if op == Average:
         scale_(tensor, 1.0, process_set.size())
@@ -145,7 +148,7 @@ def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process
         works = [launch.carried_by(all_reduce(flat, op, group)) for launch, flat in zip(launches, flats)]
     work = works[0] if len(works) == 1 else CombinedWork(works)
     if operation is not None:
-        record_end(operation, work, group, flats[0].device if flats else None)
+        record_end(operation, work, group, flats[0].device if flats else None, flats)
     return Handle(label, work, lambda: None, operation)
 
 

@@ -222,7 +222,7 @@ def broadcast_async_(
         with collective_errors(label):
             work = launch(group)
         if operation is not None:
-            record_end(operation, work, group, wire.device)
+            record_end(operation, work, group, wire.device, wire)
         return Handle(label, work, finish, operation)
 
     def arrived(response: CollectiveResponse) -> None:

@@ -60,10 +60,10 @@ class Operation:
         """Whether the end is only noticed by waiting for the operation."""
         self.asked = now()
 
-    def end(self) -> None:
-        """The operation is complete. A second call does nothing."""
+    def end(self, at: int | None = None) -> None:
+        """The operation is complete, by default now. A second call does nothing."""
         if self.ended is None:
-            self.ended = now()
+            self.ended = now() if at is None else at
             self._done(self)
 
     def fail(self) -> None:

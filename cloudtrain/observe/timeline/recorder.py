@@ -59,6 +59,8 @@ class Timeline:
         self._step: int | None = None
         self._steps = 0
         self._writer = Writer(path, rank, size, clock)
+        self.settle: Callable[[], None] = lambda: None
+        """Called first when the recording ends: records what has ended elsewhere, such as on a GPU."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cloudtrain-timeline", daemon=True)
         self._thread.start()
@@ -91,6 +93,7 @@ class Timeline:
 
     def close(self) -> None:
         """Write everything, including unfinished operations, and close the file."""
+        self.settle()
         self._closing.set()
         self._thread.join()
 
