@@ -59,7 +59,7 @@ def command() -> None:
 @click.option(
     "--build-base",
     metavar="IMAGE",
-    help="Base image of the build stage, which has the compilers.  [default: the flavour's]",
+    help="Base image of the stage that installs and compiles.  [default: the base]",
 )
 @click.option("--tag", metavar="NAME", help="Name of the image.  [default: cloudtrain/FRAMEWORK:VERSION-...]")
 @click.option("--push", "pushes", is_flag=True, help="Push the image after the build.")

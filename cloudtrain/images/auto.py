@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob
@@ -32,10 +34,16 @@ def flavour_of(job: TrainingJob, *, gpu: bool) -> Flavour:
             f"image_uri: 'auto' needs a framework that cloudtrain has images of, not {job.framework}",
             hint=f"For example: framework='pytorch'. To list the images: cloudtrain image list. {_OWN_IMAGE}",
         )
-    device = "cuda" if gpu else "cpu"
-    if device not in known[job.framework]:
+    devices, variant = known[job.framework], _variant(job)
+    device = _cuda_device(job, devices) if gpu else "cpu"
+    if device not in devices:
         raise InvalidJob(f"image_uri: cloudtrain has no image of {job.framework} for GPUs", hint=_OWN_IMAGE)
-    name = "-".join(filter(None, (job.framework, device, _variant(job))))
+    if gpu and variant == "horovod":
+        raise InvalidJob(
+            "image_uri: cloudtrain has no image with the real Horovod for GPUs",
+            hint=f"Leave implementation out: cloudtrain's own horovod uses GPUs. {_OWN_IMAGE}",
+        )
+    name = "-".join(filter(None, (job.framework, device, variant)))
     flavour = find_flavour(name, job.framework_version)
     python = f"py{flavour.python.replace('.', '')}"
     if job.py_version not in (None, "py3", python):
@@ -80,6 +88,13 @@ def ecr_image(job: TrainingJob, aws: Aws, *, gpu: bool) -> str:
             hint=f"Build it and push it: {flavour.build_command} --push",
         )
     return found.uri
+
+
+def _cuda_device(job: TrainingJob, devices: Collection[str]) -> str:
+    """The flavour's device for the GPUs of the job: V100 needs an older CUDA than others."""
+    types = [job.instance_type or "", *(group.instance_type for group in job.instance_groups)]
+    has_v100 = any(re.match(r"ml[._]p3(?:dn)?[._]", kind) for kind in types)
+    return "cuda126" if has_v100 and "cuda126" in devices else "cuda"
 
 
 def _variant(job: TrainingJob) -> str:

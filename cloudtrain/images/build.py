@@ -36,9 +36,10 @@ LAST_LINES = 15
 class BuildOptions:
     """Options of a build that depend on the machine.
 
-    ``base`` and ``build_base`` override those of the flavour. ``wheels`` is a folder of wheels for pip, in addition to
-    the package indexes; with ``offline``, pip uses only these wheels. ``ca_bundle`` is a file of CA certificates for
-    pip, for example those of a proxy. ``network`` is the network of the build's containers, for example ``host``.
+    ``base`` overrides that of the flavour; ``build_base`` is for the stage that installs and compiles. ``wheels`` is a
+    folder of wheels for pip, in addition to the package indexes; with ``offline``, pip uses only these wheels.
+    ``ca_bundle`` is a file of CA certificates for pip, for example those of a proxy. ``network`` is the network of the
+    build's containers, for example ``host``.
     """
 
     base: str | None = None
@@ -69,8 +70,7 @@ def build_image(
         except OSError as error:
             raise PlatformError(f"image {tag}: cannot create the build context: {error}") from error
         base = options.base or flavour.base
-        builds_apart = flavour.build_base if flavour.build_base != flavour.base else None
-        build_base = options.build_base or builds_apart or base
+        build_base = options.build_base or base
         digests = {name: _resolve(client, name, options.platform, say) for name in {base, build_base}}
         bases = {"BASE": digests[base], "BUILD_BASE": digests[build_base]}
         with engine_errors(f"image {tag}"):

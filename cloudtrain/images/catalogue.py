@@ -1,8 +1,9 @@
-"""The images that can be built from ``containers/``: ``pytorch-cpu``, ``pytorch-cuda-horovod``, and so on."""
+"""The images that can be built from ``containers/``: ``pytorch-cpu``, ``pytorch-cuda-mpi``, and so on."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -28,9 +29,14 @@ class _Device(Struct, frozen=True, forbid_unknown_fields=True):
     python: str
     base: str
     packages: list[str]
-    build_base: str = ""
     index: str = ""
     system: list[str] = []
+    cuda: str = ""
+    """The CUDA that the packages are built for, as in their versions: ``cu130``."""
+    before: dict[str, str] = {}
+    """The CUDA for releases of the framework before the given ones."""
+    older_base: str = ""
+    """The base for these releases."""
 
 
 class _Framework(Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +60,7 @@ class Flavour:
     framework: str
     version: str
     device: str
-    """``cpu`` or ``cuda``."""
+    """``cpu``, ``cuda``, or ``cuda126`` for GPUs and drivers that the CUDA of ``cuda`` does not support."""
     variant: str
     """One of `VARIANTS`."""
     python: str
@@ -62,10 +68,8 @@ class Flavour:
     base: str
     build_args: Mapping[str, str]
     """The arguments of the Dockerfile, except the bases."""
-    build_base: str
-    """The image that packages are built on: the base, or one with compilers for CUDA."""
     recipe: str
-    """The digest of everything that defines the image, except the content of its bases and the bundled runtime."""
+    """The digest of everything that defines the image, except the content of its base and the bundled runtime."""
 
     @property
     def name(self) -> str:
@@ -101,7 +105,7 @@ def flavours() -> list[Flavour]:
         for framework, about in _catalogue().frameworks.items()
         for device in about.devices
         for variant in VARIANTS
-        if not (framework == "python" and variant == "horovod")
+        if not (variant == "horovod" and (framework == "python" or device != "cpu"))
     ]
 
 
@@ -131,33 +135,43 @@ def _flavour(framework: str, device: str, variant: str, version: str | None = No
     catalogue = _catalogue()
     about = catalogue.frameworks[framework].devices[device]
     version = version or catalogue.frameworks[framework].version
+    cuda = _cuda(about, version)
+    base = about.base if cuda == about.cuda else about.older_base or about.base
     packages = [
-        *(package.replace("{version}", version) for package in about.packages),
+        *(package.replace("{version}", version).replace("{cuda}", cuda) for package in about.packages),
         *(catalogue.mpi_packages if variant else ()),
     ]
     arguments = {
         "FRAMEWORK": framework,
-        "DEVICE": device,
+        "DEVICE": "cpu" if device == "cpu" else "cuda",
         "VARIANT": variant,
         "PACKAGES": " ".join(packages),
-        "INDEX": about.index,
+        "INDEX": about.index.replace("{cuda}", cuda),
         "SYSTEM": " ".join(about.system),
         "HOROVOD": catalogue.horovod,
-        "EFA_INSTALLER": catalogue.efa_installer if device == "cuda" else "",
+        "EFA_INSTALLER": catalogue.efa_installer if device != "cpu" else "",
     }
-    bases = (about.base, about.build_base if about.build_base and variant == "horovod" else about.base)
-    digest = hashlib.sha256(msgspec.json.encode([_files(), arguments, bases], order="sorted"))
+    digest = hashlib.sha256(msgspec.json.encode([_files(), arguments, base], order="sorted"))
     return Flavour(
         framework,
         version,
         device,
         variant,
         about.python,
-        bases[0],
+        base,
         arguments,
-        bases[1],
         digest.hexdigest()[:12],
     )
+
+
+def _cuda(about: _Device, version: str) -> str:
+    """The CUDA that the framework's release is built for."""
+    fitting = [first for first in about.before if _numbers(version) < _numbers(first)]
+    return about.before[min(fitting, key=_numbers)] if fitting else about.cuda
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 @cache

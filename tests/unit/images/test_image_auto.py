@@ -17,6 +17,18 @@ PYTORCH = {"framework": "pytorch"}
 WANTED: dict[str, tuple[Fields, bool, str]] = {
     "cpu": (PYTORCH, False, "pytorch-cpu"),
     "gpu": (PYTORCH, True, "pytorch-cuda"),
+    "v100": ({**PYTORCH, "instance_type": "ml.p3.8xlarge"}, True, "pytorch-cuda126"),
+    "v100 and mpi": (
+        {**PYTORCH, "instance_type": "ml.p3dn.24xlarge", "distribution": {"mpi": {}}},
+        True,
+        "pytorch-cuda126-mpi",
+    ),
+    "newer gpus": ({**PYTORCH, "instance_type": "ml.p4d.24xlarge"}, True, "pytorch-cuda"),
+    "v100 in tensorflow": (
+        {"framework": "tensorflow", "instance_type": "ml.p3.2xlarge"},
+        True,
+        "tensorflow-cuda",
+    ),
     "a short version": ({**PYTORCH, "framework_version": "2.13"}, False, "pytorch-cpu"),
     "python 3": ({**PYTORCH, "py_version": "py3"}, True, "pytorch-cuda"),
     "its python": ({**PYTORCH, "py_version": "py312"}, True, "pytorch-cuda"),
@@ -46,6 +58,11 @@ def test_the_version_of_a_job() -> None:
 REFUSED: dict[str, tuple[Fields, bool, str]] = {
     "no framework": ({}, False, "needs a framework that cloudtrain has images of, not None"),
     "no image": ({"framework": "huggingface"}, False, "not huggingface"),
+    "the real horovod on gpus": (
+        {**PYTORCH, "distribution": {"horovod": {"implementation": "horovod"}}},
+        True,
+        "no image with the real Horovod for GPUs",
+    ),
     "no gpus": ({"framework": "mxnet"}, True, "no image of mxnet for GPUs"),
     "another python": ({**PYTORCH, "py_version": "py310"}, False, "has py311, not py310"),
 }

@@ -13,9 +13,9 @@ from cloudtrain.images import catalogue, find_flavour, flavours
 
 NAMES = """
     python-cpu python-cpu-mpi
-    pytorch-cpu pytorch-cpu-mpi pytorch-cpu-horovod pytorch-cuda pytorch-cuda-mpi pytorch-cuda-horovod
-    tensorflow-cpu tensorflow-cpu-mpi tensorflow-cpu-horovod
-    tensorflow-cuda tensorflow-cuda-mpi tensorflow-cuda-horovod
+    pytorch-cpu pytorch-cpu-mpi pytorch-cpu-horovod
+    pytorch-cuda pytorch-cuda-mpi pytorch-cuda126 pytorch-cuda126-mpi
+    tensorflow-cpu tensorflow-cpu-mpi tensorflow-cpu-horovod tensorflow-cuda tensorflow-cuda-mpi
     mxnet-cpu mxnet-cpu-mpi mxnet-cpu-horovod
 """
 
@@ -37,14 +37,35 @@ def test_the_framework_is_pinned() -> None:
         assert ("mpi4py" in packages) == bool(flavour.variant), flavour.name
 
 
-def test_only_horovod_is_built_on_the_compilers_of_cuda() -> None:
-    apart = [flavour.name for flavour in flavours() if flavour.build_base != flavour.base]
-    assert apart == ["pytorch-cuda-horovod", "tensorflow-cuda-horovod"]
-
-
 def test_only_cuda_has_efa() -> None:
     for flavour in flavours():
-        assert bool(flavour.build_args["EFA_INSTALLER"]) == (flavour.device == "cuda"), flavour.name
+        assert bool(flavour.build_args["EFA_INSTALLER"]) == (flavour.device != "cpu"), flavour.name
+
+
+def test_images_of_pytorch_have_what_torch_compile_calls() -> None:
+    for flavour in flavours():
+        system = flavour.build_args["SYSTEM"].split()
+        assert ({"g++", "python3-dev"} <= set(system)) == (flavour.framework == "pytorch"), flavour.name
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "cuda", "base"),
+    [
+        ("pytorch-cuda", None, "cu130", "13.0"),
+        ("pytorch-cuda", "2.9.0", "cu130", "13.0"),
+        ("pytorch-cuda", "2.8.0", "cu126", "12.6"),
+        ("pytorch-cuda-mpi", "2.5.1", "cu124", "12.6"),
+        ("pytorch-cuda", "2.2.2", "cu121", "12.6"),
+        ("pytorch-cuda126", None, "cu126", "12.6"),
+        ("pytorch-cuda126", "2.5.1", "cu124", "12.6"),
+    ],
+)
+def test_the_cuda_of_a_release_of_pytorch(name: str, version: str | None, cuda: str, base: str) -> None:
+    flavour = find_flavour(name, version)
+    assert flavour.build_args["INDEX"] == f"https://download.pytorch.org/whl/{cuda}"
+    assert f"torch=={flavour.version}+{cuda} " in flavour.build_args["PACKAGES"]
+    assert flavour.base.startswith(f"nvidia/cuda:{base}.")
+    assert flavour.build_args["DEVICE"] == "cuda"
 
 
 @pytest.mark.parametrize("version", [None, "2.13.0", "2.13", "2"])
