@@ -1,4 +1,4 @@
-"""Starts Python programs by forking a process that has imported what takes longest: torch, or TensorFlow.
+"""Starts Python programs by forking a process that has imported what takes longest, such as torch or TensorFlow.
 
 Each is a normal process with its own arguments, environment and output. Only the modules imported here are already
 loaded.
@@ -27,6 +27,10 @@ MESSAGE = 1 << 20
 """Bytes of the longest message: arguments and environment of a program."""
 
 
+WITHOUT_COMPILER = f"import sys; sys.path.append({str(Path(__file__).parent)!r}); import without_compiler"
+"""The line for scripts that run in a job, where they start as users' scripts do, and have an optimizer."""
+
+
 @dataclass(frozen=True)
 class Interpreter:
     """A Python that has imported ``modules``, with the variables that they read at their import."""
@@ -36,10 +40,11 @@ class Interpreter:
     variables: tuple[tuple[str, str], ...] = ()
 
 
+NUMPY = Interpreter(sys.executable, ("botocore_data", "numpy"))
 TORCH = Interpreter(
     sys.executable,
     (
-        "boto3",
+        "botocore_data",
         "torch._dynamo",  # the first optimizer imports it
         "torch.distributed.nn.functional",
         "torch.distributed.tensor",  # the first comparison imports it
@@ -182,6 +187,8 @@ def become(program: Mapping[str, Any]) -> None:
 if __name__ == "__main__":
     for module in sys.argv[2:]:
         importlib.import_module(module)
+    if "botocore_data" in sys.argv:
+        sys.modules["botocore_data"].load("s3")
     gc.freeze()
     program = serve(socket.socket(fileno=int(sys.argv[1])))
     if program is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import warm_python
 from pure_state import same, state_of
 
 from cloudtrain.checkpoint import Checkpointer
@@ -25,8 +25,8 @@ WRITER = Path(__file__).with_name("pure_state.py")
 def run_and_kill(uri: str, log: Path, delay: float) -> int:
     """Start the writer, kill it ``delay`` seconds after its first commit; returns the last step it printed."""
     with open(log, "w+") as output:
-        process = subprocess.Popen(
-            [sys.executable, str(WRITER), uri], stdout=output, stderr=subprocess.STDOUT
+        process = warm_python.start(
+            [str(WRITER), uri], os.environ, output, output, interpreter=warm_python.NUMPY
         )
         deadline = time.monotonic() + 60
         try:

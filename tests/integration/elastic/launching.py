@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+TESTS = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "programs" / "elastic_training.py"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--max-restarts=3", "--monitor-interval=0.1")
 
@@ -27,7 +28,8 @@ def torchrun(folder: Path, *options: str, timeout: float = 120) -> subprocess.Co
 
 def environment(folder: Path) -> dict[str, str]:
     """The environment of a launch whose files are all in ``folder``."""
-    return {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder), "PYTHONPATH": path}
 
 
 @contextlib.contextmanager

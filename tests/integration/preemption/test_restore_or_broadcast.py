@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from waiting import wait_for_end
+from warm_python import WITHOUT_COMPILER
 
 from cloudtrain import Job, JobStatus
 from cloudtrain.checkpoint import Checkpointer
@@ -27,6 +28,7 @@ RESTORES = """
     from cloudtrain.checkpoint.torch import restore_or_broadcast
     from cloudtrain.errors import CheckpointError
 
+    WITHOUT_COMPILER
     parser = argparse.ArgumentParser()
     parser.add_argument("--places", type=Path)
 
@@ -46,7 +48,7 @@ RESTORES = """
             total = round(sum(p.sum().item() for p in model.parameters()))
             print(f"{place.name}: step {step} same {len(same) == 1} sum {total} drawn {len(set(drawn))}", flush=True)
     hvd.shutdown()
-"""
+""".replace("WITHOUT_COMPILER", WITHOUT_COMPILER)
 
 TWO_RANKS = {"processes": {"processes_per_host": 2}}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from waiting import wait_for_end, wait_until
+from warm_python import WITHOUT_COMPILER
 
 from cloudtrain import Job, JobStatus
 from cloudtrain.platforms.local import LocalPlatform
@@ -28,6 +29,7 @@ TRAINS = """
     from cloudtrain.checkpoint.torch import ResumableSampler, capture, restore_or_broadcast
     from cloudtrain.distributed.torch.elastic import ElasticSampler
 
+    WITHOUT_COMPILER
     parser = argparse.ArgumentParser()
     parser.add_argument("--seen")
     parser.add_argument("--sampler")
@@ -74,7 +76,7 @@ TRAINS = """
         with open(arguments.seen + "-weights", "w") as file:
             json.dump(numbers, file)
     hvd.shutdown()
-"""
+""".replace("WITHOUT_COMPILER", WITHOUT_COMPILER)
 
 TWO_RANKS = {"processes": {"processes_per_host": 2}}
 

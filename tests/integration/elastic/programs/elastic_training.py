@@ -131,6 +131,8 @@ def pair(text: str) -> tuple[int, ...]:
 
 
 if __name__ == "__main__":
+    import without_compiler  # noqa: F401
+
     torch.set_num_threads(1)
     hvd.init(timeout=2.5)
     train(parse())
