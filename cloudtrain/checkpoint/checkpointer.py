@@ -31,6 +31,7 @@ from cloudtrain.checkpoint.workers import BackgroundSaves, WorkerPool
 from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError
 from cloudtrain.observe import beat, own_progress, report_step
+from cloudtrain.observe.checkpointing import Unspoiled
 from cloudtrain.observe.warning import record_warning
 from cloudtrain.storage import open_store
 from cloudtrain.storage.patience import Patience, using
@@ -368,10 +369,15 @@ class Checkpointer:
         shards: RankShards = NO_SHARDS,
     ) -> None:
         buffer = self._buffers.pop() if self._buffers else Buffer()
+        unspoiled = Unspoiled()
         snapshot = buffer.snapshot(leaves)
 
         def prepare() -> tuple[PreparedSave, RankShards]:
             snapshot.wait()
+            if problem := unspoiled.problem():
+                raise CheckpointError(
+                    f"its state is wrong: {problem}", hint="Resume from an earlier checkpoint."
+                )
             return PreparedSave(step, document, self._grouping.files(snapshot), metadata), shards
 
         self._patience = save_patience(whole=self._sharded)

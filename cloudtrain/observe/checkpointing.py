@@ -1,7 +1,7 @@
-"""Marks checkpoints that are being committed: the runtime of a failing job waits for them.
+"""Marks checkpoints that are being committed, and says when the state of a process must not be saved.
 
-A process marks a commit by a file in the host's run folder. The file name contains the process id, because a killed
-process leaves its file behind.
+The runtime of a failing job waits for commits. A process marks a commit by a file in the host's run folder. The file
+name contains the process id, because a killed process leaves its file behind.
 """
 
 from __future__ import annotations
@@ -37,3 +37,33 @@ def commits(run: Path) -> dict[str, int]:
     """The unfinished commits on this host: the name of each, and its process id."""
     names = [path.name for path in run.glob(f"{PREFIX}*")]
     return {name: int(name.split("-")[1]) for name in names}
+
+
+_why_spoiled = ""
+_times_spoiled = 0
+
+
+def spoil(why: str) -> None:
+    """Results that this process computes from now on are wrong, until `recover`: no checkpoint may hold them."""
+    global _why_spoiled, _times_spoiled
+    _why_spoiled = why
+    _times_spoiled += 1
+
+
+def recover() -> None:
+    """Results are right again."""
+    global _why_spoiled
+    _why_spoiled = ""
+
+
+class Unspoiled:
+    """Shows whether a copy of the state, begun when this object was created, holds right results."""
+
+    def __init__(self) -> None:
+        self._times = _times_spoiled
+
+    def problem(self) -> str:
+        """Why it may hold wrong results; empty if it does not."""
+        if _why_spoiled:
+            return _why_spoiled
+        return "" if self._times == _times_spoiled else "collectives were aborted meanwhile"

@@ -22,6 +22,7 @@ from cloudtrain.distributed.options import logger
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._failures import collective_error
 from cloudtrain.distributed.torch._state import Context
+from cloudtrain.observe.checkpointing import spoil
 
 GRACE_SECONDS = 1.0
 """How long a kernel may take after the death of one of its ranks: that rank may have done its part."""
@@ -76,6 +77,9 @@ def abort(context: Context, rank: int | None = None) -> None:
     """Abort the groups that ``rank`` belongs to, by default all: their kernels return, without results."""
     groups = [group for group in _all_groups() if rank is None or rank in _ranks(group)]
     context.in_flight.aborts(groups)
+    spoil(
+        "the collectives of a rank that died were aborted" if rank is not None else "collectives were aborted"
+    )
     with _together(groups):
         for group in groups:
             _abort_group(group)

@@ -32,6 +32,7 @@ from cloudtrain.distributed.torch._shared_memory import open_shared_memory
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
 from cloudtrain.observe import inquiry
+from cloudtrain.observe.checkpointing import recover
 
 _init_arguments: dict[str, Any] = {}
 """The arguments of the last `init`, for `reinit`."""
@@ -102,6 +103,7 @@ def init(
         _connect(context, start_timeout)
     global_process_set.attach(GLOBAL, list(range(world.size)), world.rank)
     _state.set_current(context)
+    recover()
     logger.info("rank %d of %d: %s", world.rank, world.size, world)
     if not context.alone:
         inquiry.answer_with(_flight_recorder.describe)

@@ -14,6 +14,7 @@ from checkpoint_trees import same
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.errors import CheckpointError
+from cloudtrain.observe.checkpointing import Unspoiled, recover, spoil
 from cloudtrain.storage.file import FileStore
 
 TIMEOUT = 30
@@ -128,6 +129,28 @@ def test_a_failure_is_raised_by_the_next_call(
     assert caught.value.__cause__ is not None
     assert "checkpoint 5 was not saved" in caplog.text
     checkpointer.wait()  # raised only once
+
+
+def test_wrong_results_of_aborted_collectives_are_never_committed(tmp_path: Path) -> None:
+    checkpointer = Checkpointer(tmp_path)
+    checkpointer.save(1, state_of(1))
+    checkpointer.wait()
+    try:
+        spoil("collectives were aborted")
+        checkpointer.save(2, state_of(1))
+        with pytest.raises(
+            CheckpointError, match="checkpoint 2 was not saved: its state is wrong: collectives"
+        ):
+            checkpointer.wait()
+    finally:
+        recover()
+    before = Unspoiled()
+    spoil("collectives were aborted")
+    recover()
+    assert before.problem(), "a copy that was begun before holds wrong results still"
+    checkpointer.save(3, state_of(1))
+    checkpointer.close()
+    assert Checkpointer(tmp_path).steps() == [1, 3]
 
 
 def test_saving_continues_after_a_failure(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import _lazy_wait
 import torch
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.observe.checkpointing import Unspoiled
 
 LIMIT = 15.0
 """Seconds within which a rank names one that has died."""
@@ -99,6 +100,7 @@ def dead_in_a_step() -> None:
     assert _lazy_wait.running(), "the kernel waits for rank 1"
     with names_rank(1):
         _lazy_wait.synchronize()  # returns, because the group is aborted
+        assert Unspoiled().problem(), "no checkpoint may hold the results"
         trainer.step()
     if hvd.rank() == 0:
         hvd.shutdown()  # does not wait for anyone
@@ -161,6 +163,7 @@ def starts_again() -> None:
     began = time.monotonic()
     train(state)
     assert failed
+    assert not Unspoiled().problem(), "the collectives work again"
     assert time.monotonic() - began < LIMIT
     hvd.shutdown()
 
