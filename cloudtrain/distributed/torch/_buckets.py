@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from cloudtrain.distributed._compression import Compressor
-from cloudtrain.distributed.reduce_op import Sum
+from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._failures import collective_errors
 from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._join import track_launch
-from cloudtrain.distributed.torch._operation import all_reduce
+from cloudtrain.distributed.torch._operation import all_reduce, averages
 from cloudtrain.distributed.torch._ops import scale_
 from cloudtrain.distributed.torch._streams import WritingStreams
 from cloudtrain.observe.timeline import recorder
@@ -31,6 +31,8 @@ from cloudtrain.observe.timeline.operation import Operation
 
 FIRST_BYTES = 1 << 20
 """The size limit of the first bucket."""
+SMALL_BYTES = 1 << 14
+"""Below this average size, calls for single gradients take longer on a CPU than another pass over the buffer."""
 
 
 @dataclass(eq=False)
@@ -42,9 +44,7 @@ class Slot:
     passes_left: int
     """Backward passes until the gradient is ready."""
     taken: bool = False
-    """Whether the gradient is ready."""
-    gradient: Tensor | None = None
-    """The ready gradient, until it is copied to its bucket."""
+    """Whether the gradient is ready, or the step does without it."""
     kept: bool = False
     """Whether the parameter gets a gradient after the reduction."""
     sparse_dim: int = 0
@@ -55,22 +55,22 @@ class Slot:
     handle: Handle | None = None
     """The reduction of a sparse gradient, which has no bucket."""
 
-    def take(self) -> None:
-        """Mark the gradient as ready. A parameter frozen since the last step has no gradient and gets none."""
+    def take(self) -> Tensor | None:
+        """The ready gradient. A parameter frozen since the last step has no gradient and gets none."""
         gradient = self.parameter.grad
-        self.taken, self.gradient = True, gradient
         self.kept = gradient is not None or self.parameter.requires_grad
         if gradient is not None:
             self.sparse_dim = gradient.sparse_dim() if gradient.is_sparse else 0
+        return gradient
 
     def give_back(self, gradient: Tensor) -> None:
         """Assign the reduced gradient to the parameter."""
-        if self.kept:
+        if self.kept and self.parameter.grad is not gradient:
             self.parameter.grad = gradient
 
     def reset(self, passes: int) -> None:
         """Prepare for the next gradient."""
-        self.passes_left, self.taken, self.gradient, self.handle = passes, False, None, None
+        self.passes_left, self.taken, self.handle = passes, False, None
 
 
 class Bucket:
@@ -87,33 +87,71 @@ class Bucket:
         for slot in slots:
             slot.bucket = self
 
-    def fill(self, slot: Slot, factor: float) -> None:
-        """Copy the ready gradient, times ``factor``, to its place; zeros if there is no gradient."""
-        if slot.view is None:
+    def arrived(self, slot: Slot) -> None:
+        """The gradient of ``slot`` is ready, on the current stream."""
+        self._streams.add(slot.parameter)
+        self.missing -= 1
+
+    def fill(self, factor: float) -> None:
+        """Copy the gradients, times ``factor``, to their places; zeros where there is none."""
+        if self.slots and self.slots[0].view is None:
             self._allocate()
         began = None if recorder.active is None else recorder.now()
-        self._streams.add(self._flat)
-        _move(slot.gradient, slot.view, factor)
+        gradients, views, others = [], [], []
+        for slot in self.slots:
+            gradient, view = slot.take(), slot.view
+            assert view is not None
+            if gradient is None or slot.sparse_dim:
+                others.append((gradient, view))
+            elif gradient is not view:
+                gradients.append(gradient)
+                views.append(view)
+            if slot.kept and not slot.sparse_dim:
+                slot.parameter.grad = view
+        if self._streams.join(self._flat):
+            for gradient in gradients:  # their memory is reused on another stream than this one
+                gradient.record_stream(torch.cuda.current_stream(gradient.device))
+        with torch.no_grad():
+            for gradient, view in others:
+                view.zero_()
+                if gradient is not None:
+                    view.add_(gradient)
+            self._copy(gradients, views, factor)
         if began is not None:
             self._copies.append((began, recorder.now()))
-        if slot.kept and not slot.sparse_dim:
-            slot.parameter.grad = slot.view
-        slot.gradient = None
-        self.missing -= 1
+
+    def _copy(self, gradients: list[Tensor], views: list[Tensor], factor: float) -> None:
+        """Copy ``gradients`` to ``views``, and multiply all of the buffer by ``factor``."""
+        at_once = factor != 1.0 and len(views) == len(self.slots) and not self._flat.is_cuda
+        if at_once and self._flat.nbytes > len(views) * SMALL_BYTES:
+            # The memory of a CPU is slower than the calls: read and write it once.
+            for gradient, view in zip(gradients, views):
+                torch.mul(gradient, factor, out=view)
+            return
+        if views:
+            torch._foreach_copy_(views, gradients)
+        if factor != 1.0:
+            self._flat.mul_(factor)
 
     @property
     def label(self) -> str:
         return f"allreduce of gradients {self.slots[0].name} ... {self.slots[-1].name}"
 
-    def launch(self, group: Any, compression: type[Compressor], postscale: float, step: int) -> None:
-        """Start to sum the buffer over the ranks of ``group``; the sum is then multiplied by ``postscale``."""
+    def averaged_by(self, group: Any) -> bool:
+        """Whether the backend of ``group`` divides as well as it adds."""
+        some = self.slots[0].parameter
+        return some.is_floating_point() and averages(group, some.device)
+
+    def launch(
+        self, group: Any, op: ReduceOp, compression: type[Compressor], postscale: float, step: int
+    ) -> None:
+        """Start to reduce the buffer over the ranks of ``group``; the result is then multiplied by ``postscale``."""
         flat = self._flat
-        self._streams.join(flat)
         operation = self._recorded(step)
         wire, context = compression.compress(flat)
-        launch = track_launch(f"{self.label} (step {step})", group, Sum, [wire])
+        launch = track_launch(f"{self.label} (step {step})", group, op, [wire])
         with collective_errors(self.label):
-            work: Any = launch.carried_by(all_reduce(wire, Sum, group))
+            work: Any = launch.carried_by(all_reduce(wire, op, group))
         if operation is not None:
             record_end(operation, work, group, wire.device, wire)
 
@@ -168,10 +206,11 @@ class Bucket:
 
 def accumulate(slot: Slot) -> None:
     """Keep the gradient in its bucket between backward passes of one step."""
-    gradient = slot.parameter.grad
-    if slot.view is not None and gradient is not None and not gradient.is_sparse:
-        _move(gradient, slot.view, 1.0)
-        slot.parameter.grad = slot.view
+    gradient, view = slot.parameter.grad, slot.view
+    if view is not None and gradient is not None and gradient is not view and not gradient.is_sparse:
+        with torch.no_grad():
+            view.copy_(gradient)
+        slot.parameter.grad = view
 
 
 def share_out(
@@ -202,15 +241,3 @@ def share_out(
         else:
             del open_shares[key]
     return sorted(shares, key=lambda members: place[members[-1]])
-
-
-def _move(gradient: Tensor | None, view: Tensor | None, factor: float) -> None:
-    assert view is not None
-    if gradient is None:
-        view.zero_()
-    elif gradient.is_sparse:
-        view.zero_().add_(gradient.detach(), alpha=factor)
-    elif gradient is not view:
-        torch.mul(gradient.detach(), factor, out=view)
-    elif factor != 1.0:
-        view.mul_(factor)

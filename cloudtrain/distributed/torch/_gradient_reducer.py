@@ -16,7 +16,7 @@ from cloudtrain.distributed._compression import Compressor
 from cloudtrain.distributed.errors import GradientOrderError
 from cloudtrain.distributed.options import AUTOTUNE, FUSION_THRESHOLD, fusion_threshold
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp
+from cloudtrain.distributed.reduce_op import Average, Max, ReduceOp, Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._autotune import tuning_of
 from cloudtrain.distributed.torch._buckets import (
@@ -48,7 +48,7 @@ class Reduction:
         if self.op != Average:
             return 1.0, 1.0
         if self.predivide == 1.0:
-            # A factor is free while gradients are copied to their bucket; a factor after the sum is not.
+            # Unless the backend averages. Before the sum, a type of few bits overflows later.
             return 1.0 / self.process_set.size(), 1.0
         return 1.0 / self.predivide, self.predivide / self.process_set.size()
 
@@ -85,6 +85,8 @@ class GradientReducer:
         self._launched = 0
         self._arriving = threading.Lock()
         """Autograd has a thread for each GPU, and calls hooks of CPU parameters in the thread of ``backward``."""
+        self._early = False
+        """Whether buckets are launched during the backward pass of this step."""
         self._begin()
 
     def _begin(self) -> None:
@@ -107,6 +109,7 @@ class GradientReducer:
             self._begin()
         elif self._tuning is not None:
             self._resize(self._tuning.begin())
+        self._early = self._alone()
 
     def track(self, parameters: Iterable[Tensor]) -> None:
         """Add those of the ``parameters`` that are new, or were frozen before.
@@ -150,18 +153,27 @@ class GradientReducer:
             self._begin_step()
         self.pending = True
         slot.passes_left -= 1
-        if slot.passes_left == 0:
-            self._send_off(slot)
-        else:
+        if slot.passes_left:
             accumulate(slot)
+            return
+        slot.taken = True
+        bucket = slot.bucket
+        if bucket is not None:
+            bucket.arrived(slot)
+            if not bucket.missing and self._early:
+                self._launch_full()
+        elif slot in self._sparse:
+            self._launch_sparse(slot)
 
     def synchronize(self) -> None:
         """Reduce the remaining gradients, as zeros where there is none, and wait for all of them."""
         if not self.pending:
             self._begin_step()
-        for slot in self._slots.values():
+        for slot in self._sparse:
             if not slot.taken:
-                self._send_off(slot)
+                self._launch_sparse(slot)
+        for bucket in self._buckets:
+            bucket.missing = 0
         self._place()
         self._launch_full()
         for bucket in self._buckets:
@@ -201,28 +213,19 @@ class GradientReducer:
         for slot in self._slots.values():
             slot.reset(self._passes)
 
-    def _send_off(self, slot: Slot) -> None:
-        slot.take()
-        if slot in self._sparse:
-            self._launch_sparse(slot)
-        elif slot.bucket is not None:
-            slot.bucket.fill(slot, self._prescale)
-            if self._alone():
-                self._launch_full()
-
     def _place(self) -> None:
         """Assign slots without a bucket to one, and reduce their gradients."""
         if not self._unplaced:
             return
+        for slot in self._unplaced:
+            slot.take()
         self._agree_on_sparse()
         unplaced, self._unplaced = self._unplaced, []
         dense = [slot for slot in unplaced if slot not in self._sparse]
         buckets = self._made(dense)
         self._buckets += buckets
         for bucket in buckets:
-            for slot in bucket.slots:
-                bucket.fill(slot, self._prescale)
-            self._launch_full()
+            bucket.missing = 0
         for slot in unplaced:
             if slot in self._sparse:
                 self._launch_sparse(slot)
@@ -269,12 +272,16 @@ class GradientReducer:
         """Launch the full buckets, in order."""
         while self._launched < len(self._buckets) and self._buckets[self._launched].missing == 0:
             bucket = self._buckets[self._launched]
-            group = group_of(self._reduction.process_set)
-            bucket.launch(group, self._reduction.compression, self._postscale, self._step)
+            group, reduction = group_of(self._reduction.process_set), self._reduction
+            averages = reduction.op == Average and reduction.predivide == 1.0 and bucket.averaged_by(group)
+            bucket.fill(1.0 if averages else self._prescale)
+            op = Average if averages else Sum
+            bucket.launch(group, op, reduction.compression, self._postscale, self._step)
             self._launched += 1
 
     def _launch_sparse(self, slot: Slot) -> None:
-        gradient, slot.gradient = slot.gradient, None
+        slot.taken = True
+        gradient = slot.take()
         shape, sparse_dim = slot.parameter.shape, self._sparse[slot]
         if gradient is None:
             indices = torch.empty(sparse_dim, 0, dtype=torch.int64, device=slot.parameter.device)

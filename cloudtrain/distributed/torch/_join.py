@@ -18,7 +18,7 @@ from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._dead_ranks import check_alive
 from cloudtrain.distributed.torch._failures import collective_errors
 from cloudtrain.distributed.torch._operation import all_reduce
-from cloudtrain.distributed.torch._ops import dtype_name, wire_type
+from cloudtrain.distributed.torch._ops import dtype_name, on_wire, wire_type
 from cloudtrain.distributed.torch._state import Context
 
 
@@ -111,6 +111,7 @@ def contribute(response: CollectiveResponse) -> None:
         context.close_groups(request.must_match["process set"])
     elif request.kind == "allreduce" and response.payload is None:
         must_match, group = request.must_match, context.groups[response.set_id].negotiated
+        op = on_wire(ReduceOp[must_match["operation"]])
         types, shapes = must_match["type"], must_match["shape"]
         if isinstance(types, str):
             types, shapes = [types], [shapes]
@@ -118,7 +119,7 @@ def contribute(response: CollectiveResponse) -> None:
         for name, shape in zip(types, shapes):
             sizes.setdefault(name, []).append(torch.Size(shape).numel())
         for name, numels in sizes.items():
-            work = _contribute_zeros(group, must_match["operation"], name, must_match["device"], numels)
+            work = _contribute_zeros(group, op.name, name, must_match["device"], numels)
             context.launched(work, group)
 
 

@@ -160,8 +160,16 @@ def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
     return group
 
 
+def averages(group: Any, device: torch.device) -> bool:
+    """Whether the backend of ``group`` divides by the number of ranks itself (NCCL)."""
+    return device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
+
+
 def all_reduce(tensor: Tensor, op: ReduceOp, group: Any, *, async_op: bool = True) -> Any:
-    """Like ``torch.distributed.all_reduce``, but through shared memory between the ranks of one machine."""
+    """Like ``torch.distributed.all_reduce``, but through shared memory between the ranks of one machine.
+
+    ``Average`` is for groups of which `averages` holds; for others see `on_wire`.
+    """
     memory = _state.current().memory.get(group)
     if memory is not None and memory.supports(tensor):
         return memory.all_reduce(tensor, op, async_op=async_op)

@@ -13,8 +13,7 @@ from torch import Tensor
 from cloudtrain.distributed.reduce_op import Average, Max, Min, Product, ReduceOp, Sum
 
 _BACKEND_OPS = {
-    # Gloo has no average, and NCCL rounds integers differently: sum, then divide.
-    Average: dist.ReduceOp.SUM,
+    Average: dist.ReduceOp.AVG,
     Sum: dist.ReduceOp.SUM,
     Min: dist.ReduceOp.MIN,
     Max: dist.ReduceOp.MAX,
@@ -59,6 +58,11 @@ IN_PLACE = {
     Product: Tensor.mul_,
 }
 """Reduces two tensors into the first."""
+
+
+def on_wire(op: ReduceOp) -> ReduceOp:
+    """What the backend does for ``op``: Gloo has no average, and NCCL rounds integers differently. Sum, then divide."""
+    return Sum if op == Average else op
 
 
 def backend_op(op: ReduceOp) -> dist.ReduceOp.RedOpType:

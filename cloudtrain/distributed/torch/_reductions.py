@@ -29,7 +29,7 @@ from cloudtrain.distributed.torch._operation import (
     to_payload,
     type_name,
 )
-from cloudtrain.distributed.torch._ops import scale_, to_wire
+from cloudtrain.distributed.torch._ops import on_wire, scale_, to_wire
 from cloudtrain.observe.timeline import recorder
 
 
@@ -78,7 +78,7 @@ def reduce_tensors(
                 if wire.is_cuda:  # allocated on another stream
                     wire.record_stream(torch.cuda.current_stream(wire.device))
             return context.run_in_thread(lambda: adasum_(wires, group, members))
-        return CombinedWork([all_reduce(flat, op, group) for flat in flats.join()])
+        return CombinedWork([all_reduce(flat, on_wire(op), group) for flat in flats.join()])
 
     def arrived(response: CollectiveResponse) -> None:
         [flat] = flats.join()
@@ -104,12 +104,12 @@ def reduce_tensors(
 def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: ProcessSet) -> Tensor:
     """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
     label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
-    launch = track_launch(label, group, op, (tensor,))
+    launch = track_launch(label, group, on_wire(op), (tensor,))
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
     is_async = tensor.is_cuda or _state.current().waits_lazily  # only a work says when it is done
     try:
-        work = launch.carried_by(all_reduce(tensor, op, group, async_op=is_async))
+        work = launch.carried_by(all_reduce(tensor, on_wire(op), group, async_op=is_async))
         if operation is not None:
             record_end(operation, work, group, tensor.device, tensor)
         if work is not None:
@@ -141,6 +141,7 @@ def plain(tensor: Tensor, op: ReduceOp) -> bool:
 
 def _without_asking(flats: list[Tensor], op: ReduceOp, name: str | None, process_set: ProcessSet) -> Handle:
     label, group = f"allreduce of {name or 'tensors'}", group_of(process_set)
+    op = on_wire(op)
     launches = [track_launch(label, group, op, [flat]) for flat in flats]
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class WritingStreams:
-    """The streams that write to a buffer, until another stream reads it.
+    """The streams that write the gradients of a bucket, until another stream reads them.
 
     Gradients of one bucket may come from several streams: those of their forward pass, in the threads of autograd.
     """
@@ -18,18 +18,19 @@ class WritingStreams:
         self._streams: list[Any] = []
 
     def add(self, buffer: Tensor) -> None:
-        """The current stream writes to ``buffer`` from now on."""
+        """The current stream has written what belongs to ``buffer``, or to a tensor on its device."""
         if buffer.is_cuda:
             stream = torch.cuda.current_stream(buffer.device)
             if stream not in self._streams:
                 self._streams.append(stream)
 
-    def join(self, buffer: Tensor) -> None:
-        """The current stream reads ``buffer`` from now on: it waits for the streams that write to it."""
+    def join(self, buffer: Tensor) -> bool:
+        """The current stream reads what the streams have written: it waits for them. Returns whether there are others."""
         if not self._streams:
-            return
+            return False
         current = torch.cuda.current_stream(buffer.device)
-        for stream in self._streams:
-            if stream != current:
-                current.wait_stream(stream)
+        others = [stream for stream in self._streams if stream != current]
+        for stream in others:
+            current.wait_stream(stream)
         self._streams.clear()
+        return bool(others)

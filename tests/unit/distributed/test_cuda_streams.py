@@ -83,9 +83,9 @@ def test_a_bucket_is_sent_after_the_streams_that_filled_it(cuda: Cuda) -> None:
         with cuda.stream(stream):
             streams.add(buffer)  # type: ignore[arg-type]
     with cuda.stream(two):
-        streams.join(buffer)  # type: ignore[arg-type]
+        assert streams.join(buffer)  # type: ignore[arg-type]
     assert (one.waits_for, two.waits_for) == ([], [one])
-    streams.join(buffer)  # type: ignore[arg-type]
+    assert not streams.join(buffer)  # type: ignore[arg-type]
     assert cuda.default.waits_for == [], "the next step has other streams"
 
 

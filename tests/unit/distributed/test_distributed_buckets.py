@@ -49,10 +49,7 @@ def test_every_parameter_has_its_own_place(specs: list[Spec], bucket_bytes: int)
         sizes = [slot.parameter.numel() * slot.parameter.element_size() for slot in bucket.slots]
         if specs[numbers[0]][2] is None:
             assert sum(sizes[:-1]) < bucket_bytes
-        for slot in bucket.slots:
-            slot.take()
-            bucket.fill(slot, 1.0)
-        assert bucket.missing == 0
+        bucket.fill(1.0)
         views = [slot.parameter.grad for slot in bucket.slots]
         for number, view in enumerate(views):
             assert view is not None
@@ -90,7 +87,7 @@ def test_the_first_bucket_is_small() -> None:
 )
 def test_strides_of_the_gradient(parameter: Tensor, strides: tuple[int, ...]) -> None:
     slot = slot_of(parameter)
-    Bucket([slot]).fill(slot, 1.0)
+    Bucket([slot]).fill(1.0)
     assert slot.view is not None
     assert slot.view.stride() == strides
 
@@ -102,8 +99,7 @@ def test_a_gradient_is_copied_once_and_then_stays_in_its_bucket(factor: float, s
     bucket = Bucket([slot])
     parameter.grad = torch.full((4,), 3.0)
     for times in (1, 2):
-        slot.take()
-        bucket.fill(slot, factor)
+        bucket.fill(factor)
         assert parameter.grad is slot.view
         assert parameter.grad.tolist() == [stored * factor ** (times - 1)] * 4
 
@@ -113,8 +109,7 @@ def test_a_missing_gradient_is_zero_and_a_frozen_parameter_gets_none(trained: bo
     parameter = torch.zeros(4, requires_grad=trained)
     slot = slot_of(parameter)
     bucket = Bucket([slot])
-    slot.take()
-    bucket.fill(slot, 1.0)
+    bucket.fill(1.0)
     assert slot.view is not None
     assert slot.view.tolist() == [0.0] * 4
     assert (parameter.grad is slot.view) == trained
