@@ -25,7 +25,7 @@ class WritingStreams:
                 self._streams.append(stream)
 
     def join(self, buffer: Tensor) -> bool:
-        """The current stream reads what the streams have written: it waits for them. Returns whether there are others."""
+        """The current stream waits for the others, to read what they have written. Returns whether there are others."""
         if not self._streams:
             return False
         current = torch.cuda.current_stream(buffer.device)

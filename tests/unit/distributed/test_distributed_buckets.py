@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from cloudtrain.distributed.torch._buckets import Bucket, Slot, share_out
 
@@ -102,6 +105,50 @@ def test_a_gradient_is_copied_once_and_then_stays_in_its_bucket(factor: float, s
         bucket.fill(factor)
         assert parameter.grad is slot.view
         assert parameter.grad.tolist() == [stored * factor ** (times - 1)] * 4
+
+
+class _Operations(TorchDispatchMode):
+    """The operations that start a kernel, or one for a list of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not function.is_view:
+            self.names.append(function.overloadpacket.__name__)
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(
+    ("factor", "wanted"),
+    [(1.0, ["_foreach_copy_"]), (0.5, ["_foreach_copy_", "mul_"])],
+    ids=["copied", "divided"],
+)
+def test_the_gradients_of_a_bucket_are_copied_together(factor: float, wanted: list[str]) -> None:
+    slots = [slot_of(torch.zeros(5, requires_grad=True)) for _ in range(20)]
+    bucket = Bucket(slots)
+    for _ in range(2):
+        for slot in slots:
+            slot.parameter.grad = torch.ones(5)
+        with _Operations() as operations:
+            bucket.fill(factor)
+    assert operations.names == wanted
+    assert all(slot.parameter.grad is slot.view for slot in slots)
+    assert all(slot.view.tolist() == [factor] * 5 for slot in slots if slot.view is not None)
+
+
+@pytest.mark.parametrize("length", [5, 5000], ids=["small", "large"])
+def test_gradients_that_are_in_place_missing_or_new(length: int) -> None:
+    slots = [slot_of(torch.zeros(length, requires_grad=True)) for _ in range(3)]
+    bucket = Bucket(slots)
+    for slot in slots:
+        slot.parameter.grad = torch.full((length,), 8.0)
+    bucket.fill(0.5)
+    slots[1].parameter.grad, slots[2].parameter.grad = None, torch.full((length,), 6.0)
+    bucket.fill(0.5)
+    values = [slot.view.unique().tolist() for slot in slots if slot.view is not None]
+    assert values == [[2.0], [0.0], [3.0]]
 
 
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "frozen"])
