@@ -32,7 +32,7 @@ from cloudtrain.observe.timeline.operation import Operation
 FIRST_BYTES = 1 << 20
 """The size limit of the first bucket."""
 SMALL_BYTES = 1 << 14
-"""Below this average size, calls for single gradients take longer on a CPU than another pass over the buffer."""
+"""Below this average size, the calls for single gradients cost a CPU more than reading the buffer once more."""
 
 
 @dataclass(eq=False)

@@ -61,7 +61,7 @@ IN_PLACE = {
 
 
 def on_wire(op: ReduceOp) -> ReduceOp:
-    """What the backend does for ``op``: Gloo has no average, and NCCL rounds integers differently. Sum, then divide."""
+    """The operation of the backend for ``op``. Gloo has no average, and NCCL rounds integers differently. Sum, then divide."""
     return Sum if op == Average else op
 
 
