@@ -61,7 +61,10 @@ IN_PLACE = {
 
 
 def on_wire(op: ReduceOp) -> ReduceOp:
-    """The operation of the backend for ``op``. Gloo has no average, and NCCL rounds integers differently. Sum, then divide."""
+    """The operation of the backend for ``op``.
+
+    Gloo has no average, and NCCL rounds integers differently: they sum, and the caller divides.
+    """
     return Sum if op == Average else op
 
 
