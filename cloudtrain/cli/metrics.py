@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from cloudtrain.platforms import Series
 
 
+HEADINGS = ("METRIC", "LAST", "MIN", "MAX", "VALUES", "OVER TIME")
+GAP = "  "
+
+
 @click.command("metrics")
 @job_argument
 @platform_option
@@ -37,19 +41,19 @@ def _show(job: str, series: Series) -> None:
     if not series:
         click.echo(f"Job {job} has no metrics yet. Its metric_definitions define them.", err=True)
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from cloudtrain.cli._plot import sparkline
+    from cloudtrain.contract.text import escape_line
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("METRIC", no_wrap=True)
-    for heading in ("LAST", "MIN", "MAX", "VALUES"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("OVER TIME", no_wrap=True)
+    rows: list[tuple[str, ...]] = [HEADINGS]
     for name, points in series.items():
         values = [value for _, value in points]
         numbers = (f"{value:g}" for value in (values[-1], min(values), max(values)))
-        table.add_row(name, *numbers, str(len(values)), sparkline(values))
-    console = Console()
-    (console if console.is_terminal else Console(width=200)).print(table)
+        rows.append((escape_line(name), *numbers, str(len(values)), sparkline(values)))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:  # there may be thousands, for which the tables of rich take minutes
+        name, *columns, plot = row
+        cells = [name.ljust(widths[0]), *map(str.rjust, columns, widths[1:]), plot]
+        lines.append(GAP.join(cells).rstrip())
+    lines[0] = click.style(lines[0], dim=True)
+    click.echo("\n".join(lines))

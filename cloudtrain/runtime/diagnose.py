@@ -6,7 +6,8 @@ import errno
 import re
 import signal
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from cloudtrain._system.signals import LINUX, SIGKILL, linux_number
 from cloudtrain.contract import FailureClass, FailureReport
@@ -57,6 +58,10 @@ _HINTS = {
     FailureClass.DISK_FULL: "Use a larger volume_size, or write less data.",
     FailureClass.COLLECTIVE_TIMEOUT: "A rank did not join a collective: compare the last log lines of all ranks.",
 }
+
+
+MOST_RANKS = 8
+"""The most ranks that a hint names."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,19 @@ def is_consequence(report: FailureReport) -> bool:
     if _ADDRESS_IN_USE.search(report.message):
         return False
     return report.exception_type in _LOST_PARTNER or bool(COLLECTIVE.search(report.message))
+
+
+def with_ended_ranks(report: FailureReport, ended: Sequence[int]) -> FailureReport:
+    """``report``, with a hint that names the ranks that had ended with 0 if that is why a collective failed."""
+    if not ended or not is_consequence(report) or report.exception_type is None:
+        return report
+    names = ", ".join(map(str, sorted(ended)[:MOST_RANKS])) + ", ..." * (len(ended) > MOST_RANKS)
+    who = f"ranks {names}" if len(ended) > 1 else f"rank {names}"
+    return replace(
+        report,
+        hint=f"Before this, {who} ended with exit code 0, so that collectives cannot complete: let every rank train the"
+        " same number of steps.",
+    )
 
 
 def is_lost_partner(error: BaseException) -> bool:

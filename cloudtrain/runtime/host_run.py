@@ -288,6 +288,9 @@ class HostRun:
         running = launch.running  # before poll(), which then has the exits of all ranks that are not running
         exits = launch.poll()
         self._check_for_preempted_ranks(launch)
+        ended = [rank_exit.rank for rank_exit in exits if rank_exit.exit_code == 0]
+        if ended:  # before the failures that follow from it
+            self._leader.send({"type": "ended", "ranks": ended})
         for rank_exit in exits:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
             if rank_exit.exit_code and not self._ends_early:

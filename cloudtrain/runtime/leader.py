@@ -3,8 +3,8 @@
 Hosts, including the leader's own, connect over TCP, prove that they belong to the job, and exchange JSON messages,
 each with a ``type``:
 
-    from a host   join, ready, done, files, listed, digests, shared, uploaded, failed, stopping, noticed, leaving, left,
-                  stacks, beat
+    from a host   join, ready, ended, done, files, listed, digests, shared, uploaded, failed, stopping, noticed,
+                  leaving, left, stacks, beat
     to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, dump, beat,
                   spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
@@ -15,8 +15,8 @@ each with a ``type``:
                  any stopping ── stop
 
 The only host of a job uploads without ``listed`` and ``shared``. ``files`` and ``digests`` describe the outputs of a
-host, so that the leader can merge them. ``complete`` is sent after every host has uploaded. If one host fails, none
-succeeds.
+host, so that the leader can merge them. ``ended`` names ranks that have ended with exit code 0. ``complete`` is sent
+after every host has uploaded. If one host fails, none succeeds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Callable
 
 from cloudtrain.contract import FailureClass, FailureReport, Settings
 from cloudtrain.contract.documents import Fields
-from cloudtrain.runtime.diagnose import first_cause
+from cloudtrain.runtime.diagnose import first_cause, with_ended_ranks
 from cloudtrain.runtime.hangs import Hang
 from cloudtrain.runtime.host_gpus import differing_gpus
 from cloudtrain.runtime.leader_links import HostLink, LeaderLinks, Message
@@ -100,6 +100,8 @@ class Leader:
         """The states after ``ready`` that all hosts have reached."""
         self._completed = True
         """Whether all ranks that have ended so far exited with 0, even if they were asked to stop in the meantime."""
+        self._ended: list[int] = []
+        """The ranks that have ended with exit code 0."""
         self._merge = Merge(hosts)
         self._gpus: dict[str, tuple[int, int]] = {}
         """GPUs and ranks of each host whose ranks form one world."""
@@ -161,6 +163,8 @@ class Leader:
                 self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
             if kind == "ready" and link.host in self._ranked and "gpus" in message:
                 self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
+        elif kind == "ended":
+            self._ended += [int(rank) for rank in Fields(message).items("ranks")]
         elif kind == "files":
             self._merge.add_files(link.host, message["files"])
         elif kind == "digests":
@@ -259,7 +263,7 @@ class Leader:
             self._report_lost(missing[0], f"it never joined the job within {self._join_timeout:g} s{others}")
 
     def _abort(self) -> None:
-        report = self._hang.blame(first_cause(self._failures))
+        report = self._hang.blame(with_ended_ranks(first_cause(self._failures), self._ended))
         if self._stacks:
             stacks = "\n".join(self._stacks[host] for host in self._hosts if host in self._stacks)
             report = FailureReport.from_dict({**report.to_dict(), "stacks": stacks})

@@ -286,9 +286,10 @@ class SupervisedPlatform(ABC):
     def _last_life(self, job: JobFiles, record: JobRecord) -> float:
         """When a job without a final record ended. The next reader may come days later."""
         now = time.time()
-        if not isinstance(self._root, LocalRoot):
-            return now
-        seen = JobFolder(self._root.path / job.name).last_life()
+        if isinstance(self._root, LocalRoot):
+            seen = JobFolder(self._root.path / job.name).last_life()
+        else:
+            seen = max((event["time"] for event in self.events(job.name) if "time" in event), default=None)
         return now if seen is None else min(max(seen, record.started_at or record.submitted_at), now)
 
 

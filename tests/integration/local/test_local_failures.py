@@ -236,3 +236,21 @@ def test_a_host_that_dies_before_it_joins(run: Run) -> None:
     assert failure
     assert (failure.failure_class, failure.host) == (FailureClass.HOST_LOST, "algo-2")
     assert "never" not in job.logs()
+
+
+def test_a_rank_that_leaves_early_with_success_is_named(run: Run) -> None:
+    """The message is that of Gloo."""
+    job = run(
+        """
+        import os, time
+        if os.environ["RANK"] == "0":
+            time.sleep(0.5)
+            raise RuntimeError("Connection closed by peer [127.0.0.1]:1")
+        """,
+        instance_count=2,
+        distribution={"processes": {"processes_per_host": 1}},
+    )
+    failure = job.failure
+    assert failure
+    assert failure.rank == 0
+    assert "rank 1 ended with exit code 0" in failure.hint

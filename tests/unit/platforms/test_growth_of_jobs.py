@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from audit import opened_files
 from click.testing import CliRunner
 
 from cloudtrain.cli.list import command
+from cloudtrain.cli.metrics import command as metrics
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.index import IndexEntry, add_job
 from cloudtrain.observe import EventLog
@@ -206,3 +208,27 @@ def test_the_table_cuts_no_name_and_wraps_the_reasons(capsys: pytest.CaptureFixt
     assert " ".join(rows).count("because") == 40
     assert max(map(len, rows)) <= 200
     assert rows[-1].split() == ["other", "spool", "Unknown", "the", "scheduler", "is", "offline"]
+
+
+def test_showing_metrics_costs_little_for_each() -> None:
+    count, calls = 2000, 0
+
+    def add_call(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    folder = make_job("job")
+    with open(folder.events, "a") as file:
+        for number in range(count):
+            event = {"time": 1.0, "source": "a", "event": "metric", "name": f"m{number}", "value": number}
+            file.write(json.dumps(event) + "\n")
+    add_job(IndexEntry("job", "local", 1.0))
+    sys.setprofile(add_call)
+    shown = CliRunner().invoke(metrics, ["job"])
+    sys.setprofile(None)
+    assert calls < 100 * count, calls  # a table of rich takes 2,000 for each
+    assert shown.exit_code == 0
+    lines = shown.output.splitlines()
+    assert len(lines) == count + 1
+    assert lines[0].split() == ["METRIC", "LAST", "MIN", "MAX", "VALUES", "OVER", "TIME"]
+    assert lines[8].split() == ["m7", "7", "7", "7", "1", "▁"]

@@ -6,14 +6,17 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from supervised_programs import REQUEST, run_programs
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.observe import EventLog
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.platforms.supervised.root import LocalRoot
 from cloudtrain.platforms.supervised.supervisor import SIGNAL
 
 RUN = "while :; do sleep 0.02; done"
@@ -95,3 +98,24 @@ def test_a_job_whose_supervisor_is_killed_during_a_stop() -> None:
     [warning] = job.warnings
     assert "the supervisor of the job is gone" in warning
     assert warning.endswith("The job was ending: what was not saved by then is lost")
+
+
+class OtherRoot:
+    """A root that is not on this machine: its files have no times."""
+
+    def __init__(self, root: LocalRoot) -> None:
+        self._root = root
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._root, name)
+
+
+def test_a_job_elsewhere_ends_with_its_last_event() -> None:
+    folder = JobFolder.of("local", "job")
+    folder.path.mkdir(parents=True)
+    (folder.path / "request.json").write_text(json.dumps(REQUEST))
+    folder.write_record(JobRecord(JobStatus.RUNNING, 1.0, started_at=2.0))
+    EventLog(folder.events, "supervisor", clock=lambda: 7.0).emit("attempt", attempt=0)
+    platform = LocalPlatform()
+    platform._root = OtherRoot(LocalRoot("local"))
+    assert platform.describe("job").ended_at == 7.0

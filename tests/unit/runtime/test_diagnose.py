@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import RankExit, diagnose, diagnose_torchrun, first_cause
+from cloudtrain.runtime.diagnose import RankExit, diagnose, diagnose_torchrun, first_cause, with_ended_ranks
 from cloudtrain.runtime.run_folder import RankRecord
 
 
@@ -107,6 +107,15 @@ def failed(
 )
 def test_the_cause_among_several(reports: list[FailureReport], cause: int) -> None:
     assert first_cause(reports).rank == cause
+
+
+def test_ranks_that_had_ended_are_named() -> None:
+    lost = failed(0, 1, "Connection closed by peer")
+    assert with_ended_ranks(lost, [1]).hint.startswith("Before this, rank 1 ended with exit code 0")
+    assert "ranks 1, 2, 3, 4, 5, 6, 7, 8, ... ended" in with_ended_ranks(lost, range(9, 0, -1)).hint
+    assert with_ended_ranks(lost, []) == lost
+    own = failed(0, 1, "boom")
+    assert with_ended_ranks(own, [1]) == own
 
 
 def test_a_torchrun_without_torch_names_no_rank() -> None:
