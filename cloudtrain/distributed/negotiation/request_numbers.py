@@ -78,17 +78,22 @@ class KnownNumbers:
 
     def learn(self, response: CollectiveResponse) -> None:
         """Remember the number of the request that ``response`` answers, if it has one."""
-        key = (response.set_id, response.key)
-        packed = self._unanswered.pop(key, None)
-        if response.number is None:
-            return
-        self._responses[response.number] = CollectiveResponse(*key)
-        if packed is not None:
-            self._numbers[packed] = response.number
+        if response.number is not None:
+            self._responses[response.number] = CollectiveResponse(response.set_id, response.key)
+        self._answer(response, response.number)
 
     def responses(self, numbers: Sequence[int]) -> list[CollectiveResponse]:
         """The responses that ``numbers`` replace. Raises ValueError if one is unknown."""
         unknown = [number for number in numbers if number not in self._responses]
         if unknown:
             raise ValueError(f"there are no requests {unknown}")
-        return [self._responses[number] for number in numbers]
+        found = [self._responses[number] for number in numbers]
+        for number, response in zip(numbers, found):  # this rank may have joined when the number was assigned
+            self._answer(response, number)
+        return found
+
+    def _answer(self, response: CollectiveResponse, number: int | None) -> None:
+        """``response`` answers the request of its key, which may have a ``number``."""
+        packed = self._unanswered.pop((response.set_id, response.key), None)
+        if packed is not None and number is not None and response.request is None:
+            self._numbers[packed] = number

@@ -110,6 +110,29 @@ def test_a_joined_rank_gets_the_operation() -> None:
     assert (told.request.kind, told.request.must_match) == ("allreduce", {"shape": [4]})
 
 
+def test_a_number_assigned_while_a_rank_had_joined() -> None:
+    """While it has joined, it does not send the request. Later it learns the number, and mixes it up with no other."""
+    ranks = _Ranks(2)
+    full, rest, join = (
+        request_of("t", shape=[64]),
+        request_of("t", shape=[7]),
+        CollectiveRequest(JOIN, JOIN, per_rank=[]),
+    )
+
+    def epoch(*batches: CollectiveRequest) -> None:
+        """Rank 1 has one batch fewer than rank 0."""
+        for batch in batches[:-1]:
+            ranks.all_request(batch)
+        ranks.request(1, join)
+        ranks.request(0, batches[-1])
+        ranks.request(0, join)
+
+    for batches in ([full], [full], [rest], [full, rest], [full, rest]):
+        epoch(*batches)
+    assert ranks.all_request(full) == 2 * 2 * len(pack_numbers([0])), "rank 1 has learned the number, too"
+    assert [response.error for received in ranks.received for response in received if response.error] == []
+
+
 @pytest.mark.parametrize(
     "request_",
     [
