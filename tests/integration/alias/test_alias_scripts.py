@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
-import sys
+import socket
+import tempfile
 from pathlib import Path
 
 import pytest
+import warm_python
 
 import cloudtrain
 from cloudtrain.contract import RankSlot
@@ -18,20 +19,27 @@ ALIAS = Path(cloudtrain.__file__).parent / "alias"
 
 
 def run(program: str, count: int, *arguments: str) -> str:
-    """Run a script under torchrun, and return the ranks' output."""
-    told = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
-    environ = {name: value for name, value in os.environ.items() if name not in told}
-    path = os.pathsep.join(filter(None, [environ.get("PYTHONPATH"), str(ALIAS)]))
-    start = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}"] if count > 1 else []
-    done = subprocess.run(
-        [sys.executable, *start, str(PROGRAMS / program), *arguments],
-        env={**environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Run a script as ``count`` ranks, and return their output."""
+    slots = RankSlot.on_host(0, 1, count)
+    told = {name for slot in slots for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in told}
+    base["PYTHONPATH"] = os.pathsep.join(filter(None, [base.get("PYTHONPATH"), str(ALIAS)]))
+    base["OMP_NUM_THREADS"] = "1"
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    places = [slot.environment("127.0.0.1", port) for slot in slots] if count > 1 else [{}]
+    command = [str(PROGRAMS / program), *arguments]
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        ranks = [warm_python.start(command, {**base, **place}, output, errors) for place in places]
+        try:
+            codes = [rank.wait(200) for rank in ranks]
+        finally:
+            for rank in ranks:
+                rank.kill()
+        output.seek(0)
+        errors.seek(0)
+        assert codes == [0] * count, errors.read()
+        return output.read()
 
 
 @pytest.mark.parametrize("count", [2, pytest.param(1, marks=pytest.mark.soak)])

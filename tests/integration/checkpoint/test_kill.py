@@ -8,6 +8,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 import warm_python
 from pure_state import same, state_of
 
@@ -15,7 +16,6 @@ from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.format.layout import manifest_key
 from cloudtrain.storage import open_store
 
-KILLS = 12
 MOST = 60
 """The maximum number of kills, in case none has interrupted a save before."""
 
@@ -47,10 +47,11 @@ def is_half_written(uri: str, step: int) -> bool:
     return bool(keys) and manifest_key(step) not in keys
 
 
-def test_killed_at_random_instants(uri: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(24, marks=pytest.mark.soak)])
+def test_killed_at_random_instants(uri: str, tmp_path: Path, kills: int) -> None:
     instants = random.Random(0)
     torn = reported = kill = 0
-    while kill < KILLS or (not torn and kill < MOST):
+    while kill < kills or (not torn and kill < MOST):
         kill += 1
         before, reported = reported, run_and_kill(uri, tmp_path / f"{kill}.log", instants.uniform(0, 0.3))
         checkpointer = Checkpointer(uri)

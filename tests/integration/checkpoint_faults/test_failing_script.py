@@ -23,9 +23,11 @@ SCRIPT = """
     import numpy as np
     from cloudtrain import environment
     from cloudtrain.checkpoint import Checkpointer
+    from cloudtrain.checkpoint.format import tensor_files
 
+    tensor_files.PART_SIZE = 1 << 20
     # none fits into an object with another
-    state = {{str(part): np.full(17 << 20, part, np.uint8) for part in range(8)}}
+    state = {{str(part): np.full(17 << 16, part, np.uint8) for part in range(8)}}
     Checkpointer().save(1, state)
     saving = Path(os.environ["SAGEMAKER_BASE_DIR"], "saving")
     if environment.rank() == 0:

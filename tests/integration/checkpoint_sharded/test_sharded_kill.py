@@ -18,7 +18,6 @@ from cloudtrain.checkpoint.store.catalog import Listing
 from cloudtrain.storage import open_store
 from cloudtrain.storage.base import Store
 
-KILLS = 10
 MOST = 40
 """The maximum number of kills, in case none has interrupted a save before."""
 
@@ -53,13 +52,14 @@ def unreferenced(store: Store) -> set[str]:
 
 
 @pytest.mark.timeout(900)  # up to a hundred ranks
-def test_killed_at_random_instants(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.soak)])
+def test_killed_at_random_instants(tmp_path: Path, kills: int) -> None:
     uri = (tmp_path / "checkpoints").as_uri()
     store = open_store(uri)
     instants = random.Random(0)
     cut = reported = kill = 0
     left: set[str] = set()
-    while kill < KILLS or (not cut and kill < MOST):
+    while kill < kills or (not cut and kill < MOST):
         kill += 1
         size = SIZES[kill % len(SIZES)]
         before = reported

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import warm_python
 
 from cloudtrain.contract import RankSlot
 
@@ -51,31 +52,37 @@ class Ended:
     """stdout and stderr."""
 
 
-def run_ranks(way: str, count: int, program: str, *arguments: str) -> Ended:
+def run_ranks(way: str, count: int, program: str, *arguments: str, warm: bool = False) -> Ended:
     """Run a program of `PROGRAMS`, with the backend as its first argument, as ``count`` ranks until they end.
 
-    A ``way`` that is not in `WAYS` uses MPI without mpirun.
+    A ``way`` that is not in `WAYS` uses MPI without mpirun. With ``warm``, ranks without mpirun have imported torch.
     """
     chosen = WAYS.get(way, Way("mpi"))
     named = {name for slot in RankSlot.on_host(0, 1, 1) for name in slot.environment("", 0)}
     base = {name: value for name, value in os.environ.items() if name not in named}
     base |= {"OMP_NUM_THREADS": "1", **chosen.environment}
-    command = [sys.executable, str(PROGRAMS / program), chosen.backend, *arguments]
+    command = [str(PROGRAMS / program), chosen.backend, *arguments]
     if chosen.mpirun:
         _check_mpirun(chosen.mpirun)
-        return _ended([[chosen.mpirun, *_MPI_OPTIONS, "-n", str(count), *command]], [{**base, **_LOCAL_MPI}])
+        command = [chosen.mpirun, *_MPI_OPTIONS, "-n", str(count), sys.executable, *command]
+        return _ended([command], [{**base, **_LOCAL_MPI}])
     port = _free_port()
     slots = [slot.environment("127.0.0.1", port) for slot in RankSlot.on_host(0, 1, count)]
     places = slots if count > 1 else [{}]
-    return _ended([command] * count, [{**base, **place} for place in places])
+    environments = [{**base, **place} for place in places]
+    if warm:
+        return _ended([command] * count, environments, warm)
+    return _ended([[sys.executable, *command]] * count, environments)
 
 
-def _ended(commands: list[list[str]], environments: list[dict[str, str]]) -> Ended:
+def _ended(commands: list[list[str]], environments: list[dict[str, str]], warm: bool = False) -> Ended:
+    def start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str] | warm_python.Program:
+        if warm:
+            return warm_python.start(command, environment, output, output)
+        return subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT, text=True)
+
     with tempfile.TemporaryFile("w+") as output:
-        processes = [
-            subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
-            for command, environment in zip(commands, environments, strict=True)
-        ]
+        processes = list(map(start, commands, environments))
         try:
             codes = [process.wait(120) for process in processes]
         finally:

@@ -22,7 +22,7 @@ CASES = [
 def failures(way: str, count: int) -> dict[str, list[str]]:
     """Return the failures of each case, one text per rank."""
     with tempfile.TemporaryDirectory() as folder:
-        ended = run_ranks(way, count, "_all.py", folder)
+        ended = run_ranks(way, count, "_all.py", folder, warm=count > 1)
         reports = [Path(folder, str(rank)) for rank in range(count)]
         errors = [json.loads(path.read_text()) if path.exists() else {} for path in reports]
     if all(set(found.values()) == {None} for found in errors):

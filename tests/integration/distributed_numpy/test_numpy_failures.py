@@ -14,28 +14,28 @@ import cloudtrain.distributed.numpy as hvd
 
 @pytest.mark.parametrize("way", WAYS)
 def test_init_after_shutdown(way: str) -> None:
-    ended = run_ranks(way, 2, "_again.py")
+    ended = run_ranks(way, 2, "_again.py", warm=True)
     assert ended.returncode == 0, ended.output
     assert ended.output.count("has not been initialized") == 2
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_that_hangs(way: str) -> None:
-    ended = run_ranks(way, 3, "_fails.py", "hangs")
+    ended = run_ranks(way, 3, "_fails.py", "hangs", warm=True)
     assert ended.returncode != 0
     assert "allreduce of large: timed out; ranks [0, 1] have called it, ranks [2] have not" in ended.output
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_that_leaves(way: str) -> None:
-    ended = run_ranks(way, 3, "_fails.py", "leaves")
+    ended = run_ranks(way, 3, "_fails.py", "leaves", warm=True)
     assert ended.returncode != 0
     assert "allreduce of large: rank 2 has shut down" in ended.output
 
 
 def test_a_rank_that_is_killed() -> None:
     """Only over Gloo: mpirun kills the other ranks itself."""
-    ended = run_ranks("gloo", 3, "_fails.py", "killed")
+    ended = run_ranks("gloo", 3, "_fails.py", "killed", warm=True)
     for rank in (0, 1):
         assert f"rank {rank}: allreduce of large" in ended.output
     assert "rank 2 has died" in ended.output
@@ -43,7 +43,7 @@ def test_a_rank_that_is_killed() -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_rank_that_starts_too_late(way: str) -> None:
-    ended = run_ranks(way, 2, "_fails.py", "comes late")
+    ended = run_ranks(way, 2, "_fails.py", "comes late", warm=True)
     assert ended.returncode != 0
     assert "CollectiveError: rank 0 of 2" in ended.output
 
