@@ -76,13 +76,18 @@ def give_up() -> None:
 def abort(context: Context, rank: int | None = None) -> None:
     """Abort the groups that ``rank`` belongs to, by default all: their kernels return, without results."""
     groups = [group for group in _all_groups() if rank is None or rank in _ranks(group)]
+    if not _is_idle(context):
+        spoil("collectives that waited for other ranks were aborted")
     context.in_flight.aborts(groups)
-    spoil(
-        "the collectives of a rank that died were aborted" if rank is not None else "collectives were aborted"
-    )
     with _together(groups):
         for group in groups:
             _abort_group(group)
+
+
+def _is_idle(context: Context) -> bool:
+    """Whether nothing of this rank is in flight, so that an abort makes no result wrong."""
+    cuda = context.device.type == "cuda"
+    return context.in_flight.ended() and (not cuda or torch.cuda.default_stream(context.device).query())
 
 
 def end_work(context: Context, *, failed: bool) -> bool:

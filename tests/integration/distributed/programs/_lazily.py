@@ -10,6 +10,7 @@ from typing import Any
 
 import _lazy_wait
 import torch
+from _cases import DEVICE
 
 import cloudtrain.distributed.torch as hvd
 from cloudtrain.observe.checkpointing import Unspoiled
@@ -20,6 +21,7 @@ LIMIT = 15.0
 
 def main(case: str) -> None:
     torch.set_num_threads(1)
+    torch.set_default_device(DEVICE)
     hvd.init(start_timeout=60, timeout=60)
     _lazy_wait.install()
     globals()[case]()

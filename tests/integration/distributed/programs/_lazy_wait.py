@@ -12,7 +12,9 @@ import dataclasses
 import time
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from _cases import DEVICE
 
 from cloudtrain.distributed.torch import _state
 
@@ -47,6 +49,8 @@ class Kernel:
 
 def synchronize() -> None:
     """Wait on the host until all kernels have ended."""
+    if DEVICE != "cpu":
+        torch.cuda.synchronize()
     while _kernels:
         if _kernels[0].is_completed():
             _kernels.pop(0)
@@ -56,11 +60,16 @@ def synchronize() -> None:
 
 def running() -> int:
     """The number of kernels that have not ended."""
+    context = _state.current_or_none()
+    if DEVICE != "cpu" and context is not None:
+        return int(not context.in_flight.ended())
     return sum(not kernel.is_completed() for kernel in _kernels)
 
 
 def install() -> None:
-    """Make this context's waits lazy, as NCCL's are."""
+    """Make this context's waits lazy, as NCCL's are. Does nothing on GPUs."""
+    if DEVICE != "cpu":
+        return
     context = dataclasses.replace(_state.current(), waits_lazily=True)
     context.memory.clear()  # the shared memory is not for GPU tensors
     _state.set_current(context)

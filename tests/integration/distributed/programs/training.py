@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from _cases import DEVICE, run
+from _host_reads import HostReads
 from _training import (
     MakeOptimizer,
     batches,
@@ -43,6 +44,30 @@ def case_equals_one_process_with_all_batches() -> None:
                 loss_of(model, mine(inputs), mine(targets)).backward()
                 optimizer.step()
             check(model, train_alone(make_optimizer))
+
+
+def case_a_step_reads_nothing_on_the_host() -> None:
+    model = make_model()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    inputs, targets = next(batches(1))
+    inputs, targets, large = mine(inputs), mine(targets), torch.ones(20_000)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_of(model, inputs, targets).backward()
+        optimizer.step()
+        hvd.allreduce(large, name="large")
+        with hvd.same_order():
+            hvd.allreduce_(large)
+
+    for _ in range(2):  # the first step agrees on buckets
+        step()
+    with HostReads() as reads:
+        step()
+    assert reads.found == []
+    with HostReads() as reads:
+        large[0].item()
+    assert reads.found, "the counter counts"
 
 
 def case_hooks_in_several_threads() -> None:
