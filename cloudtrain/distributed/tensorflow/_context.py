@@ -56,8 +56,9 @@ def init(
     """
     global _gpus
     hvd.init(comm, process_sets, backend=backend, start_timeout=start_timeout, timeout=timeout)
-    if "keras" in sys.modules:
-        choose_without_xla(sys.modules["keras"])
+    keras = sys.modules.get("keras")
+    if hasattr(keras, "Model"):
+        choose_without_xla(keras)
     if (
         _gpus is None
         and hvd.size() > 1

@@ -30,7 +30,8 @@ def choose_without_xla(keras: Any) -> None:
     @functools.wraps(original)
     def compile(self: Any, *args: Any, **kwargs: Any) -> Any:
         chosen = kwargs.get(name, AUTO) == AUTO and len(args) < position
-        if chosen and hvd.is_initialized() and hvd.size() > 1:
+        applies = keras.backend.backend() == "tensorflow" and hvd.is_initialized() and hvd.size() > 1
+        if chosen and applies:
             kwargs[name] = False
         return original(self, *args, **kwargs)
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -166,6 +167,9 @@ def case_keras_trains_with_its_defaults_where_there_is_a_gpu() -> None:
             loaded = hvd_keras.load_model(Path(folder, "a.keras"))
         assert loaded.jit_compile is (SIZE == 1)
         fit(loaded)
+        with mock.patch.object(keras.backend, "backend", lambda: "jax"):
+            loaded.compile("sgd", "mse")
+        assert loaded.jit_compile  # other backends keep their default
 
 
 def case_embeddings_train_where_there_is_a_gpu() -> None:

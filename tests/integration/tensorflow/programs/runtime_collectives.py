@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 from faked import a_gpu_for_keras, a_gpu_for_tensors
+from on_gpus import trained
 
 import cloudtrain.distributed.tensorflow as hvd
 from cloudtrain.distributed.tensorflow import _context
@@ -54,17 +55,6 @@ def case_ranks_that_disagree_are_named() -> None:
 
 def case_keras_trains_with_its_defaults() -> None:
     """Dense gradients go through TensorFlow's collectives, those of the embedding through host memory."""
-    import keras
-
-    def trained() -> list[np.ndarray]:
-        keras.utils.set_random_seed(1)
-        rows = np.random.default_rng(2).integers(0, 9, size=(4 * hvd.size(), 4))
-        layers = [keras.layers.Embedding(10, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
-        model = keras.Sequential([keras.Input((4,), dtype="int32"), *layers])
-        model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.01)), "mse")
-        model.fit(rows[hvd.rank() :: hvd.size()], np.ones((4, 1), "f"), batch_size=2, verbose=0)
-        return list(model.get_weights())
-
     wanted = trained()
     with (
         mock.patch.object(_context, "_gpus", GPUS),
