@@ -23,7 +23,7 @@ def temporaries() -> list[Path]:
 def test_no_temporary_archive_is_left(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "train.py").write_text("")
     with open(tmp_path / "data.bin", "wb") as file:
-        file.truncate(1 << 30)  # takes seconds to compress, and no space
+        file.truncate(1 << 28)  # takes a second to compress, and no space
     command = [CLOUDTRAIN, "submit", "train.py", "--source-dir", "."]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         while not temporaries():

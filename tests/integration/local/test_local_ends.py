@@ -16,7 +16,7 @@ def test_while_the_model_is_uploaded(ask: str, hosts: int, run: Run) -> None:
         """
         import os
         with open(os.environ["SM_MODEL_DIR"] + "/model", "w") as file:
-            file.truncate(800_000_000)  # to compress it takes a while
+            file.truncate(400_000_000)  # to compress it takes a while
         """,
         wait=False,
         instance_count=hosts,

@@ -54,7 +54,7 @@ def test_lines_say_where_they_are_from(platform: SageMakerPlatform, job: Scripte
 def test_many_streams_are_complete_and_in_order(
     platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService, empty_pages: bool
 ) -> None:
-    hosts, lines = 200, 1000
+    hosts, lines = 200, 300
     service.empty_pages = empty_pages
     for number in range(lines):
         for host in range(hosts):
