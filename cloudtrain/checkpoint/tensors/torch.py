@@ -6,12 +6,16 @@ Sharded tensors are DTensor (FSDP2, tensor parallelism) and ShardedTensor (FSDP1
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
+import warnings
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
+from cloudtrain._system.memory import private_memory
 from cloudtrain.checkpoint.errors import Unsupported
 from cloudtrain.checkpoint.tensors.chunks import Chunk
 from cloudtrain.checkpoint.tensors.framework import LocalShards, TensorSpec, framework_named
@@ -51,7 +55,26 @@ def on_device(value: torch.Tensor) -> bool:
 
 
 def pinned(nbytes: int) -> memoryview:
-    return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True).numpy().data
+    """Memory that GPUs copy to directly; if it cannot be locked, other memory, with a warning.
+
+    ``pin_memory`` of torch would round up to a power of two, and keep the memory after its last use.
+    """
+    memory = private_memory(nbytes)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    code = int(runtime.cudaHostRegister(address, nbytes, 0))
+    array = torch.frombuffer(memory, dtype=torch.uint8).numpy()
+    if code:
+        with contextlib.suppress(Exception):
+            torch.zeros(1, device="cuda")  # CUDA reports the error once more, to the next kernel
+        warnings.warn(
+            f"{nbytes >> 20} MiB of host memory cannot be locked for checkpoints (CUDA error {code}): copies from "
+            "the GPU take longer. Raise the limit of locked memory (ulimit -l), or the memory of the container.",
+            stacklevel=2,
+        )
+    else:
+        weakref.finalize(array, runtime.cudaHostUnregister, address).atexit = False
+    return array.data
 
 
 def empty(spec: TensorSpec) -> torch.Tensor:

@@ -23,7 +23,7 @@ from cloudtrain.distributed.reduce_op import ReduceOp
 from cloudtrain.distributed.torch._failures import collective_errors
 from cloudtrain.distributed.torch._handle import Handle, record_end
 from cloudtrain.distributed.torch._join import track_launch
-from cloudtrain.distributed.torch._operation import all_reduce, averages
+from cloudtrain.distributed.torch._operation import all_reduce, uses_nccl
 from cloudtrain.distributed.torch._ops import scale_
 from cloudtrain.distributed.torch._streams import WritingStreams
 from cloudtrain.observe.timeline import recorder
@@ -140,7 +140,7 @@ class Bucket:
     def averaged_by(self, group: Any) -> bool:
         """Whether the backend of ``group`` divides as well as it adds."""
         some = self.slots[0].parameter
-        return some.is_floating_point() and averages(group, some.device)
+        return some.is_floating_point() and uses_nccl(group, some.device)
 
     def launch(
         self, group: Any, op: ReduceOp, compression: type[Compressor], postscale: float, step: int

@@ -16,6 +16,7 @@ from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.sharding import check_splits, even_splits
 from cloudtrain.distributed.torch._handle import CombinedWork, Handle
 from cloudtrain.distributed.torch._operation import (
+    all_gather_into,
     alone,
     as_bytes,
     eager,
@@ -102,10 +103,10 @@ class _Part:
         if not even:
             flat = torch.cat([flat, flat.new_empty(longest - flat.numel())])
         arrivals = as_bytes(self.total) if even else flat.new_empty(longest * len(rows))
-        chunks = [arrivals.narrow(0, rank * longest, longest) for rank in range(len(rows))]
         if not even:
-            self._chunks = chunks
-        return dist.all_gather(chunks, flat, group, async_op=True)
+            self._chunks = [arrivals.narrow(0, rank * longest, longest) for rank in range(len(rows))]
+        # One tensor: for a list, NCCL gathers to another buffer first, and copies.
+        return all_gather_into(arrivals, flat, group)
 
     def result(self) -> Tensor:
         assert self.total is not None

@@ -160,20 +160,33 @@ def group_of(process_set: ProcessSet) -> dist.ProcessGroup:
     return group
 
 
-def averages(group: Any, device: torch.device) -> bool:
-    """Whether the backend of ``group`` divides by the number of ranks itself (NCCL)."""
+def uses_nccl(group: Any, device: torch.device) -> bool:
+    """Whether NCCL carries out what ``group`` does with tensors on ``device``: it can average, and scatter a sum."""
     return device.type == "cuda" and "cuda:nccl" in dist.get_backend_config(group)
 
 
 def all_reduce(tensor: Tensor, op: ReduceOp, group: Any, *, async_op: bool = True) -> Any:
     """Like ``torch.distributed.all_reduce``, but through shared memory between the ranks of one machine.
 
-    ``Average`` is for groups of which `averages` holds; for others see `on_wire`.
+    ``Average`` is for NCCL (see `uses_nccl`); for others see `on_wire`.
     """
     memory = _state.current().memory.get(group)
     if memory is not None and memory.supports(tensor):
         return memory.all_reduce(tensor, op, async_op=async_op)
     return dist.all_reduce(tensor, backend_op(op), group, async_op=async_op)
+
+
+def all_gather_into(output: Tensor, tensor: Tensor, group: Any) -> Any:
+    """Start to gather the flat ``tensor`` of every rank into the flat ``output``; returns the work."""
+    # The name is new in torch 2.13, and the old one warns.
+    gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    return gather(output, tensor, group=group, async_op=True)
+
+
+def reduce_scatter_into(output: Tensor, tensor: Tensor, group: Any) -> Any:
+    """Start to sum the flat ``tensor`` over the ranks, and give each its part in ``output``; returns the work."""
+    scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+    return scatter(output, tensor, group=group, async_op=True)
 
 
 class same_order:

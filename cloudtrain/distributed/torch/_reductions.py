@@ -25,9 +25,11 @@ from cloudtrain.distributed.torch._operation import (
     from_payload,
     group_of,
     in_same_order,
+    reduce_scatter_into,
     submit,
     to_payload,
     type_name,
+    uses_nccl,
 )
 from cloudtrain.distributed.torch._ops import on_wire, scale_, to_wire
 from cloudtrain.observe.timeline import recorder
@@ -171,13 +173,19 @@ def scatter_tensors(
     rank, size = process_set.rank(), process_set.size()
     wires = _wires(tensors, prescale, keep=True)
     flats = _Flats(wires)
+    received: list[Tensor] = []
+    """The shares, if the backend has scattered them."""
 
     def finish() -> list[Tensor]:
         flats.split()
         shares = []
-        for tensor, wire in zip(tensors, wires):
-            start, rows = share(wire.shape[0], rank, size)
-            own = wire.narrow(0, start, rows).clone()
+        for number, (tensor, wire) in enumerate(zip(tensors, wires)):
+            if received:
+                own = received[number]
+                own.record_stream(torch.cuda.current_stream(own.device))  # allocated on another stream
+            else:
+                start, rows = share(wire.shape[0], rank, size)
+                own = wire.narrow(0, start, rows).clone()
             scale_(own, postscale, size if op == Average else 1)
             shares.append(own.to(tensor.dtype))
         return shares
@@ -186,7 +194,14 @@ def scatter_tensors(
         return Handle("reducescatter", None, finish)
 
     def launch(group: Any, _: CollectiveResponse) -> Any:
-        # Gloo has no reduce-scatter with uneven shares, and it is not worth implementing one.
+        even = all(wire.numel() and wire.shape[0] % size == 0 for wire in wires)
+        if even and uses_nccl(group, wires[0].device):
+            received.extend(wire.new_empty((wire.shape[0] // size, *wire.shape[1:])) for wire in wires)
+            works = [
+                reduce_scatter_into(own.view(-1), wire.view(-1), group) for own, wire in zip(received, wires)
+            ]
+            return CombinedWork(works)
+        # No backend has a reduce-scatter with uneven shares, and it is not worth implementing one.
         return CombinedWork([all_reduce(flat, ReduceOp.Sum, group) for flat in flats.join()])
 
     must_match = _equal(tensors, op, prescale, postscale)

@@ -59,10 +59,13 @@ class SyncBatchNorm(_BatchNorm):
     def _track(self, mean: Tensor, variance: Tensor) -> None:
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
-        factor = 1.0 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        factor: Any = self.momentum
+        if factor is None:
+            factor = self.num_batches_tracked.double().reciprocal()
         for running, new in ((self.running_mean, mean), (self.running_var, variance)):
             assert running is not None
-            running.lerp_(new.to(running.dtype), factor)
+            weight = factor.to(running.dtype) if isinstance(factor, Tensor) else factor
+            running.lerp_(new.to(running.dtype), weight)
 
 
 class _Normalize(torch.autograd.Function):
@@ -80,14 +83,16 @@ class _Normalize(torch.autograd.Function):
         own_mean = _channel_sum(values) / max(own, 1)
         own_squares = _channel_sum((values - _spread(own_mean, values)).square_())
         mean = own_mean.double()
-        sums = torch.cat([own * mean, own_squares.double() + own * mean.square(), mean.new_tensor([own])])
+        # Nothing here waits for a GPU: the number is written by a kernel, not copied from the host.
+        counted = torch.full((1,), own, dtype=mean.dtype, device=mean.device)
+        sums = torch.cat([own * mean, own_squares.double() + own * mean.square(), counted])
         allreduce_(sums, name="sync_batch_norm.forward", op=Sum)
-        count = sums[-1]
-        if count < 2:
+        moments, count = sums.tensor_split((sums.numel() - 1,))
+        if own < 2 and count < 2:  # with two values here, the others need not be counted
             raise InvalidArgument(
                 f"Expected more than 1 value per channel when training, got {int(count)} on all ranks together"
             )
-        mean, squares = (sums[:-1] / count).chunk(2)
+        mean, squares = (moments / count).chunk(2)
         variance = (squares - mean.square()).clamp_(min=0.0)
         ctx.save_for_backward(input, weight, mean, torch.rsqrt(variance + eps), count)
         ctx.mark_non_differentiable(mean, variance, count)
