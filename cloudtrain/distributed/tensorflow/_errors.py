@@ -107,7 +107,7 @@ def _class_for(kind: type[CloudtrainError], raised: type[Any] | None = None) -> 
     return _classes[kind, raised]
 
 
-def _recognise(cls: Any, *args: Any) -> Any:
+def _recognise(cls: Any, *args: Any, **keywords: Any) -> Any:
     """``__new__`` of `_OF_GRAPHS`: an error of the class that the remembered error with this text has."""
     text = str(args[2]) if cls in _OF_GRAPHS and len(args) > 2 else ""
     known = next((one for one in _latest() if f"{type(one).__name__}: {one.message}" in text), None)

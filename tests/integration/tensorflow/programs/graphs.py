@@ -115,6 +115,19 @@ def case_errors_of_others_stay_what_they_are() -> None:
 
     assert type(raised_by(fails(RuntimeError))) is tf.errors.UnknownError
     assert type(raised_by(fails(ValueError))) is tf.errors.InvalidArgumentError
+    # TensorFlow makes this one with keywords.
+    unequal = raised_by(lambda: tf.debugging.assert_equal(1, 2, message="the batches"))
+    assert type(unequal) is tf.errors.InvalidArgumentError and "the batches" in str(unequal)
+
+
+class ErrorOfAScript(tf.errors.InvalidArgumentError):  # type: ignore[misc]
+    def __init__(self, text: str, *, column: str) -> None:
+        super().__init__(None, None, text)
+        self.column = column
+
+
+def case_classes_derived_from_tensorflows_take_their_own_arguments() -> None:
+    assert ErrorOfAScript("no such column", column="age").column == "age"
 
 
 def case_code_for_xla_is_refused() -> None:
