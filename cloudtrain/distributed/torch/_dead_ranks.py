@@ -38,9 +38,11 @@ def check_alive(label: str, group: Any) -> None:
 
 def check_ended(label: str, work: Any) -> None:
     """Call it after a lazy wait for ``work``. Raises CollectiveError if a rank that the work needs has died."""
-    context = _state.current()
+    context = _state.current_or_none()
+    if context is None or not context.client.lost:
+        return
     deadline = time.monotonic() + GRACE_SECONDS
-    while context.client.lost and (group := context.in_flight.group_of(work)) is not None:
+    while (group := context.in_flight.group_of(work)) is not None:
         if context.client.lost.keys().isdisjoint(_ranks(group)):
             return
         if time.monotonic() > deadline:

@@ -64,15 +64,13 @@ class Handle:
 
     def _complete(self, finish: Callable[[], Any]) -> None:
         work: Any = self._work
-        client = _state.current().client
         enter_collective()
         try:
             if isinstance(work, Negotiation):
-                work = client.wait(work)
+                work = _state.current().client.wait(work)
             if work is not None:
                 work.wait()
-                if client.lost:
-                    check_ended(self._label, work)
+                check_ended(self._label, work)
         except CollectiveError:
             raise
         except RuntimeError as error:

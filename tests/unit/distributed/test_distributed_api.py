@@ -36,6 +36,12 @@ def test_public_names() -> None:
         assert public == set(module.__all__)
 
 
+def test_a_result_can_be_taken_after_shutdown(started: None) -> None:
+    handle = hvd.allreduce_async(torch.full((2,), 3.0))
+    hvd.shutdown()
+    assert hvd.synchronize(handle).tolist() == [3.0, 3.0]
+
+
 @pytest.mark.parametrize(
     "call",
     [
