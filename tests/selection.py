@@ -160,6 +160,10 @@ def _group(item: pytest.Item) -> str | None:
     fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
     if item.get_closest_marker("gpu"):
         return "gpu"
+    if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+        return (
+            "hypothesis"  # its first test on a worker reads the constants of all loaded modules, for seconds
+        )
     names = [value for value in parameters.values() if isinstance(value, str)]
     for name, group in STARTED.items():
         if name in names or name in fixtures:

@@ -17,7 +17,7 @@ SCRIPT = """
 
     checkpointer = Checkpointer(sys.argv[1], when_busy="queue")
     for step in range(1, 6):
-        checkpointer.save(step, {{"weights": np.full(4_000_000, step, dtype=np.float64)}})
+        checkpointer.save(step, {{"weights": np.full(2_000_000, step, dtype=np.float64)}})
     {end}
 """
 

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 MIB = 1 << 20
-STATE = 256 * MIB
+STATE = 192 * MIB
 SPARE = 128 * MIB
 """In addition to the copy: threads, connection buffers, and memory retained by the allocator."""
 
