@@ -22,6 +22,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, 
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
+from cloudtrain.runtime.full_disk import with_full_disk, writable_folders
 from cloudtrain.runtime.hangs import Watchdog
 from cloudtrain.runtime.hints.table import JobFacts
 from cloudtrain.runtime.horovod import start_rendezvous
@@ -305,6 +306,7 @@ class HostRun:
                 report = report or diagnose(
                     rank_exit, host, memory_kills=kills, gpu_faults=faults, facts=self._facts()
                 )
+                report = with_full_disk(report, writable_folders(self._config.paths.base))
                 self._fail(self._with_opt_ml_hint(report))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since

@@ -123,9 +123,12 @@ def check(job: Job, ending: str) -> None:
             "supervisor killed": (JobStatus.FAILED, 137, FailureClass.KILLED, ""),
         }[ending]
     )
-    if ending == "failed":
+    if ending in ("failed", "exit"):
         assert failure
-        assert failure.exception_type == "ValueError"
+        assert failure.exception_type == ("ValueError" if ending == "failed" else None)
+        assert (
+            f"The disk of {folder(job).host('algo-1').base} is full, which may be the cause" in failure.hint
+        )
     if ending == "hang":
         assert failure
         assert "time.sleep" in failure.stacks or "rank 0" in failure.stacks
