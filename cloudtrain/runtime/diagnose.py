@@ -35,6 +35,9 @@ _BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process gr
 _CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP)
 """Classes of failures that no other rank can cause, whatever their messages say about NCCL."""
 
+_OF_GPUS = re.compile(r"cuda|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
+"""Messages that the fault of a GPU may explain."""
+
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
 _MEMORY = re.compile(
@@ -86,7 +89,8 @@ def diagnose(
 
     Args:
         memory_kills: the number of processes on this host that the out-of-memory killer ended since the launch.
-        gpu_faults: the faults of GPUs that the kernel of this host has logged since the launch: see `kernel_log`.
+        gpu_faults: the faults of GPUs that the kernel of this host has logged since the launch: see `kernel_log`. They
+            may be of other jobs' GPUs, or harmless: they explain only what a GPU can have caused.
         facts: what hints may say about the job.
     """
     killed_by = linux_number(-rank_exit.exit_code) if rank_exit.exit_code < 0 else None
@@ -106,7 +110,9 @@ def diagnose(
     # a shell reports a signal as an exit code
     if exception_type is None and LINUX.get(killed_by or rank_exit.exit_code - 128) in _CRASHES:
         kind, hint, message = _by_native_error(rank_exit, facts) or (kind, hint, message)
-    if gpu_faults:
+    ended_by = exception_type or LINUX.get(killed_by or rank_exit.exit_code - 128)
+    text = message if exception_type else "\n".join(rank_exit.log_tail)
+    if gpu_faults and kind != FailureClass.OUT_OF_MEMORY and _may_follow_from_gpu(ended_by, text):
         kind, hint, message = _by_hint(gpu_faults, rank_exit, facts) or (kind, hint, message)
     return FailureReport(
         failure_class=kind,
@@ -281,6 +287,14 @@ def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureC
     if found is None or found[0].failure_class is None:
         return None
     return found[0].failure_class, found[1], message_of(error, found[0].pattern)
+
+
+def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
+    """Whether a GPU that fails can have this effect: a signal, the loss of another rank, or a message about GPUs."""
+    if ended_by is not None and ended_by.startswith("SIG"):
+        return True
+    lost = ended_by is not None and (ended_by in _LOST_PARTNER or bool(COLLECTIVE.search(text)))
+    return lost or bool(_OF_GPUS.search(text))
 
 
 def _by_exception(exception_type: str | None, message: str) -> FailureClass:

@@ -215,5 +215,39 @@ def test_xids_that_programs_cause_explain_nothing(tmp_path: Path) -> None:
     assert (report.failure_class, report.message) == (FailureClass.USER_ERROR, "bad sample")
 
 
+ROWS_REMAPPED = (
+    "NVRM: Xid (PCI:0000:53:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row marked"
+)
+"""The GPU still works; it may be that of another job."""
+
+
+@pytest.mark.parametrize(
+    ("rank_exit", "memory_kills", "expected"),
+    [
+        (("ValueError", "bad sample"), 0, FailureClass.USER_ERROR),
+        (("FileNotFoundError", "[Errno 2] No such file or directory: 'a'"), 0, FailureClass.MISSING_DATA),
+        (
+            RankExit(0, 2, 0.0, log_tail=("train.py: error: unrecognized arguments: --x",)),
+            0,
+            FailureClass.USER_ERROR,
+        ),
+        (RankExit(0, -9, 0.0), 1, FailureClass.OUT_OF_MEMORY),
+        (RankExit(0, -9, 0.0), 0, FailureClass.GPU_FAULT),
+        (RankExit(0, -6, 0.0), 0, FailureClass.GPU_FAULT),
+        (RankExit(0, 134, 0.0), 0, FailureClass.GPU_FAULT),
+        (("CollectiveError", "allreduce of g: timed out"), 0, FailureClass.GPU_FAULT),
+        (("InternalError", "Failed to launch a kernel on the GPU"), 0, FailureClass.GPU_FAULT),
+        (RankExit(0, 1, 0.0, log_tail=("CUDA error: unknown error",)), 0, FailureClass.GPU_FAULT),
+    ],
+)
+def test_xids_explain_only_what_a_gpu_can_have_caused(
+    rank_exit: RankExit | tuple[str, str], memory_kills: int, expected: FailureClass
+) -> None:
+    ended = rank_exit if isinstance(rank_exit, RankExit) else raised(*rank_exit)
+    report = diagnose(ended, "algo-1", memory_kills=memory_kills, gpu_faults=ROWS_REMAPPED)
+    assert report.failure_class == expected
+    assert ("Xid" in report.message) == (expected == FailureClass.GPU_FAULT)
+
+
 def test_a_kernel_log_that_cannot_be_read(tmp_path: Path) -> None:
     assert gpu_faults(0.0, str(tmp_path / "absent")) == ""
