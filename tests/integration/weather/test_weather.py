@@ -1,7 +1,7 @@
 """Minutes of faults at random: no wrong end, no step lost, no state torn, nothing left behind.
 
 `CLOUDTRAIN_WEATHER` sets the seconds of each kind, `CLOUDTRAIN_SEED` draws other faults. CI plays five minutes, which
-mostly wait: they use 40 seconds of CPU. `./scripts/soak` plays an hour.
+mostly wait: they use 35 seconds of CPU. `./scripts/soak` plays an hour.
 """
 
 from __future__ import annotations
