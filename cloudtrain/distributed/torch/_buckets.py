@@ -84,13 +84,15 @@ class Bucket:
         self._copies: list[tuple[int, int]] = []
         """When gradients were copied to the buffer, for the timeline."""
         self._streams = WritingStreams()
+        self._on_gpu = slots[0].parameter.is_cuda
         for slot in slots:
             slot.bucket = self
 
     def arrived(self, slot: Slot) -> None:
         """The gradient of ``slot`` is ready, on the current stream."""
-        self._streams.add(slot.parameter)
         self.missing -= 1
+        if self._on_gpu:
+            self._streams.add(slot.parameter)
 
     def fill(self, factor: float) -> None:
         """Copy the gradients, times ``factor``, to their places; zeros where there is none."""

@@ -140,7 +140,12 @@ class GradientReducer:
     def arrived(self, slot: Slot) -> None:
         """Called after a backward pass has added to the gradient of ``slot``, possibly from several threads."""
         with self._arriving:
-            self._arrived(slot)
+            bucket = slot.bucket
+            if self.pending and slot.passes_left == 1 and bucket is not None and bucket.missing > 1:
+                slot.passes_left, slot.taken = 0, True  # nothing else happens for most gradients
+                bucket.arrived(slot)
+            else:
+                self._arrived(slot)
 
     def _arrived(self, slot: Slot) -> None:
         if slot.passes_left <= 0:
