@@ -87,6 +87,7 @@ def _built(engine: Engine, base: str, folder: Path) -> Iterator[Built]:
     status, answer = cloudtrain(
         *("image", "build", FLAVOUR.name, "--engine", engine.url, "--base", base),
         *("--wheels", str(wheels), "--offline", "--build-arg", "PACKAGES=framework"),
+        *("--build-arg", "SYSTEM="),  # the base has no apt
         CLOUDTRAIN_HOME=str(folder / "home"),
     )
     assert status == 0, answer
