@@ -48,6 +48,10 @@ def test_images_of_pytorch_have_what_torch_compile_calls() -> None:
         assert ({"g++", "python3-dev"} <= set(system)) == (flavour.framework == "pytorch"), flavour.name
 
 
+def test_images_of_mxnet_have_the_libraries_that_its_wheel_lacks() -> None:
+    assert find_flavour("mxnet-cpu").build_args["SYSTEM"].split() == ["libgomp1", "libquadmath0"]
+
+
 @pytest.mark.parametrize(
     ("name", "version", "cuda", "base"),
     [
