@@ -91,7 +91,7 @@ MODULES = {
     "horovod.common.elastic": "ObjectState State",
     "horovod.common.exceptions": "HorovodInternalError HostsUpdatedInterrupt",
     "horovod.common.process_sets": "ProcessSet add_process_set global_process_set remove_process_set",
-    "horovod.common.util": "check_extension check_installed_version gpu_available",
+    "horovod.common.util": "check_extension check_installed_version gpu_available is_version_greater_equal_than",
     "horovod.torch.compression": "Compression Compressor FP16Compressor NoneCompressor",
     "horovod.torch.elastic": "ElasticSampler TorchState run",
     "horovod.torch.elastic.sampler": "ElasticSampler",

@@ -18,3 +18,14 @@ def gpu_available(ext_base_name: str = "torch", verbose: bool = False) -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def is_version_greater_equal_than(ver: str, target: str) -> bool:
+    """Whether version ``ver`` is at least ``target``, such as ``1.9.0``.
+
+    Raises:
+        packaging.version.InvalidVersion: one is not a version.
+    """
+    from packaging.version import Version
+
+    return Version(ver) >= Version(target)
