@@ -6,6 +6,8 @@ Causes go before consequences, because the output of a rank may have both.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.hints.table import Hint
 
@@ -13,6 +15,25 @@ _ANOTHER_HOST = "Run the job on another host: submit it again, or set max_retry_
 
 _FAULTY_XIDS = (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 140, 143, 145, 149, 154)
 """Of memory, links and firmware. Others, such as 13, 31, 43 and 45, are usually mistakes of programs."""
+
+_BUS_ERROR = Hint(
+    "RuntimeError: DataLoader worker (pid 123) is killed by signal: Bus error. ...",
+    r"is killed by signal: Bus error|Unexpected bus error encountered in worker",
+    "/dev/shm, where workers leave their batches, is full. In a container, raise its limit (platform_options: "
+    "shm_size; docker run --shm-size). Elsewhere use fewer num_workers, a smaller prefetch_factor, or "
+    'torch.multiprocessing.set_sharing_strategy("file_system").',
+    failure_class=FailureClass.OUT_OF_MEMORY,
+)
+_KILLED = Hint(
+    "RuntimeError: DataLoader worker (pid 123) is killed by signal: Killed. ",
+    r"DataLoader worker \(pid \d+\) is killed by signal: Killed",
+    "The kernel probably killed the worker because the host has no memory left: use fewer num_workers, or an "
+    "instance type with more memory.",
+    failure_class=FailureClass.OUT_OF_MEMORY,
+)
+
+_WORKER_ENDED = r"DataLoader worker \(pid\(s\) [\d, ]+\) exited unexpectedly"
+"""The loader raises this because of one of the two above, if that one interrupts its wait for a batch."""
 
 HINTS = (
     Hint(
@@ -91,21 +112,10 @@ HINTS = (
         "whose GPUs have more memory.",
         failure_class=FailureClass.OUT_OF_MEMORY,
     ),
-    Hint(
-        "RuntimeError: DataLoader worker (pid 123) is killed by signal: Bus error. ...",
-        r"is killed by signal: Bus error|Unexpected bus error encountered in worker",
-        "/dev/shm, where workers leave their batches, is full. In a container, raise its limit (platform_options: "
-        "shm_size; docker run --shm-size). Elsewhere use fewer num_workers, a smaller prefetch_factor, or "
-        'torch.multiprocessing.set_sharing_strategy("file_system").',
-        failure_class=FailureClass.OUT_OF_MEMORY,
-    ),
-    Hint(
-        "RuntimeError: DataLoader worker (pid 123) is killed by signal: Killed. ",
-        r"DataLoader worker \(pid \d+\) is killed by signal: Killed",
-        "The kernel probably killed the worker because the host has no memory left: use fewer num_workers, or an "
-        "instance type with more memory.",
-        failure_class=FailureClass.OUT_OF_MEMORY,
-    ),
+    _BUS_ERROR,
+    replace(_BUS_ERROR, pattern=_WORKER_ENDED, traceback=_BUS_ERROR.pattern),
+    _KILLED,
+    replace(_KILLED, pattern=_WORKER_ENDED, traceback=_KILLED.pattern),
     Hint(
         "AcceleratorError: CUDA error: device-side assert triggered",
         r"CUDA error: (?:device-side assert triggered|an illegal memory access was encountered|misaligned address"

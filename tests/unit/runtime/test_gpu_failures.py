@@ -167,6 +167,22 @@ def test_exceptions(kind: str, message: str, failure_class: FailureClass) -> Non
 
 
 @pytest.mark.parametrize(
+    ("killed_by", "hint"), [("Bus error. It is possible that", "shm_size"), ("Killed. ", "num_workers")]
+)
+def test_a_worker_that_ends_while_the_loader_waits_for_it(killed_by: str, hint: str) -> None:
+    """PyTorch then raises a second error because of the first; which of them it is depends on the moment."""
+    first = f"RuntimeError: DataLoader worker (pid 7023) is killed by signal: {killed_by}"
+    last = "DataLoader worker (pid(s) 7023, 7024) exited unexpectedly"
+    chain = f"{first}\n\nThe above exception was the direct cause of the following exception:\n\nRuntimeError: {last}"
+    record = RankRecord(1, 0, 1, "RuntimeError", last, chain, 101.0)
+    report = diagnose(RankExit(0, 1, 101.0, record), "algo-1")
+    assert (report.failure_class, report.message) == (FailureClass.OUT_OF_MEMORY, last)
+    assert hint in report.hint
+    alone = diagnose(raised("RuntimeError", last), "algo-1")
+    assert (alone.failure_class, alone.hint) == (FailureClass.USER_ERROR, "")
+
+
+@pytest.mark.parametrize(
     "case", [name for name, row in ABORTED.items() if row[1] == FailureClass.COLLECTIVE_TIMEOUT]
 )
 def test_the_watchdog_never_hides_the_cause(case: str) -> None:
