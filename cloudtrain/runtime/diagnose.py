@@ -276,7 +276,12 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
 
 def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:
     """Class, hint and message of a crash that native code explains in the rank's output."""
-    return _by_hint(native_error(rank_exit.output or "\n".join(rank_exit.log_tail)), rank_exit, facts)
+    error = native_error(rank_exit.output or "\n".join(rank_exit.log_tail))
+    found = _by_hint(error, rank_exit, facts)
+    if found is None and _MEMORY.search(error):
+        kind = FailureClass.OUT_OF_MEMORY
+        return kind, _HINTS[kind], message_of(error, _MEMORY)
+    return found
 
 
 def _by_hint(error: str, rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass, str, str] | None:

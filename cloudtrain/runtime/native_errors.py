@@ -26,7 +26,7 @@ def native_error(output: str) -> str:
     return "\n".join(line for line in output.splitlines() if _SPEAKS.search(line))
 
 
-def message_of(error: str, pattern: str) -> str:
+def message_of(error: str, pattern: str | re.Pattern[str]) -> str:
     """The line of ``error`` that ``pattern`` matches, without what comes before the message."""
     for line in error.splitlines():
         if re.search(pattern, line):

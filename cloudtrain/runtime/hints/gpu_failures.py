@@ -107,13 +107,21 @@ HINTS = (
     ),
     Hint(
         "ResourceExhaustedError: OOM when allocating tensor with shape[64,3] and type float on /job:localhost/...",
-        r"OOM when allocating tensor|failed to allocate memory \[Op:",
+        r"OOM when allocating tensor|failed to allocate memory\s+\[(?:Op:|\[\{\{node)|Dst tensor is not initialized",
         "The GPU has no memory left for TensorFlow. Use a smaller batch size, mixed precision, or an instance type "
         "whose GPUs have more memory.",
         failure_class=FailureClass.OUT_OF_MEMORY,
     ),
     _BUS_ERROR,
     replace(_BUS_ERROR, pattern=_WORKER_ENDED, traceback=_BUS_ERROR.pattern),
+    Hint(
+        "DistBackendError: NCCL error ... Error while creating shared memory segment /dev/shm/nccl-Ab1Cd2 ...",
+        r"Error while creating shared memory segment \S*nccl-|failed to extend /dev/shm/nccl-"
+        r"|posix_fallocate failed ?: No space left on device",
+        "/dev/shm, through which NCCL connects the ranks of a host, is probably full. In a container, raise its limit "
+        "(platform_options: shm_size; docker run --shm-size), or use fewer num_workers in the DataLoader.",
+        failure_class=FailureClass.OUT_OF_MEMORY,
+    ),
     _KILLED,
     replace(_KILLED, pattern=_WORKER_ENDED, traceback=_KILLED.pattern),
     Hint(

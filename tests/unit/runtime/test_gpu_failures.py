@@ -81,6 +81,27 @@ ABORTED = {
         "Attempting to fetch value instead of handling error",
         "max_retry_attempts",
     ),
+    "no memory of the host": (
+        "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc",
+        FailureClass.OUT_OF_MEMORY,
+        "std::bad_alloc",
+        "smaller batch",
+    ),
+    "no memory of the GPU, seen by the watchdog": (
+        "[rank1]:[E410 01:50:33.889423318 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 1] Process "
+        "group watchdog thread terminated with exception: CUDA error: out of memory",
+        FailureClass.OUT_OF_MEMORY,
+        "CUDA error: out of memory",
+        "smaller batch",
+    ),
+    # github.com/pytorch/ci-infra/pull/490
+    "no shared memory for NCCL": (
+        "node-1:202016:202235 [0] misc/shmutils.cc:88 NCCL WARN Error: failed to extend /dev/shm/nccl-WU88OE to "
+        "9637892 bytes, error: No space left on device (28)",
+        FailureClass.OUT_OF_MEMORY,
+        "Error: failed to extend /dev/shm/nccl-WU88OE",
+        "shm_size",
+    ),
     # github.com/deepseek-ai/DeepSeek-MoE/issues/47
     "a kernel failed": (
         "[rank1]:[E410 01:50:33.889423318 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 1] Process "
@@ -144,6 +165,15 @@ EXCEPTIONS = [
     ("RuntimeError", "cuDNN error: CUDNN_STATUS_ALLOC_FAILED", FailureClass.OUT_OF_MEMORY),
     ("DistBackendError", "NCCL error in: /pytorch/NCCLUtils.hpp:268, unhandled cuda error, NCCL version 2.21.5\n"
      "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\nCuda failure 2 'out of memory'",
+     FailureClass.OUT_OF_MEMORY),
+    # github.com/pytorch/ci-infra/pull/490
+    ("DistBackendError", "NCCL error in: NCCLUtils.hpp:268, unhandled system error, NCCL version 2.21.5\nLast error:\n"
+     "Error while creating shared memory segment /dev/shm/nccl-WU88OE (size 9637888), error: No space left on device "
+     "(28)", FailureClass.OUT_OF_MEMORY),
+    # github.com/tensorflow/tensorflow/issues/7025
+    ("InternalError", "Failed copying input tensor from CPU:0 to GPU:0 in order to run Cast: Dst tensor is not "
+     "initialized.", FailureClass.OUT_OF_MEMORY),
+    ("ResourceExhaustedError", "Graph execution error:\n\nfailed to allocate memory\n\t [[{{node dense/MatMul}}]]",
      FailureClass.OUT_OF_MEMORY),
     # github.com/keras-team/keras/issues/9643
     ("ResourceExhaustedError", "OOM when allocating tensor with shape[128,128,109,109] and type float on "
