@@ -7,7 +7,6 @@ keeps working after the script has destroyed its process groups. The other group
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import time
 from collections.abc import Iterator, Sequence
@@ -26,9 +25,6 @@ LOOK_SECONDS = 1.0
 LONGEST_PAUSE = 0.02
 
 Flags = Sequence[bool]
-
-_numbers = itertools.count()
-"""Ranks make their groups together, so that a group has the same number on all of them."""
 
 
 class RankGroup:
@@ -57,7 +53,7 @@ class RankGroup:
             with _connection_errors("a rank did not join to save or restore"):
                 self._training = dist.new_group(backend="gloo", timeout=timeout)
                 self._saving = dist.new_group(backend="gloo", timeout=timeout)
-            self._store = _store(dist)
+            self._store = _store(dist, self._training)
 
     def all_gather(self, document: Any) -> list[Any]:
         """The JSON documents of all ranks, of any length. Called by the training thread, on all ranks."""
@@ -212,9 +208,10 @@ def _from_tensor(payload: Any) -> Any:
     return json.loads(payload.numpy().tobytes())
 
 
-def _store(dist: Any) -> Any:
-    """A part of the store at which the ranks have met, for one group."""
-    return dist.PrefixStore(f"cloudtrain-{next(_numbers)}", dist.distributed_c10d._get_default_store())
+def _store(dist: Any, group: Any) -> Any:
+    """A part of the store at which the ranks have met, for one group. Torch gives it the same name on all ranks."""
+    name = dist.distributed_c10d._world.pg_names[group]
+    return dist.PrefixStore(f"cloudtrain-{name}", dist.distributed_c10d._get_default_store())
 
 
 def _rank_and_size() -> tuple[int, int]:

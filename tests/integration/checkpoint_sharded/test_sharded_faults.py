@@ -62,7 +62,7 @@ def test_ranks_that_save_different_steps(tmp_path: Path) -> None:
 
 
 def test_ranks_that_leave_the_training_at_different_steps(tmp_path: Path) -> None:
-    texts = run("steps.py", 3, "leaving", str(tmp_path))
+    texts = run("steps.py", 3, "leaving", str(tmp_path / "run"))
     assert "raised: rank 1 closed its Checkpointer after step 2, but this rank is at step 4" in texts[0]
     assert "raised: rank 1 closed its Checkpointer after step 2, but this rank is at step 4" in texts[2]
 

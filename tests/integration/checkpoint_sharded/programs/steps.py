@@ -96,7 +96,17 @@ def absent(uri: str) -> None:
 
 
 def leaving(uri: str) -> None:
-    """Rank 1 leaves the training after step 2 and does something else."""
+    """Rank 1 leaves the training after step 2 and does something else.
+
+    It is new in this world, as after an elastic training has replaced a rank: the others come from another one.
+    """
+    rank, folder = dist.get_rank(), Path(uri).parent
+    dist.destroy_process_group()
+    if rank != 1:
+        dist.init_process_group("gloo", f"file://{folder}/before", rank=rank // 2, world_size=2)
+        group.RankGroup()
+        dist.destroy_process_group()
+    dist.init_process_group("gloo", f"file://{folder}/now", rank=rank, world_size=3)
     checkpointer = Checkpointer(uri, sharded=True, every=2)
     began = time.monotonic()
     try:
