@@ -29,14 +29,40 @@ _ADDRESS_IN_USE = re.compile(r"address already in use", re.IGNORECASE)
 _LOST_PARTNER = ("CollectiveError", "HorovodInternalError")
 """Exceptions that collectives of cloudtrain and Horovod raise when another rank is gone."""
 
+_OF_TORCH = ("DistError", "DistBackendError", "DistNetworkError", "DistStoreError")
+"""Exceptions of ``torch.distributed``."""
+
 _BACKEND = re.compile(r"gloo|nccl|connection (?:closed|reset) by peer|process group", re.IGNORECASE)
 """Messages of the backends of ``torch.distributed``."""
 
-_CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP)
+_CAUSES = (FailureClass.OUT_OF_MEMORY, FailureClass.GPU_FAULT, FailureClass.GPU_SETUP, FailureClass.DISK_FULL)
 """Classes of failures that no other rank can cause, whatever their messages say about NCCL."""
 
-_OF_GPUS = re.compile(r"cuda|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
-"""Messages that the fault of a GPU may explain."""
+_OF_GPUS = re.compile(r"cuda(?!:\d)|cudnn|cublas|nccl|nvidia|nvml|\bgpus?\b", re.IGNORECASE)
+"""Messages that the fault of a GPU may explain. ``cuda:0`` names a device in messages about mistakes."""
+
+_MISTAKES = (
+    "ArgumentError",
+    "AssertionError",
+    "AttributeError",
+    "IndexError",
+    "KeyError",
+    "NameError",
+    "NotImplementedError",
+    "TypeError",
+    "UnboundLocalError",
+    "ValueError",
+)
+"""Exceptions of mistakes in scripts, whatever their messages say about GPUs."""
+
+_OF_SCRIPTS = (
+    FailureClass.SYNTAX_ERROR,
+    FailureClass.IMPORT_ERROR,
+    FailureClass.MISSING_DATA,
+    FailureClass.DISK_FULL,
+    FailureClass.OUT_OF_MEMORY,
+)
+"""Classes of failures that a GPU that fails cannot cause."""
 
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGABRT", "SIGFPE")
 
@@ -44,6 +70,11 @@ _MEMORY = re.compile(
     r"out of memory|cannot allocate memory|DefaultCPUAllocator|std::bad_alloc", re.IGNORECASE
 )
 _TIMEOUT = re.compile(r"timed? ?out", re.IGNORECASE)
+_OF_RANKS = re.compile(
+    r"nccl|gloo|collective|process group|clients? joined|client socket|rendezvous|barrier|\bstore\b|\branks?\b",
+    re.IGNORECASE,
+)
+"""Messages about other ranks: other timeouts are of servers and of downloads."""
 _NO_SPACE = re.compile(r"No space left on device|Disk quota exceeded", re.IGNORECASE)
 _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning))(?:: (?P<message>.*))?$"
@@ -112,7 +143,7 @@ def diagnose(
         kind, hint, message = _by_native_error(rank_exit, facts) or (kind, hint, message)
     ended_by = exception_type or LINUX.get(killed_by or rank_exit.exit_code - 128)
     text = message if exception_type else "\n".join(rank_exit.log_tail)
-    if gpu_faults and kind != FailureClass.OUT_OF_MEMORY and _may_follow_from_gpu(ended_by, text):
+    if gpu_faults and kind not in _OF_SCRIPTS and _may_follow_from_gpu(ended_by, text):
         kind, hint, message = _by_hint(gpu_faults, rank_exit, facts) or (kind, hint, message)
     return FailureReport(
         failure_class=kind,
@@ -298,6 +329,8 @@ def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
     """Whether a GPU that fails can have this effect: a signal, the loss of another rank, or a message about GPUs."""
     if ended_by is not None and ended_by.startswith("SIG"):
         return True
+    if ended_by in _MISTAKES:
+        return False
     lost = ended_by is not None and (ended_by in _LOST_PARTNER or bool(COLLECTIVE.search(text)))
     return lost or bool(_OF_GPUS.search(text))
 
@@ -305,7 +338,7 @@ def _may_follow_from_gpu(ended_by: str | None, text: str) -> bool:
 def _by_exception(exception_type: str | None, message: str) -> FailureClass:
     if _NO_SPACE.search(message):
         return FailureClass.DISK_FULL
-    if _MEMORY.search(message) or exception_type in ("MemoryError", "OutOfMemoryError"):
+    if _MEMORY.search(message) or (exception_type or "").endswith("MemoryError"):  # NumPy has its own
         return FailureClass.OUT_OF_MEMORY
     if exception_type in ("SyntaxError", "IndentationError", "TabError"):
         return FailureClass.SYNTAX_ERROR
@@ -315,7 +348,8 @@ def _by_exception(exception_type: str | None, message: str) -> FailureClass:
         return FailureClass.MISSING_DATA
     if exception_type == "CollectiveError":
         return FailureClass.COLLECTIVE_TIMEOUT
-    if exception_type and COLLECTIVE.search(message) and _TIMEOUT.search(message):
+    of_ranks = exception_type in ("RuntimeError", *_OF_TORCH) or bool(_OF_RANKS.search(message))
+    if exception_type and of_ranks and _TIMEOUT.search(message):
         return FailureClass.COLLECTIVE_TIMEOUT
     return FailureClass.USER_ERROR
 

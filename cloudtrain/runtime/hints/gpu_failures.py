@@ -18,7 +18,8 @@ _FAULTY_XIDS = (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 140, 143,
 
 _BUS_ERROR = Hint(
     "RuntimeError: DataLoader worker (pid 123) is killed by signal: Bus error. ...",
-    r"is killed by signal: Bus error|Unexpected bus error encountered in worker",
+    r"is killed by signal: Bus error|Unexpected bus error encountered in worker"
+    r"|</torch_\w+>.*No space left on device|unable to allocate shared memory\(shm\)",
     "/dev/shm, where workers leave their batches, is full. In a container, raise its limit (platform_options: "
     "shm_size; docker run --shm-size). Elsewhere use fewer num_workers, a smaller prefetch_factor, or "
     'torch.multiprocessing.set_sharing_strategy("file_system").',

@@ -27,7 +27,15 @@ def ending(
         ("RuntimeError", "[enforce fail] DefaultCPUAllocator: can't allocate", FailureClass.OUT_OF_MEMORY),
         ("OSError", "[Errno 28] No space left on device: 'x'", FailureClass.DISK_FULL),
         ("DistBackendError", "NCCL watchdog: collective timed out", FailureClass.COLLECTIVE_TIMEOUT),
-        ("ReadTimeout", "read timed out", FailureClass.COLLECTIVE_TIMEOUT),
+        (
+            "DistStoreError",
+            "Timed out after 601 seconds waiting for clients.",
+            FailureClass.COLLECTIVE_TIMEOUT,
+        ),
+        ("TimeoutError", "The client socket has timed out after 60s", FailureClass.COLLECTIVE_TIMEOUT),
+        ("ReadTimeout", "read timed out", FailureClass.USER_ERROR),
+        ("URLError", "<urlopen error timed out>", FailureClass.USER_ERROR),
+        ("_ArrayMemoryError", "Unable to allocate 7.45 GiB for an array", FailureClass.OUT_OF_MEMORY),
     ],
 )
 def test_classes_by_exception(exception_type: str, message: str, kind: FailureClass) -> None:

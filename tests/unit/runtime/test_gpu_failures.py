@@ -110,6 +110,13 @@ ABORTED = {
         "CUDA error: unspecified launch failure",
         "CUDA_LAUNCH_BLOCKING=1",
     ),
+    "no memory of the GPU": (
+        "terminate called after throwing an instance of 'c10::OutOfMemoryError'\n"
+        "  what():  CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB",
+        FailureClass.OUT_OF_MEMORY,
+        "CUDA out of memory. Tried to allocate 2.00 GiB",
+        "smaller batch size",
+    ),
 }
 
 
@@ -182,6 +189,11 @@ EXCEPTIONS = [
     ("RuntimeError", "DataLoader worker (pid 11011) is killed by signal: Bus error. It is possible that dataloader's "
      "workers are out of shared memory. Please try to raise your shared memory limit.", FailureClass.OUT_OF_MEMORY),
     ("RuntimeError", "DataLoader worker (pid 5) is killed by signal: Killed. ", FailureClass.OUT_OF_MEMORY),
+    ("DistBackendError", "NCCL error in: NCCLUtils.hpp:275, unhandled system error\nLast error:\nError while creating "
+     "shared memory segment /dev/shm/nccl-PqWxAB (size 9637888), error: No space left on device (28)",
+     FailureClass.OUT_OF_MEMORY),
+    ("RuntimeError", "unable to write to file </torch_18692_1954506624>: No space left on device (28)",
+     FailureClass.OUT_OF_MEMORY),
     ("RuntimeError", "CUDA error: device-side assert triggered", FailureClass.USER_ERROR),
     ("DistBackendError", "NCCL error: remote process exited or there was a network error\nncclRemoteError: A call "
      "failed possibly due to a network error", FailureClass.COLLECTIVE_TIMEOUT),
@@ -271,6 +283,15 @@ ROWS_REMAPPED = (
     ("rank_exit", "memory_kills", "expected"),
     [
         (("ValueError", "bad sample"), 0, FailureClass.USER_ERROR),
+        (("SyntaxError", "invalid syntax (cuda.py, line 3)"), 0, FailureClass.SYNTAX_ERROR),
+        (("ImportError", "libcudnn.so.8: cannot open shared object file"), 0, FailureClass.IMPORT_ERROR),
+        (("AttributeError", "module 'torch.cuda' has no attribute 'sync'"), 0, FailureClass.USER_ERROR),
+        (("OSError", "[Errno 28] No space left on device: 'nccl.log'"), 0, FailureClass.DISK_FULL),
+        (
+            ("RuntimeError", "Expected all tensors to be on the same device, but found cuda:0 and cpu!"),
+            0,
+            FailureClass.USER_ERROR,
+        ),
         (("FileNotFoundError", "[Errno 2] No such file or directory: 'a'"), 0, FailureClass.MISSING_DATA),
         (
             RankExit(0, 2, 0.0, log_tail=("train.py: error: unrecognized arguments: --x",)),
