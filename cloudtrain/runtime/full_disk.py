@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,7 +29,9 @@ def with_full_disk(report: FailureReport, folders: Sequence[str | os.PathLike[st
 
 def writable_folders(base: str | os.PathLike[str]) -> tuple[str | os.PathLike[str], ...]:
     """Where a script writes: its job's folder, and that of temporary files."""
-    return base, tempfile.gettempdir()
+    # tempfile.gettempdir tries to write: it would skip a full folder, and fail if all of them are full.
+    temporary = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
+    return base, temporary
 
 
 def _is_full(folder: str | os.PathLike[str]) -> bool:
