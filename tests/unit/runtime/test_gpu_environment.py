@@ -104,3 +104,26 @@ def test_compatibility_libraries_are_for_older_drivers(
     (compat / "libcuda.so.580.95.05").touch()
     os.symlink("libcuda.so.580.95.05", compat / "libcuda.so.1")
     assert compatibility_folder(compat, tmp_path) == (str(compat) if used else None)
+
+
+@pytest.mark.parametrize(
+    ("models", "used"),
+    [
+        (["Tesla T4"], True),
+        (["NVIDIA A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB"], True),
+        (["NVIDIA GeForce RTX 3090"], False),
+        (["NVIDIA TITAN RTX"], False),
+    ],
+)
+def test_compatibility_libraries_are_for_gpus_that_support_them(
+    tmp_path: Path, models: list[str], used: bool
+) -> None:
+    """On others, CUDA fails with them (error 804), and often runs without them."""
+    (tmp_path / "libcuda.so.580.95.05").touch()
+    driver = tmp_path / "proc/driver/nvidia"
+    for number, model in enumerate(models):
+        gpu = driver / "gpus" / f"0000:{number:02x}:00.0"
+        gpu.mkdir(parents=True)
+        (gpu / "information").write_text(f"Model: \t\t {model}\nIRQ:   \t\t 95\n")
+    (driver / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.230.02  Fri\n")
+    assert compatibility_folder(tmp_path, tmp_path) == (str(tmp_path) if used else None)
