@@ -87,13 +87,11 @@ from cloudtrain.distributed.torch.differentiable import (
     reducescatter,
 )
 from cloudtrain.distributed.torch.functions import (
-    allgather_object,
     average_metrics,
-    broadcast_object,
-    broadcast_object_fn,
     broadcast_optimizer_state,
     broadcast_parameters,
 )
+from cloudtrain.distributed.torch.objects import allgather_object, broadcast_object, broadcast_object_fn
 from cloudtrain.distributed.torch.optimizer import DistributedOptimizer
 from cloudtrain.distributed.torch.sync_batch_norm import SyncBatchNorm
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveRequest, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import ReduceOp
@@ -90,6 +91,15 @@ def alone(process_set: ProcessSet) -> bool:
     context = _state.current()
     context.set_id(process_set)
     return process_set.size() == 1
+
+
+def root_of(root_rank: int, process_set: ProcessSet) -> int:
+    """``root_rank``, a global rank. Raises NotInitialized, or InvalidArgument if it is not in the process set."""
+    members = process_set.members() if _state.current() else []
+    root_rank = int(root_rank)
+    if root_rank not in members:
+        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
+    return root_rank
 
 
 def eager(tensor: Tensor) -> bool:

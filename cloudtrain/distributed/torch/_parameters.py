@@ -12,7 +12,7 @@ from torch import Tensor
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.process_set import ProcessSet
-from cloudtrain.distributed.torch.functions import allgather_object
+from cloudtrain.distributed.torch.objects import allgather_object
 
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:

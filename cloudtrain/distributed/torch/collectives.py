@@ -30,6 +30,7 @@ from cloudtrain.distributed.torch._operation import (
     from_payload,
     group_of,
     in_same_order,
+    root_of,
     submit,
     to_payload,
     type_name,
@@ -198,10 +199,7 @@ def broadcast_async_(
     process_set: ProcessSet = global_process_set,
 ) -> Handle:
     """`broadcast_async` in place; do not use ``tensor`` before `synchronize`."""
-    members = process_set.members() if _state.current() else []
-    root_rank = int(root_rank)
-    if root_rank not in members:
-        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
+    root_rank = root_of(root_rank, process_set)
     wire = tensor.detach().contiguous()
 
     def finish() -> Tensor:

@@ -1,80 +1,24 @@
-"""Functions on objects, models and metrics: broadcast and gather objects, parameters and optimizer state."""
+"""Functions on models and metrics: parameters and optimizer state from one rank to all, averages of metrics."""
 
 from __future__ import annotations
 
 import io
 import pickle
 from collections.abc import Iterable, Mapping
-from typing import Any, Callable
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed._objects import purpose_of
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.negotiation.messages import EAGER_BYTES, CollectiveResponse
 from cloudtrain.distributed.process_set import ProcessSet
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch._exchanges import gather_tensors
-from cloudtrain.distributed.torch._operation import alone, submit
+from cloudtrain.distributed.torch._broadcasts import broadcast_in_buckets, same_on_all_ranks
+from cloudtrain.distributed.torch._operation import alone, root_of
 from cloudtrain.distributed.torch._state import global_process_set
 from cloudtrain.distributed.torch.collectives import allreduce_, broadcast_async_
-
-
-def broadcast_object(
-    obj: Any,
-    root_rank: int = 0,
-    name: str | None = None,
-    process_set: ProcessSet = global_process_set,
-) -> Any:
-    """The root's ``obj``, pickled. The other ranks' ``obj`` is ignored."""
-    members = process_set.members() if _state.current() else []
-    root_rank = int(root_rank)
-    if root_rank not in members:
-        raise InvalidArgument(f"root_rank {root_rank} is not one of the ranks {members}")
-    if alone(process_set):
-        return obj
-    is_root = _state.rank() == root_rank
-    objects = _state.current().client.objects
-    purpose = purpose_of("broadcast_object", name, root_rank)
-    blob = _Blob(objects.pack(obj, purpose) if is_root else memoryview(b""))
-
-    def launch(group: Any, response: CollectiveResponse) -> Any:
-        blob.size = response.per_rank[members.index(root_rank)]
-        return dist.broadcast(blob.tensor(), root_rank, group, async_op=True)
-
-    return submit(
-        "broadcast",
-        name,
-        process_set,
-        {"root_rank": root_rank, "type": "object"},
-        launch,
-        lambda: obj if is_root else objects.unpack(blob.read(), purpose),
-        per_rank=len(blob.sent),
-        payload=bytes(blob.sent) if len(blob.sent) <= EAGER_BYTES else None,
-        arrived=blob.arrived,
-    ).wait()
-
-
-def broadcast_object_fn(
-    root_rank: int = 0, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> Callable[[Any], Any]:
-    """`broadcast_object` with all arguments but the object bound."""
-    return lambda obj: broadcast_object(obj, root_rank, name, process_set)
-
-
-def allgather_object(
-    obj: Any, name: str | None = None, process_set: ProcessSet = global_process_set
-) -> list[Any]:
-    """Every rank's ``obj``, pickled, in order of rank."""
-    objects = _state.current().client.objects
-    purposes = [purpose_of("allgather_object", name, rank) for rank in process_set.members()]
-    blob = torch.frombuffer(objects.pack(obj, purposes[process_set.rank()]), dtype=torch.uint8)
-    handle, _ = gather_tensors([blob.to(_state.current().control_device())], name, process_set)
-    [gathered] = handle.wait()
-    return objects.unpack_all(gathered.cpu().numpy().data, purposes)
+from cloudtrain.distributed.torch.objects import broadcast_object
 
 
 def broadcast_parameters(
@@ -84,12 +28,16 @@ def broadcast_parameters(
 ) -> None:
     """Overwrite tensors with the root's.
 
+    Tensors of one type are sent together in buckets of up to 32 MiB (4 MiB on the CPU), and large ones on their own,
+    without a copy. At most two buckets exist at a time.
+
     Args:
         params: ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``; the same
             names, shapes and order on all ranks.
 
     Raises:
         InvalidArgument: ``params`` contains something other than tensors.
+        CollectiveError: names, shapes or types differ between ranks. Raised on all ranks; names a parameter.
     """
     named = sorted(params.items()) if isinstance(params, Mapping) else list(_pairs(params))
     for name, tensor in named:
@@ -98,6 +46,13 @@ def broadcast_parameters(
                 f"broadcast_parameters: {name} is a {type(tensor).__name__}, not a tensor",
                 hint="Use broadcast_object for what is not a tensor.",
             )
+    root_rank = root_of(root_rank, process_set)
+    if alone(process_set):
+        return
+    if same_on_all_ranks(named, root_rank, process_set):
+        broadcast_in_buckets(named, root_rank, process_set)
+        return
+    # By name and one by one: only the order differs, or there is a tensor for an error to name.
     for handle in [broadcast_async_(tensor, root_rank, name, process_set) for name, tensor in named]:
         handle.wait()
 
@@ -139,36 +94,9 @@ def broadcast_optimizer_state(
     if _state.rank() != root_rank:
         tensors = [torch.empty(shape, dtype=dtype, device=device) for shape, dtype, device in layout]
     named = [(f"optimizer state {n}", tensor) for n, tensor in enumerate(tensors)]
-    broadcast_parameters(named, root_rank, process_set)
+    broadcast_in_buckets(named, root_rank, process_set)
     if _state.rank() != root_rank:
         optimizer.load_state_dict(_load(blob, tensors))
-
-
-class _Blob:
-    """Bytes whose length only one rank knows at first."""
-
-    def __init__(self, sent: memoryview) -> None:
-        self.sent = sent
-        self.size = len(sent)
-        self._tensor: Tensor | None = None
-        self._received = b""
-
-    def tensor(self) -> Tensor:
-        """The tensor that the backend sends or fills."""
-        flat = (
-            torch.frombuffer(self.sent, dtype=torch.uint8)
-            if self.sent
-            else torch.empty(self.size, dtype=torch.uint8)
-        )
-        self._tensor = flat.to(_state.current().control_device())
-        return self._tensor
-
-    def arrived(self, response: CollectiveResponse) -> None:
-        self._received = response.payload or b""
-
-    def read(self) -> Any:
-        """The bytes, without a copy if they are in host memory."""
-        return self._received if self._tensor is None else self._tensor.cpu().numpy().data
 
 
 def _pairs(params: Iterable[Any]) -> Iterable[tuple[str, Any]]:

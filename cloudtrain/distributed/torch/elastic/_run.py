@@ -12,7 +12,7 @@ from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._dead_ranks import give_up
 from cloudtrain.distributed.torch._init import reinit
 from cloudtrain.distributed.torch.elastic._state import CommitFile, ObjectState, State, commit_file
-from cloudtrain.distributed.torch.functions import allgather_object
+from cloudtrain.distributed.torch.objects import allgather_object
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ from torch.utils.data import Sampler
 
 from cloudtrain.distributed.errors import InvalidArgument
 from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch.functions import allgather_object
+from cloudtrain.distributed.torch.objects import allgather_object
 
 
 class ElasticSampler(Sampler[int]):

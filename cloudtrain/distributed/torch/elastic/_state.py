@@ -16,12 +16,8 @@ from cloudtrain._system.files import READ_REGULAR
 from cloudtrain._system.users import owns, user_id
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch.elastic._sampler import ElasticSampler
-from cloudtrain.distributed.torch.functions import (
-    allgather_object,
-    broadcast_object,
-    broadcast_optimizer_state,
-    broadcast_parameters,
-)
+from cloudtrain.distributed.torch.functions import broadcast_optimizer_state, broadcast_parameters
+from cloudtrain.distributed.torch.objects import allgather_object, broadcast_object
 from cloudtrain.errors import StorageError
 from cloudtrain.storage.atomic import TEMPORARY, temporary_sibling
 
