@@ -72,16 +72,22 @@ def agree_on_backend(store: Any, world: World, device: torch.device, backend: st
             warning if Gloo connects GPUs.
 
     Raises:
-        InvalidArgument: the script wants NCCL, but ranks have no GPU, or share one.
+        InvalidArgument: the ranks want different backends; or they want NCCL, but some have no GPU, or share one.
     """
+    store.set(f"device/{world.rank}", json.dumps([backend, asdict(_describe(device))]))
+    if world.rank == 0:
+        given = [json.loads(store.get(f"device/{rank}")) for rank in range(world.size)]
+        difference = _difference([wish for wish, _ in given])
+        chosen, problem = choose_backend([RankDevice(**about) for _, about in given])
+        store.set("backend", json.dumps([chosen, problem, difference]))
+    chosen, problem, difference = json.loads(store.get("backend"))
+    if difference:
+        raise InvalidArgument(
+            difference,
+            hint="Give all ranks the same backend, or none: they then choose one that connects all of them.",
+        )
     if backend is not None and "nccl" not in backend:
         return backend
-    store.set(f"device/{world.rank}", json.dumps(asdict(_describe(device))))
-    if world.rank == 0:
-        found = [RankDevice(**json.loads(store.get(f"device/{rank}"))) for rank in range(world.size)]
-        chosen, problem = choose_backend(found)
-        store.set("backend", json.dumps([chosen, problem]))
-    chosen, problem = json.loads(store.get("backend"))
     if backend is not None:
         if problem:
             raise InvalidArgument(
@@ -97,6 +103,17 @@ def agree_on_backend(store: Any, world: World, device: torch.device, backend: st
             problem,
         )
     return str(chosen)
+
+
+def _difference(wishes: Sequence[str | None]) -> str:
+    """How the wishes of the ranks differ; empty if they are equal."""
+    by_wish: dict[str | None, list[int]] = {}
+    for rank, wish in enumerate(wishes):
+        by_wish.setdefault(wish, []).append(rank)
+    if len(by_wish) == 1:
+        return ""
+    named = "; ".join(f"{_ranks(ranks)}: {wish or 'none given'}" for wish, ranks in by_wish.items())
+    return f"the ranks have different backends: {named}"
 
 
 def choose_backend(found: Sequence[RankDevice]) -> tuple[str, str]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from concurrent.futures import ThreadPoolExecutor
 
-from cloudtrain.distributed.torch._devices import GLOO, NCCL, RankDevice, choose_backend
+import pytest
+import torch
+import torch.distributed as dist
+
+from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.torch._devices import GLOO, NCCL, RankDevice, agree_on_backend, choose_backend
+from cloudtrain.distributed.world import World
 
 
 def rank(machine: str, gpu: str, slot: str = "", visible: int = 1, has_nccl: bool = True) -> RankDevice:
@@ -59,3 +65,23 @@ def test_gloo_without_gpus_or_without_nccl(found: list[RankDevice]) -> None:
 )
 def test_gloo_where_ranks_share_a_gpu_or_have_none(found: list[RankDevice], problem: str) -> None:
     assert choose_backend(found) == (GLOO, problem)
+
+
+@pytest.mark.parametrize(
+    "backends", [(None, "gloo", "gloo"), ("gloo", None, "gloo"), ("nccl", "gloo", "gloo")]
+)
+def test_ranks_with_different_backends(backends: tuple[str | None, ...]) -> None:
+    """As with ``"nccl" if torch.cuda.is_available() else "gloo"`` on different hosts. They once waited for minutes."""
+    store, size = dist.HashStore(), len(backends)
+
+    def agree(number: int) -> str:
+        with pytest.raises(InvalidArgument) as raised:
+            world = World(number, size, number, size, 0, 1)
+            agree_on_backend(store, world, torch.device("cpu"), backends[number])
+        return raised.value.message
+
+    with ThreadPoolExecutor(size) as threads:
+        messages = set(threads.map(agree, range(size)))
+    [message] = messages
+    assert message.startswith("the ranks have different backends: rank")
+    assert "gloo" in message
