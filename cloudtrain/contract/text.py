@@ -13,6 +13,11 @@ _COLOUR = re.compile("(\x1b\\[[0-9;:]*m)")
 """The escape sequences that change nothing but colours."""
 
 
+def one_line(text: object) -> str:
+    """A message of several lines, such as an error with its hint, in one line."""
+    return " ".join(str(text).split())
+
+
 def escape_line(text: str) -> str:
     r"""One line without control characters: each appears as in Python's source.
 

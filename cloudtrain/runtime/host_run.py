@@ -19,6 +19,7 @@ from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
+from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
@@ -204,7 +205,7 @@ class HostRun:
                     return
                 if not self._ends_early:
                     raise
-                self._warn(f"the outputs of the stopped job could not be uploaded: {error}")
+                self._warn(f"the outputs of the stopped job could not be uploaded: {one_line(error)}")
             self._inbox.put({"type": done})
 
         self._in_background(run, "")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain._system.paths import relative
+from cloudtrain.contract.text import one_line
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._bounds import LARGEST_DOCUMENT, REDUCE
 from cloudtrain.spec._uris import to_uri
@@ -52,11 +53,6 @@ def parse_yaml(text: str, name: str = "<text>", *, field: str = "") -> Any:
         ) from None
     except failures as error:
         raise InvalidJob(f"{name}: {one_line(error)}", hint=_CHECK_YAML) from None
-
-
-def one_line(text: object) -> str:
-    """A message of a library in one line."""
-    return " ".join(str(text).split())
 
 
 def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import repeat
 
 from cloudtrain.contract import FailureReport
+from cloudtrain.contract.text import one_line
 from cloudtrain.engine.client import EngineClient
 from cloudtrain.engine.engine import find_engine
 from cloudtrain.engine.pulling import ensure_image
@@ -208,10 +209,10 @@ class ContainerHosts(FolderHosts):
                 if all(host.poll() == 0 for host in self._hosts.values()):
                     folder = self._folder.path / "hosts"
                     return upload_failure(error, hosts[0], self._folder.name, folder)
-                self._warn(f"the outputs of the stopped job could not be uploaded: {error}")
+                self._warn(f"the outputs of the stopped job could not be uploaded: {one_line(error)}")
                 return None
             # report the job's own failure, not this one
-            self._warn(f"the outputs of the failed job could not be uploaded: {error}")
+            self._warn(f"the outputs of the failed job could not be uploaded: {one_line(error)}")
         return None
 
     def _remove(self) -> None:

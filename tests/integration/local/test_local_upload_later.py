@@ -126,6 +126,28 @@ def test_what_could_not_be_uploaded_is_sent_later(
     assert job.upload() == json.loads(done.stdout)
 
 
+def test_a_stopped_job_says_in_one_line_why_its_outputs_are_not_uploaded(
+    run: Run, storage: Storage, s3: str
+) -> None:
+    script = """
+        import time
+        from cloudtrain import environment
+
+        (environment.model_dir() / "weights").write_text("trained")
+        time.sleep(60)
+    """
+    job = run(textwrap.dedent(script), output_path=f"s3://{s3}/out", stop_grace=2, wait=False)
+    weights = folder(job).path / "hosts" / "algo-1" / "model" / "weights"
+    wait_until(weights.is_file, "the model")
+    storage.away = True
+    job.stop()
+    job.wait()
+    assert job.status == JobStatus.STOPPED
+    [warning] = [line for line in job.describe().warnings if "could not be uploaded" in line]
+    assert warning.startswith("the outputs of the stopped job could not be uploaded: s3://")
+    assert "\\n" not in warning and "\n" not in warning
+
+
 def test_a_job_whose_training_failed_has_nothing_to_upload(run: Run) -> None:
     job = run("raise SystemExit(3)")
     with pytest.raises(PlatformError, match="its training is not complete"):
