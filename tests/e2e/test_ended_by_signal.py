@@ -25,7 +25,13 @@ def test_no_temporary_archive_is_left(tmp_path: Path, number: signal.Signals) ->
     with open(tmp_path / "data.bin", "wb") as file:
         file.truncate(1 << 28)  # takes a second to compress, and no space
     command = [CLOUDTRAIN, "submit", "train.py", "--source-dir", "."]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # below nohup, SIGHUP is ignored
+    ) as process:
         while not temporaries():
             assert process.poll() is None, process.communicate()
             time.sleep(0.01)
