@@ -117,8 +117,6 @@ class NegotiationClient:
         self.objects = Objects()
         self._timeout = timeout + GRACE_SECONDS
         self._cycle = cycle
-        self.joins = 0
-        """How often all ranks have joined."""
         self._pending: dict[tuple[int, str], Negotiation] = {}
         self._held_names: dict[tuple[int, str], float] = {}
         """When settled operations were requested that the script has not waited for."""
@@ -153,7 +151,7 @@ class NegotiationClient:
         while not pending.wait(JOIN_POLL_SECONDS):
             contribute()
         pending.result()
-        self.joins += 1
+        self.sequence_numbers.joins += 1
         last, counts = responses[0].per_rank
         # Unnamed operations that ran without this rank were numbered: continue after the last number.
         for set_id, number in counts:
@@ -263,6 +261,8 @@ class SequenceNumbers:
 
     def __init__(self) -> None:
         self.count = 0
+        self.joins = 0
+        """How often all ranks have joined."""
         self._label = ""
         self._in_flight: deque[_Launch] = deque()
         self._lock = threading.Lock()
@@ -300,10 +300,15 @@ class SequenceNumbers:
         with self._lock:
             self._drop_completed()
             specs = [launch.spec for launch in self._in_flight]
-            return {"at": self._label, "launched": self.count, "in flight": specs}
+            return {"at": self._label, "launched": self.count, "joins": self.joins, "in flight": specs}
 
     def missing(self, position: dict[str, Any]) -> Iterator[Any]:
-        """The specs of what another rank at ``position`` has launched and this rank has not."""
+        """The specs of what another rank at ``position`` has launched before it joins, and this rank has not.
+
+        A rank learns of the end of a join before another does. What it launches then is for both of them again.
+        """
+        if position["joins"] != self.joins:
+            return
         first = position["launched"] - len(position["in flight"]) + 1
         yield from position["in flight"][max(self.count - first + 1, 0) :]
 

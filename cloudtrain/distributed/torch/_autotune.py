@@ -98,11 +98,11 @@ class Tuning:
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
         self._tuner = Autotuner()
-        self._joins = _state.current().client.joins
+        self._joins = _state.current().client.sequence_numbers.joins
 
     def begin(self) -> int:
         """The bucket size in bytes; called before the first gradient of a step."""
-        joins = _state.current().client.joins
+        joins = _state.current().client.sequence_numbers.joins
         if joins != self._joins:
             self._joins = joins
             self._agree()
