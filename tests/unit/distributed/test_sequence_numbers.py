@@ -44,4 +44,4 @@ def test_what_a_rank_launches_after_a_join_is_not_missing_on_one_that_still_wait
     ahead.add("the next epoch", "spec")
     assert list(waiting.missing(ahead.position())) == []
     waiting.joins += 1
-    assert list(waiting.missing(ahead.position())) == ["spec"], "it joins again, without a launch of its own"
+    assert list(waiting.missing(ahead.position())) == ["spec"], "it has joined again, and launched nothing"
