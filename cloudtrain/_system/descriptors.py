@@ -19,7 +19,7 @@ if sys.platform == "win32":
         """Raises OSError."""
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
-    open_named_pipe = set_non_blocking = send_descriptors = receive_descriptors = _unavailable
+    open_named_pipe = set_blocking = send_descriptors = receive_descriptors = _unavailable
     make_pipe = set_permissions = _unavailable
 
 else:
@@ -50,8 +50,8 @@ else:
 
         return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) == (0,)
 
-    def set_non_blocking(descriptor: int) -> None:
-        os.set_blocking(descriptor, False)
+    def set_blocking(descriptor: int, blocking: bool) -> None:
+        os.set_blocking(descriptor, blocking)
 
     def send_descriptors(connection: socket.socket, data: bytes, descriptors: list[int]) -> None:
         """Send ``data`` and open files over a Unix socket."""

@@ -28,13 +28,13 @@ def answer_with(describe: Callable[[], str]) -> None:
     path = os.environ.get(VARIABLE)
     if path is None or path in _served:
         return
-    from cloudtrain._system.descriptors import open_named_pipe
+    from cloudtrain._system.descriptors import open_named_pipe, set_blocking
 
     try:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(_pipe(path))  # of an earlier attempt
         pipe = open_named_pipe(_pipe(path))
-        os.set_blocking(pipe, True)
+        set_blocking(pipe, True)
     except OSError:  # a full disk, or a file system without pipes: the report has the stacks only
         return
     _served.add(path)

@@ -32,7 +32,7 @@ def gpu_faults(since: float, path: str = KERNEL_LOG) -> str:
 
 def _records(path: str) -> Iterator[bytes]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return
     try:

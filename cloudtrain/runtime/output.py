@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, Callable
 
 from cloudtrain._secrets.hiding import StreamHider, ValueHider
-from cloudtrain._system.descriptors import is_empty, open_named_pipe, set_non_blocking
+from cloudtrain._system.descriptors import is_empty, open_named_pipe, set_blocking
 
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 16
@@ -126,7 +126,7 @@ class OutputMerger:
     def add_launcher(self) -> BinaryIO:
         """Start reading the launcher's own output; returns the file for it to write to."""
         read, write = os.pipe()
-        set_non_blocking(read)
+        set_blocking(read, False)
         self._add(Stream(None, read, hider=StreamHider(self._hider)))
         return open(write, "wb", buffering=0)
 

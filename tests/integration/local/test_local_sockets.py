@@ -66,7 +66,7 @@ LAUNCHES = {
 @pytest.fixture
 def temporary() -> Iterator[Path]:
     """TMPDIR of the job. Its path is short: DataLoader workers listen below it, and socket paths have 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="test-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="test-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
