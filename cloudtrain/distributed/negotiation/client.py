@@ -23,6 +23,8 @@ MAX_HELD_NAMES = 1000
 """Above this number of reserved names, expired ones are removed."""
 JOIN_POLL_SECONDS = 0.005
 """How often a joined rank checks what the other ranks have launched."""
+JOIN_BUSY_SECONDS = 0.0005
+"""The same, right after they have launched something: the next launch may wait for the first."""
 GRACE_SECONDS = 15.0
 """How much longer than the coordinator a rank waits, in case the coordinator hangs."""
 
@@ -130,6 +132,10 @@ class NegotiationClient:
         """Called with every rank that died, in a thread that must not block."""
         self.sequence_numbers = SequenceNumbers()
         """The collectives that this rank launched without negotiation."""
+        self.layer_numbers = SequenceNumbers()
+        """Those inside layers: their order among the others may differ between ranks."""
+        self.closed = threading.Event()
+        self._asking = threading.Lock()
 
     def key(self, set_id: int, kind: str, name: str | None) -> str:
         """The key by which ranks match an operation: its kind and name, or a sequence number if it has no name."""
@@ -139,17 +145,19 @@ class NegotiationClient:
         self._unnamed[set_id] = number + 1
         return f"noname.{number}"
 
-    def join(self, contribute: Callable[[], None]) -> int:
+    def join(self, contribute: Callable[[], bool]) -> int:
         """Wait, without a timeout, until all ranks have joined. Returns the rank that joined last.
 
         Args:
-            contribute: called periodically, to take part in collectives launched without negotiation.
+            contribute: called periodically, to take part in collectives launched without negotiation. Returns
+                whether it has.
         """
         responses: list[CollectiveResponse] = []
         request = CollectiveRequest(JOIN, JOIN, per_rank=list(self._unnamed.items()))
         pending = self.submit(request, responses.append)
-        while not pending.wait(JOIN_POLL_SECONDS):
-            contribute()
+        poll = JOIN_POLL_SECONDS
+        while not pending.wait(poll):
+            poll = JOIN_BUSY_SECONDS if contribute() else JOIN_POLL_SECONDS
         pending.result()
         self.sequence_numbers.joins += 1
         last, counts = responses[0].per_rank
@@ -231,8 +239,13 @@ class NegotiationClient:
         return f"rank {first} {why}" + ("" if first == 0 else f", and then rank 0 {self.left[0]}")
 
     def positions(self) -> dict[int, Any]:
-        """The position (`SequenceNumbers.position`) of every rank that responds, by rank."""
-        return {} if 0 in self.lost else self.channel.positions()
+        """The `position` of every rank that responds, by rank."""
+        with self._asking:
+            return {} if 0 in self.lost else self.channel.positions()
+
+    def position(self) -> dict[str, Any]:
+        """This rank's position among the collectives that are not negotiated, as JSON for the other ranks."""
+        return {**self.sequence_numbers.position(), "layers": self.layer_numbers.position()}
 
     def waiting(self) -> list[str]:
         """The operations of this rank that not all ranks have requested."""
@@ -240,6 +253,7 @@ class NegotiationClient:
 
     def close(self) -> None:
         """Leave, and notify the other ranks. Pending operations of this rank fail."""
+        self.closed.set()
         self.channel.close()
         for pending in list(self._pending.values()):
             error = f"{pending.request.label}: this rank has shut down"
@@ -273,7 +287,7 @@ class SequenceNumbers:
             self._drop_completed()
             self.count += 1
             self._label = label
-            self._in_flight.append(_Launch(spec))
+            self._in_flight.append(_Launch(spec, label))
             return self.count
 
     def carry(self, number: int, work: Work) -> None:
@@ -288,6 +302,17 @@ class SequenceNumbers:
         with self._lock:
             for _ in range(number - self._first() + 1):
                 self._in_flight.popleft()
+
+    def waiting(self, seconds: float) -> tuple[int, str] | None:
+        """The number and label of the oldest launch, if it has been in flight for at least ``seconds``."""
+        before = time.monotonic() - seconds
+        with self._lock:
+            # A GPU is asked only about what is old: another thread may be capturing a CUDA graph.
+            while self._in_flight and self._in_flight[0].since <= before:
+                if not self._in_flight[0].is_completed():
+                    return self._first(), self._in_flight[0].label
+                self._in_flight.popleft()
+        return None
 
     def carried(self) -> bool:
         """Whether a work carries out a launch that is not complete."""
@@ -324,10 +349,12 @@ class SequenceNumbers:
 class _Launch:
     """A launch that may be in flight."""
 
-    __slots__ = ("spec", "work")
+    __slots__ = ("label", "since", "spec", "work")
 
-    def __init__(self, spec: Any) -> None:
+    def __init__(self, spec: Any, label: str) -> None:
         self.spec = spec
+        self.label = label
+        self.since = time.monotonic()
         self.work: Work | None = None
 
     def is_completed(self) -> bool:

@@ -10,13 +10,14 @@ from cloudtrain.distributed.negotiation.messages import (
     ADD_SET,
     GLOBAL,
     JOIN,
+    OPEN_LAYER_GROUP,
     REMOVE_SET,
     CollectiveRequest,
     CollectiveResponse,
 )
 from cloudtrain.distributed.negotiation.request_numbers import AssignedNumbers
 
-WITHOUT_JOINED = ("allreduce", "barrier", ADD_SET, REMOVE_SET)
+WITHOUT_JOINED = ("allreduce", "barrier", ADD_SET, REMOVE_SET, OPEN_LAYER_GROUP)
 """The operations that run without joined ranks, which contribute zeros."""
 
 RankResponse = tuple[int, CollectiveResponse]

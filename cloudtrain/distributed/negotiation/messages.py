@@ -24,6 +24,7 @@ POSITION_SECONDS = 2.0
 GLOBAL = 0
 """The process set of all ranks."""
 JOIN, ADD_SET, REMOVE_SET = "join", "add_process_set", "remove_process_set"
+OPEN_LAYER_GROUP = "open_layer_group"
 """Kinds of requests that are not collectives on tensors."""
 HELLO, REQUEST, RESPONSE, TIME, BYE, LOST = "hello", "request", "response", "time", "bye", "lost"
 ASK_POSITIONS, POSITION, ALL_POSITIONS = "ask positions", "position", "all positions"
@@ -69,6 +70,11 @@ def add_set(ranks: list[int]) -> CollectiveRequest:
 def remove_set(set_id: int) -> CollectiveRequest:
     """The request that all ranks send to remove a process set."""
     return CollectiveRequest(REMOVE_SET, f"{REMOVE_SET}:{set_id}", must_match={"process set": set_id})
+
+
+def open_layer_group() -> CollectiveRequest:
+    """The request that all ranks send to open the process group of exchanges inside layers."""
+    return CollectiveRequest(OPEN_LAYER_GROUP, OPEN_LAYER_GROUP)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def connect(
     callbacks: dict[str, Callable[..., Any]] = {
         "deliver": client.deliver,
         "lose": client.lose,
-        "position": client.sequence_numbers.position,
+        "position": client.position,
     }
     secret = find_secret(world.on_one_machine)
     if world.rank == 0:

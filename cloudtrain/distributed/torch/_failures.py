@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from cloudtrain.contract.failure import first_line
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.torch import _state
 
 _SOURCE_LOCATION = re.compile(r"^\[[^]]*\.cc:\d+] ")
@@ -48,11 +50,19 @@ def _culprits() -> str:
     if ended or not positions:
         return "; ".join(ended) or "rank 0 does not answer"
     silent = [rank for rank in range(_state.size()) if rank not in positions]
-    elsewhere = {
-        rank: position["at"]
-        for rank, position in positions.items()
-        if position["launched"] != client.sequence_numbers.count
-    }
     parts = [f"ranks {silent} do not answer"] if silent else []
-    parts += [f"rank {rank} is at {at or 'no collective'}" for rank, at in sorted(elsewhere.items())]
-    return "; ".join(parts)
+    return "; ".join(parts + _elsewhere(client, positions))
+
+
+def _elsewhere(client: NegotiationClient, positions: Mapping[int, Any]) -> list[str]:
+    """For each rank that is behind this one or ahead of it, where it is."""
+    parts = []
+    for rank, position in sorted(positions.items()):
+        layers = position["layers"]
+        ahead = layers["launched"] - client.layer_numbers.count
+        if ahead:  # their names repeat in every step
+            where = f"{ahead} ahead" if ahead > 0 else f"{-ahead} behind"
+            parts.append(f"rank {rank} is at {layers['at'] or 'no collective'}, {where}")
+        elif position["launched"] != client.sequence_numbers.count:
+            parts.append(f"rank {rank} is at {position['at'] or 'no collective'}")
+    return parts

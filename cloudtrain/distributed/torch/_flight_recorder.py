@@ -28,13 +28,14 @@ def describe() -> str:
     context = _state.current_or_none()
     if context is None or context.alone:
         return ""
-    position = context.client.sequence_numbers.position()
+    position = context.client.position()
     lines = []
-    if position["launched"]:
-        lines.append(
-            f"{position['launched']} collectives launched in the same order, {len(position['in flight'])} in flight; "
-            f"the last: {position['at']}"
-        )
+    for each, where in ((position, ""), (position["layers"], " inside layers")):
+        if each["launched"]:
+            lines.append(
+                f"{each['launched']} collectives launched in the same order{where}, "
+                f"{len(each['in flight'])} in flight; the last: {each['at']}"
+            )
     lines += [f"not requested by all ranks: {label}" for label in context.client.waiting()]
     for backend, (dump, trace) in _dumps().items():
         lines += _summary(backend, trace)

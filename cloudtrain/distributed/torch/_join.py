@@ -10,8 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cloudtrain.distributed.negotiation.client import JOIN_POLL_SECONDS
-from cloudtrain.distributed.negotiation.messages import ADD_SET, GLOBAL, REMOVE_SET, CollectiveResponse
+from cloudtrain.distributed.negotiation.client import JOIN_POLL_SECONDS, SequenceNumbers
+from cloudtrain.distributed.negotiation.messages import (
+    ADD_SET,
+    GLOBAL,
+    OPEN_LAYER_GROUP,
+    REMOVE_SET,
+    CollectiveResponse,
+)
 from cloudtrain.distributed.reduce_op import Adasum, ReduceOp
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
@@ -43,7 +49,8 @@ def join(device: int = -1) -> int:
 
 def _wait_for_launched(context: Context) -> None:
     """Wait until what this rank launched has ended: the ranks that have joined take part until it joins, too."""
-    while context.client.sequence_numbers.carried():
+    client = context.client
+    while client.sequence_numbers.carried() or client.layer_numbers.carried():
         check_alive("join", context.groups[GLOBAL].ordered)
         time.sleep(JOIN_POLL_SECONDS)
 
@@ -51,21 +58,23 @@ def _wait_for_launched(context: Context) -> None:
 class Launch:
     """An allreduce launched without negotiation. It is complete when its work is, or when `complete` says so."""
 
-    def __init__(self, context: Context, number: int, group: Any) -> None:
-        self._context, self._number, self._group = context, number, group
+    def __init__(
+        self, context: Context, group: Any, numbers: SequenceNumbers | None, number: int = 0
+    ) -> None:
+        self._context, self._group, self._numbers, self._number = context, group, numbers, number
 
     def carried_by(self, work: Any) -> Any:
         """``work`` does it; None if it is done. Returns ``work``."""
         if work is None:
             self.complete()
             return None
-        if self._number:
-            self._context.client.sequence_numbers.carry(self._number, work)
+        if self._numbers is not None:
+            self._numbers.carry(self._number, work)
         return self._context.launched(work, self._group)
 
     def complete(self) -> None:
-        if self._number:
-            self._context.client.sequence_numbers.complete(self._number)
+        if self._numbers is not None:
+            self._numbers.complete(self._number)
 
 
 def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) -> Launch:
@@ -76,13 +85,12 @@ def track_launch(label: str, group: Any, op: ReduceOp, wires: Sequence[Tensor]) 
     """
     context = _state.current()
     check_alive(label, group)
-    number = 0  # join is for the global process set only
-    if group is context.groups[GLOBAL].ordered and not _is_captured(wires[0]):
-        first = wires[0]
-        number = context.client.sequence_numbers.add(
-            label, [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
-        )
-    return Launch(context, number, group)
+    numbers = context.numbers_of(group)  # join is for the global process set only
+    if numbers is None or _is_captured(wires[0]):
+        return Launch(context, group, None)
+    first = wires[0]
+    spec = [op.name, dtype_name(first.dtype), first.device.type, [wire.numel() for wire in wires]]
+    return Launch(context, group, numbers, numbers.add(label, spec))
 
 
 def _is_captured(wire: Tensor) -> bool:
@@ -90,14 +98,26 @@ def _is_captured(wire: Tensor) -> bool:
     return wire.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
-def contribute_unnegotiated() -> None:
-    """Contribute zeros to the collectives that other ranks launched without negotiation since this rank joined."""
+def contribute_unnegotiated() -> bool:
+    """Contribute zeros to the collectives that other ranks launched without negotiation since this rank joined.
+
+    Returns:
+        Whether there were any.
+    """
     context = _state.current()
-    group, numbers = context.groups[GLOBAL].ordered, context.client.sequence_numbers
+    found = False
     for position in context.client.positions().values():
-        for spec in numbers.missing(position):
-            launch = Launch(context, numbers.add("join", spec), group)
-            launch.carried_by(_contribute_zeros(group, *spec))
+        groups = [(context.groups[GLOBAL].ordered, position)]
+        if context.layers.group is not None:  # otherwise the response that opens it is still on its way
+            groups.append((context.layers.group, position["layers"]))
+        for group, its_position in groups:
+            numbers = context.numbers_of(group)
+            assert numbers is not None
+            for spec in numbers.missing(its_position):
+                launch = Launch(context, group, numbers, numbers.add("join", spec))
+                launch.carried_by(_contribute_zeros(group, *spec))
+                found = True
+    return found
 
 
 def contribute(response: CollectiveResponse) -> None:
@@ -109,6 +129,8 @@ def contribute(response: CollectiveResponse) -> None:
         context.groups[response.per_rank[0]] = context.open_groups(request.must_match["ranks"])
     elif request.kind == REMOVE_SET:
         context.close_groups(request.must_match["process set"])
+    elif request.kind == OPEN_LAYER_GROUP:
+        context.open_layer_group()
     elif request.kind == "allreduce" and response.payload is None:
         must_match, group = request.must_match, context.groups[response.set_id].negotiated
         op = on_wire(ReduceOp[must_match["operation"]])

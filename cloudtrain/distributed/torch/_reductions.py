@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -44,8 +44,13 @@ def reduce_tensors(
     process_set: ProcessSet,
     *,
     in_place: bool,
+    must_match: Mapping[str, Any] | None = None,
 ) -> Handle:
-    """Start to reduce ``tensors`` over the ranks of the set as one operation; the result is their list."""
+    """Start to reduce ``tensors`` over the ranks of the set as one operation; the result is their list.
+
+    Args:
+        must_match: what else must be the same on all ranks.
+    """
     is_alone = alone(process_set)
     _check(tensors, op)
     prescale, postscale, divisor = float(prescale), float(postscale), 1
@@ -94,7 +99,7 @@ def reduce_tensors(
         "allreduce",
         name,
         process_set,
-        _equal(tensors, op, prescale, postscale),
+        {**_equal(tensors, op, prescale, postscale), **(must_match or {})},
         launch,
         finish,
         payload=to_payload(flats.join()[0]) if small else None,
@@ -103,9 +108,9 @@ def reduce_tensors(
     )
 
 
-def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: ProcessSet) -> Tensor:
+def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, group: Any) -> Tensor:
     """The fast path of `reduce_tensors` for one `plain` tensor, in place and without negotiation."""
-    label, group = f"allreduce of {name or 'a tensor'}", group_of(process_set)
+    label = f"allreduce of {name or 'a tensor'}"
     launch = track_launch(label, group, on_wire(op), (tensor,))
     timeline = recorder.active
     operation = None if timeline is None else timeline.operation("allreduce", name or "", {})
@@ -126,7 +131,7 @@ def reduce_now_(tensor: Tensor, op: ReduceOp, name: str | None, process_set: Pro
             operation.end()
         timeline.waited(label, operation.asked)
     if op == Average:
-        scale_(tensor, 1.0, process_set.size())
+        scale_(tensor, 1.0, group.size())
     return tensor
 
 

@@ -12,8 +12,10 @@ import torch.distributed as dist
 
 from cloudtrain.distributed._accessors import BuildQueries, WorldAccessors
 from cloudtrain.distributed.errors import InvalidArgument, NotInitialized
-from cloudtrain.distributed.negotiation.client import NegotiationClient
+from cloudtrain.distributed.negotiation.client import NegotiationClient, SequenceNumbers
+from cloudtrain.distributed.negotiation.messages import GLOBAL
 from cloudtrain.distributed.process_set import ProcessSet
+from cloudtrain.distributed.torch._agreed_order import AgreedOrder
 from cloudtrain.distributed.torch._in_flight import InFlight
 from cloudtrain.distributed.torch._shared_memory import SharedMemory
 from cloudtrain.distributed.torch._thread_work import StreamWork, WorkQueue
@@ -55,6 +57,8 @@ class Context:
     """By group, if all of its ranks are on this machine."""
     claims: set[str] = field(default_factory=set)
     """Features that only one optimizer may use, such as autotuning, and that one uses."""
+    layers: AgreedOrder = field(default_factory=AgreedOrder)
+    """The exchanges inside layers, and their process group."""
     pid: int = field(default_factory=os.getpid)
     _thread: WorkQueue = field(default_factory=lambda: WorkQueue("ADASUM"))
 
@@ -78,8 +82,20 @@ class Context:
 
     def open_groups(self, ranks: list[int]) -> Groups:
         """Create a process set's groups. All ranks of the world call it, in the same order."""
-        limit = timedelta(seconds=self.timeout)
-        return Groups(dist.new_group(ranks, timeout=limit), dist.new_group(ranks, timeout=limit))
+        return Groups(self.open_group(ranks), self.open_group(ranks))
+
+    def open_group(self, ranks: list[int]) -> Any:
+        return dist.new_group(ranks, timeout=timedelta(seconds=self.timeout))
+
+    def open_layer_group(self) -> None:
+        """Create the process group of exchanges inside layers. All ranks of the world call it."""
+        self.layers.group = self.open_group(list(range(self.world.size)))
+
+    def numbers_of(self, group: Any) -> SequenceNumbers | None:
+        """The numbers of what is launched in ``group`` without negotiation, if joined ranks take part in it."""
+        if group is self.groups[GLOBAL].ordered:
+            return self.client.sequence_numbers
+        return self.client.layer_numbers if group is self.layers.group else None
 
     def close_groups(self, set_id: int) -> None:
         """Destroy a process set's groups."""

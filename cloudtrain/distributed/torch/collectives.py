@@ -109,7 +109,7 @@ def allreduce_(
     if in_same_order() and prescale_factor == postscale_factor == 1.0 and process_set.size() > 1:
         op = chosen_op(op, average)
         if plain(tensor, op):
-            return reduce_now_(tensor, op, name, process_set)
+            return reduce_now_(tensor, op, name, group_of(process_set))
     factors = prescale_factor, postscale_factor
     result: Tensor = allreduce_async_(tensor, average, name, op, *factors, process_set).wait()
     return result

@@ -10,9 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from cloudtrain.distributed.errors import InvalidArgument
-from cloudtrain.distributed.reduce_op import Sum
-from cloudtrain.distributed.torch import _state
-from cloudtrain.distributed.torch.collectives import allreduce_
+from cloudtrain.distributed.torch import _layer_exchange, _state
 
 
 class SyncBatchNorm(_BatchNorm):
@@ -20,7 +18,8 @@ class SyncBatchNorm(_BatchNorm):
 
     The ranks' batches may differ in size and may be empty. In evaluation this is the plain layer, except that without
     tracked statistics it uses those of all ranks' batches, as in training. All ranks call their layers in the same
-    order. Gradients of weight and bias are this rank's contribution, for an optimizer that sums or averages them.
+    order, forward and backward: the ranks negotiate this order when they first see it, and again when it changes.
+    Gradients of weight and bias are this rank's contribution, for an optimizer that sums or averages them.
 
     Args:
         num_features: channels, the second dimension of the input.
@@ -40,7 +39,7 @@ class SyncBatchNorm(_BatchNorm):
             return super().forward(input)
         self._check_input_dim(input)
         output, mean, variance, count = _Normalize.apply(  # type: ignore[no-untyped-call]
-            input, self.weight, self.bias, self.eps
+            input, self.weight, self.bias, self.eps, self
         )
         if self.training and self.track_running_stats:
             self._track(mean, variance * count / (count - 1))
@@ -76,7 +75,7 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+        ctx: Any, input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, layer: nn.Module
     ) -> tuple[Tensor, ...]:
         values = _wide(input)
         own = values.numel() // values.size(1)
@@ -86,7 +85,8 @@ class _Normalize(torch.autograd.Function):
         # Nothing here waits for a GPU: the number is written by a kernel, not copied from the host.
         counted = torch.full((1,), own, dtype=mean.dtype, device=mean.device)
         sums = torch.cat([own * mean, own_squares.double() + own * mean.square(), counted])
-        allreduce_(sums, name="sync_batch_norm.forward", op=Sum)
+        ctx.number = _layer_exchange.number_of(layer)
+        _layer_exchange.sum_(sums, "sync_batch_norm.forward", ctx.number)
         moments, count = sums.tensor_split((sums.numel() - 1,))
         if own < 2 and count < 2:  # with two values here, the others need not be counted
             raise InvalidArgument(
@@ -110,13 +110,14 @@ class _Normalize(torch.autograd.Function):
         normalized = (values - _spread(mean, values)) * scale
         sums = torch.cat([_channel_sum(gradient), _channel_sum(gradient * normalized)])
         for_bias, for_weight = sums.chunk(2)
-        totals = allreduce_(sums.to(torch.float64, copy=True), name="sync_batch_norm.backward", op=Sum)
+        totals = sums.to(torch.float64, copy=True)
+        _layer_exchange.sum_(totals, "sync_batch_norm.backward", ctx.number)
         gradient_mean, projection = (_spread(each, values) for each in (totals / count).chunk(2))
         for_input = (gradient - gradient_mean - normalized * projection) * scale
         if weight is None:
-            return for_input.to(input.dtype), None, None, None
+            return for_input.to(input.dtype), None, None, None, None
         for_input = for_input * _spread(weight, values)
-        return for_input.to(input.dtype), for_weight.to(weight.dtype), for_bias.to(weight.dtype), None
+        return for_input.to(input.dtype), for_weight.to(weight.dtype), for_bias.to(weight.dtype), None, None
 
 
 def _wide(tensor: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ CASES = [
     ("dead_before_a_step", 2, [0, 3]),
     ("dead_in_a_step", 3, [0, 3, 0]),
     ("dead_while_others_join", 2, [0, 3]),
+    ("layers", 2, [0, 3]),
     ("raises_with_work_in_flight", 2, [1, 0]),
     ("leaves_with_work_in_flight", 2, [0, 0]),
     ("starts_again", 2, [0, 0]),

@@ -29,6 +29,7 @@ from cloudtrain.distributed.world import World
 from cloudtrain.optimizers.torch import LAMB, LARS
 
 RANKS = 8
+STEPS = 4
 
 
 class _Others:
@@ -170,16 +171,21 @@ def test_a_step_of_distributed_optimizer(ranks: None, nccl: bool, monkeypatch: p
 
 @pytest.mark.parametrize("momentum", [0.1, None])
 def test_sync_batch_norm(ranks: None, momentum: float | None) -> None:
-    step = _Step()
     with fake_cuda() as operations, torch.no_grad():
         layer = hvd.SyncBatchNorm(3, momentum=momentum, device="cuda")
         inputs = torch.empty(2, 3, 4, 4, device="cuda")
         operations.copies.clear()
-        output, mean, variance, _ = _Normalize.forward(step, inputs, layer.weight, layer.bias, 1e-5)
-        layer._track(mean, variance)
-        _Normalize.backward(step, torch.empty_like(output))
+        for _ in range(STEPS):
+            step = _Step()
+            output, mean, variance, _ = _Normalize.forward(
+                step, inputs, layer.weight, layer.bias, 1e-5, layer
+            )
+            layer._track(mean, variance)
+            _Normalize.backward(step, torch.empty_like(output))
     assert operations.copies == []
-    assert operations.names.count("c10d.allreduce_") == 2
+    assert operations.names.count("c10d.allreduce_") == 2 * STEPS
+    negotiated = 3  # the first step, and how the second one begins
+    assert _state.current().client.layer_numbers.count == 2 * STEPS - negotiated
 
 
 @pytest.mark.parametrize("make", [LARS, LAMB])

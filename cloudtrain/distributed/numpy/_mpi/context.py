@@ -136,7 +136,7 @@ class MpiContext:
 
     def join(self) -> int:
         """See `NegotiationClient.join`. There is nothing to flush: every transfer here is negotiated."""
-        return self.client.join(lambda: None) if self.world.size > 1 else 0
+        return self.client.join(lambda: False) if self.world.size > 1 else 0
 
     def close(self) -> None:
         """Leave the job. Running operations may end first, unless a rank is lost."""

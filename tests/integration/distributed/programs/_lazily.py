@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ import torch
 from _cases import DEVICE
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.options import STALL_WARNING
 from cloudtrain.observe.checkpointing import Unspoiled
 
 LIMIT = 15.0
@@ -21,6 +23,7 @@ LIMIT = 15.0
 
 def main(case: str) -> None:
     torch.set_num_threads(1)
+    os.environ[STALL_WARNING] = "1"
     torch.set_default_device(DEVICE)
     hvd.init(start_timeout=60, timeout=60)
     _lazy_wait.install()
@@ -117,6 +120,41 @@ def dead_while_others_join() -> None:
     trainer.step()
     with names_rank(1):
         hvd.join()
+
+
+def layers() -> None:
+    """A rank that leaves out a layer is named; then it joins early, and then it dies."""
+    norm = hvd.SyncBatchNorm(3)
+    own = torch.ones(2, 3)
+    warnings: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: warnings.append(record.getMessage())
+    logging.getLogger("cloudtrain.distributed").addHandler(handler)
+    for _ in range(3):
+        norm(own)
+    _lazy_wait.synchronize()
+    if hvd.rank() == 0:
+        norm(own)
+        while _lazy_wait.running() and not warnings:
+            time.sleep(0.05)
+        assert (
+            "sync_batch_norm.forward of layer 1: ranks [0] have called it, ranks [1] have not" in warnings[0]
+        )
+        for _ in range(4):
+            norm(own)
+    else:
+        time.sleep(2 * float(os.environ[STALL_WARNING]))
+    assert hvd.join() == 0
+    for _ in range(3):
+        norm(own)
+    _lazy_wait.synchronize()
+    if hvd.rank() == 1:
+        time.sleep(0.5)
+        die_on_rank_1()
+    norm(own)
+    with names_rank(1):
+        _lazy_wait.synchronize()
+        norm(own)
 
 
 def raises_with_work_in_flight() -> None:

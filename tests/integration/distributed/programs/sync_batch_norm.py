@@ -10,6 +10,7 @@ from _training import batches, check, loss_of, make_sgd, mine, weights
 from torch import Tensor, nn
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.torch import _state
 
 CHANNELS = 3
 SHAPES = [(), (5,), (4, 2), (2, 3, 2)]
@@ -193,6 +194,96 @@ def case_training_equals_one_process_with_all_batches() -> None:
         models.append(model)
     check(models[0], weights(models[1]))
     torch.testing.assert_close(models[0][1].running_var, models[1][1].running_var)
+
+
+def unasked() -> int:
+    """How many exchanges inside layers this rank has launched without negotiation."""
+    return _state.current().client.layer_numbers.count
+
+
+def case_the_order_is_negotiated_once() -> None:
+    if hvd.size() == 1:
+        return
+    model = nn.Sequential(hvd.SyncBatchNorm(CHANNELS), nn.Linear(CHANNELS, 5), hvd.SyncBatchNorm(5)).double()
+    inputs = part(joined((), [2] * hvd.size())[0], [2] * hvd.size()).requires_grad_()
+    counts = []
+    for _ in range(4):
+        before = unasked()
+        model(inputs).square().sum().backward()
+        counts.append(unasked() - before)
+    assert counts == [0, 3, 4, 4], counts
+
+
+def case_what_follows_may_differ_from_step_to_step() -> None:
+    """The second layer is called every other time: what follows the first one is negotiated every time."""
+    if hvd.size() == 1:
+        return
+    first, second = (hvd.SyncBatchNorm(CHANNELS).double() for _ in range(2))
+    inputs = part(joined((), [2] * hvd.size())[0], [2] * hvd.size())
+    with torch.no_grad():
+        for step in range(6):
+            output = first(inputs)
+            if step % 2:
+                output = second(output)
+            assert same_on_all_ranks(output.sum(0) * 0 + first.running_mean)
+
+
+def case_different_orders() -> None:
+    """Also of layers of one size: the statistics of different layers are not mixed."""
+    if hvd.size() == 1:
+        return
+    layers = [hvd.SyncBatchNorm(CHANNELS) for _ in range(2)]
+    for layer in layers:
+        layer(torch.ones(2, CHANNELS))
+    with raises(hvd.CollectiveError, "sync_batch_norm.forward", "the ranks disagree on layer: rank 0: "):
+        layers[0 if hvd.rank() else 1](torch.ones(2, CHANNELS))
+    for _ in range(3):
+        layers[0](torch.ones(2, CHANNELS))
+
+
+def case_joined_ranks_have_no_values() -> None:
+    """Rank r has 2 + 2 r batches: the statistics are those of the ranks that still have some."""
+    if hvd.size() == 1:
+        return
+    layers = hvd.SyncBatchNorm(CHANNELS), nn.BatchNorm1d(CHANNELS)
+    same_weights(layers)
+    rows = [rows_of(rank) for rank in range(hvd.size())]
+    inputs, gradients = joined((), rows)
+    for _ in range(2):
+        for step in range(2 + 2 * hvd.rank()):
+            left = step // 2  # ranks that have joined
+            whole = (torch.cat(inputs.split(rows)[left:]) + step).requires_grad_()
+            own = (part(inputs, rows) + step).requires_grad_()
+            layers[1](whole).backward(torch.cat(gradients.split(rows)[left:]))
+            layers[0](own).backward(part(gradients, rows))
+            torch.testing.assert_close(own.grad, whole.grad.split(rows[left:])[hvd.rank() - left])
+            torch.testing.assert_close(layers[0].running_mean, layers[1].running_mean)
+        assert hvd.join() == hvd.size() - 1
+        for buffer in layers[0].state_dict(), layers[1].state_dict():
+            hvd.broadcast_parameters(buffer, root_rank=hvd.size() - 1)
+
+
+def case_parameters_that_some_ranks_do_not_use() -> None:
+    """Buckets of gradients then leave at different times between the exchanges of the layers."""
+    torch.manual_seed(3)
+    model = nn.ModuleDict(
+        {
+            "in": nn.Linear(4, 8),
+            "norm": hvd.SyncBatchNorm(8),
+            "sometimes": nn.Linear(8, 8),
+            "last": hvd.SyncBatchNorm(8),
+        }
+    ).double()
+    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    for step in range(6):
+        optimizer.zero_grad()
+        hidden = model["norm"](model["in"](torch.randn(4, 4, dtype=torch.float64)))
+        if (step + hvd.rank()) % 2:
+            hidden = hidden + model["sometimes"](hidden)
+        model["last"](hidden).pow(3).sum().backward()
+        optimizer.step()
+    for value in model.state_dict().values():
+        assert same_on_all_ranks(value)
 
 
 def case_errors() -> None:
