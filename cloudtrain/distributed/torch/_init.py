@@ -26,9 +26,9 @@ from cloudtrain.distributed.torch._dead_ranks import abort, end_work, on_death, 
 from cloudtrain.distributed.torch._devices import choose_device
 from cloudtrain.distributed.torch._handle import Handle
 from cloudtrain.distributed.torch._join import contribute
+from cloudtrain.distributed.torch._layer_group import share_memory
 from cloudtrain.distributed.torch._operation import combine
 from cloudtrain.distributed.torch._rendezvous import init_process_group, on_loopback, shared_store
-from cloudtrain.distributed.torch._shared_memory import open_shared_memory
 from cloudtrain.distributed.torch._state import Context, Groups, global_process_set
 from cloudtrain.distributed.world import World
 from cloudtrain.observe import inquiry
@@ -144,13 +144,8 @@ def _connect(context: Context, start_timeout: float) -> None:
         ranks = list(range(world.size))
         negotiated = dist.new_group(ranks, timeout=timedelta(seconds=context.timeout))
         groups = context.groups[GLOBAL] = Groups(dist.group.WORLD, negotiated)
-        if world.on_one_machine:
-            for group in (groups.ordered, groups.negotiated):
-                memory = open_shared_memory(
-                    shared_store(world, start_timeout), world.rank, world.size, context.timeout
-                )
-                if memory is not None:
-                    context.memory[group] = memory
+        for group in (groups.ordered, groups.negotiated):
+            share_memory(context, group, start_timeout)
     except BaseException:
         if context.owns_group:
             dist.destroy_process_group()

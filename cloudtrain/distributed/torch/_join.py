@@ -23,6 +23,7 @@ from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._adasum import adasum_
 from cloudtrain.distributed.torch._dead_ranks import check_alive
 from cloudtrain.distributed.torch._failures import collective_errors
+from cloudtrain.distributed.torch._layer_group import open_layer_group
 from cloudtrain.distributed.torch._operation import all_reduce
 from cloudtrain.distributed.torch._ops import dtype_name, on_wire, wire_type
 from cloudtrain.distributed.torch._state import Context
@@ -130,7 +131,7 @@ def contribute(response: CollectiveResponse) -> None:
     elif request.kind == REMOVE_SET:
         context.close_groups(request.must_match["process set"])
     elif request.kind == OPEN_LAYER_GROUP:
-        context.open_layer_group()
+        open_layer_group(context)
     elif request.kind == "allreduce" and response.payload is None:
         must_match, group = request.must_match, context.groups[response.set_id].negotiated
         op = on_wire(ReduceOp[must_match["operation"]])

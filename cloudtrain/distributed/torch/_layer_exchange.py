@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from cloudtrain.distributed.negotiation.messages import open_layer_group
+from cloudtrain.distributed.negotiation import messages
 from cloudtrain.distributed.reduce_op import Sum
 from cloudtrain.distributed.torch import _state
 from cloudtrain.distributed.torch._agreed_order import AgreedOrder
 from cloudtrain.distributed.torch._handle import Handle
+from cloudtrain.distributed.torch._layer_group import open_layer_group
 from cloudtrain.distributed.torch._operation import in_same_order, type_name
 from cloudtrain.distributed.torch._reductions import reduce_now_, reduce_tensors
 from cloudtrain.distributed.torch._stalls import watch
@@ -64,8 +65,8 @@ def _sum_without_asking(context: Context, tensor: Tensor, name: str) -> None:
 
 def _negotiate(context: Context, tensor: Tensor, name: str, number: int) -> None:
     if context.layers.group is None:
-        request = open_layer_group()
-        pending = context.client.submit(request, lambda _: context.open_layer_group())
+        request = messages.open_layer_group()
+        pending = context.client.submit(request, lambda _: open_layer_group(context))
         Handle(request.label, pending, lambda: None).wait()
     reduce_tensors(
         [tensor],

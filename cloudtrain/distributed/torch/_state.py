@@ -85,11 +85,8 @@ class Context:
         return Groups(self.open_group(ranks), self.open_group(ranks))
 
     def open_group(self, ranks: list[int]) -> Any:
+        """Create one group. All ranks of the world call it, in the same order."""
         return dist.new_group(ranks, timeout=timedelta(seconds=self.timeout))
-
-    def open_layer_group(self) -> None:
-        """Create the process group of exchanges inside layers. All ranks of the world call it."""
-        self.layers.group = self.open_group(list(range(self.world.size)))
 
     def numbers_of(self, group: Any) -> SequenceNumbers | None:
         """The numbers of what is launched in ``group`` without negotiation, if joined ranks take part in it."""
