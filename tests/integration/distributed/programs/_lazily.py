@@ -32,9 +32,9 @@ def main(case: str) -> None:
 
 
 class Trainer:
-    def __init__(self) -> None:
+    def __init__(self, *layers: torch.nn.Module) -> None:
         torch.manual_seed(0)
-        self.model = torch.nn.Linear(4, 4)
+        self.model = torch.nn.Sequential(torch.nn.Linear(4, 4), *layers)
         self.optimizer = hvd.DistributedOptimizer(
             torch.optim.SGD(self.model.parameters(), lr=0.1), self.model.named_parameters()
         )
@@ -60,7 +60,7 @@ def names_rank(rank: int) -> Any:
 
 def join() -> None:
     """Rank 0 has the most batches, and each one needs the others' zeros after they have joined."""
-    trainer = Trainer()
+    trainer = Trainer(hvd.SyncBatchNorm(4))
     for _ in range(2):
         for _ in range(1 + 2 * (hvd.size() - hvd.rank() - 1)):
             trainer.step()
@@ -182,7 +182,7 @@ def leaves_with_work_in_flight() -> None:
 
 def starts_again() -> None:
     """After a failure, elastic training ends what is in flight instead of waiting for it."""
-    trainer = Trainer()
+    trainer = Trainer(hvd.SyncBatchNorm(4))
     state = hvd.elastic.TorchState(model=trainer.model, optimizer=trainer.optimizer, batch=0)
     failed = []
 
