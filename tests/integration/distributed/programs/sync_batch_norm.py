@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from _training import batches, check, loss_of, make_sgd, mine, weights
 from torch import Tensor, nn
 
 import cloudtrain.distributed.torch as hvd
+from cloudtrain.distributed.options import FUSION_THRESHOLD
 from cloudtrain.distributed.torch import _state
 
 CHANNELS = 3
@@ -266,15 +268,17 @@ def case_joined_ranks_have_no_values() -> None:
 def case_parameters_that_some_ranks_do_not_use() -> None:
     """Buckets of gradients then leave at different times between the exchanges of the layers."""
     torch.manual_seed(3)
-    model = nn.ModuleDict(
-        {
-            "in": nn.Linear(4, 8),
-            "norm": hvd.SyncBatchNorm(8),
-            "sometimes": nn.Linear(8, 8),
-            "last": hvd.SyncBatchNorm(8),
-        }
-    ).double()
-    optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    model = nn.ModuleDict()
+    model["in"], model["norm"] = nn.Linear(4, 8), hvd.SyncBatchNorm(8)
+    model["sometimes"], model["last"] = nn.Linear(8, 8), hvd.SyncBatchNorm(8)
+    model.double()
+    before = os.environ.get(FUSION_THRESHOLD)
+    os.environ[FUSION_THRESHOLD] = "1"  # a bucket for every parameter
+    try:
+        optimizer = hvd.DistributedOptimizer(make_sgd(model.parameters()), model.named_parameters())
+    finally:
+        del os.environ[FUSION_THRESHOLD]
+        os.environ.update({} if before is None else {FUSION_THRESHOLD: before})
     for step in range(6):
         optimizer.zero_grad()
         hidden = model["norm"](model["in"](torch.randn(4, 4, dtype=torch.float64)))
