@@ -110,7 +110,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
     client = NegotiationClient(lambda _: None, 30.0)
     client.channel = _Others(client)  # type: ignore[assignment]
-    context = _state.Context(World(0, RANKS, 0, RANKS), False, client, 30.0, torch.device("cuda", 0))
+    context = _state.Context(World(0, RANKS, cross_size=RANKS), False, client, 30.0, torch.device("cuda", 0))
     context.groups[GLOBAL] = _state.Groups(dist.group.WORLD, dist.group.WORLD)
     hvd.global_process_set.attach(GLOBAL, list(range(RANKS)), 0)
     before = _state.set_current(context)
