@@ -159,7 +159,8 @@ class NegotiationClient:
         while not pending.wait(poll):
             poll = JOIN_BUSY_SECONDS if contribute() else JOIN_POLL_SECONDS
         pending.result()
-        self.sequence_numbers.joins += 1
+        for numbers in (self.sequence_numbers, self.layer_numbers):
+            numbers.joins += 1
         last, counts = responses[0].per_rank
         # Unnamed operations that ran without this rank were numbered: continue after the last number.
         for set_id, number in counts:

@@ -49,7 +49,7 @@ def sum_(tensor: Tensor, name: str, number: int) -> None:
         else:
             _negotiate(context, tensor, name, number)
     except BaseException:
-        order.restart(context.client.joins)
+        order.restart(context.client.layer_numbers.joins)
         raise
     order.passed(exchange)
 
@@ -81,7 +81,7 @@ def _negotiate(context: Context, tensor: Tensor, name: str, number: int) -> None
 
 
 def _order(context: Context) -> AgreedOrder:
-    order, joins = context.layers, context.client.joins
+    order, joins = context.layers, context.client.layer_numbers.joins
     if order.joins != joins:
         order.restart(joins)
     return order
