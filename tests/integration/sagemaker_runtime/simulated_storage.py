@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,7 +63,9 @@ class CheckpointSync:
     def upload(self) -> None:
         """Upload new and changed files."""
         for folder in self._folders:
-            for path in [path for path in folder.rglob("*") if path.is_file()]:
+            # os.walk, unlike rglob, skips folders that the training removes meanwhile
+            files = [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]
+            for path in files:
                 try:
                     state, data = _state(path), path.read_bytes()
                 except FileNotFoundError:
