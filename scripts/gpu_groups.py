@@ -23,7 +23,7 @@ from cloudtrain.optimizers.torch import LAMB, LARS
 START, TIMEOUT = 40, 15
 """Seconds for init, and for one collective."""
 DEAD_SECONDS = 15
-"""A dead rank must be named on the others within so many seconds."""
+"""A dead rank must be named on the others within this many seconds."""
 
 dry = False
 device = "cpu"

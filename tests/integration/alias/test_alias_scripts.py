@@ -21,8 +21,8 @@ ALIAS = Path(cloudtrain.__file__).parent / "alias"
 def run(program: str, count: int, *arguments: str) -> str:
     """Run a script as ``count`` ranks, and return their output."""
     slots = RankSlot.on_host(0, 1, count)
-    told = {name for slot in slots for name in slot.environment("", 0)}
-    base = {name: value for name, value in os.environ.items() if name not in told}
+    launcher = {name for slot in slots for name in slot.environment("", 0)}
+    base = {name: value for name, value in os.environ.items() if name not in launcher}
     base["PYTHONPATH"] = os.pathsep.join(filter(None, [base.get("PYTHONPATH"), str(ALIAS)]))
     base["OMP_NUM_THREADS"] = "1"
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -73,6 +73,6 @@ def run(program: str, size: int, *arguments: str, timeout: float = 200) -> list[
         for rank in ranks:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 rank.process.wait(max(deadline - time.monotonic(), 0.1))
-        told = "\n".join(f"-- rank {number}:\n{rank.text}" for number, rank in enumerate(ranks))
-        assert [rank.process.poll() for rank in ranks] == [0] * size, told
+        outputs = "\n".join(f"-- rank {number}:\n{rank.text}" for number, rank in enumerate(ranks))
+        assert [rank.process.poll() for rank in ranks] == [0] * size, outputs
         return [rank.text for rank in ranks]

@@ -21,6 +21,7 @@ import docker
 import pytest
 from container_jobs import folder_of, jobs_in, wait_for_end, wait_until
 from engine_daemon import IMAGE, USER, Engine
+from file_contents import file_contents
 
 from cloudtrain import JobStatus, TrainingInput
 from cloudtrain.platforms.supervised.folder import JobFolder
@@ -119,7 +120,7 @@ def test_folders_of_this_machine(engine: Engine, tmp_path: Path, restrictive_uma
             "algo-2.pt",
         ]
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700  # inside it, the image's user may write
-        leaks = [path for path in folder.rglob("*") if path.is_file() and b"k-123456" in path.read_bytes()]
+        leaks = [path for path, data in file_contents(folder) if b"k-123456" in data]
         assert {path.name for path in leaks} == {"algo-1.json", "algo-2.json"}  # written by the script itself
     assert engine.leftovers() == []
 

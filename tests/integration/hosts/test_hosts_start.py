@@ -13,10 +13,10 @@ from linked_hosts import linked
 PRINTS_ENVIRONMENT = """
 import json, os, socket, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "SM_CURRENT_HOST", "MASTER_ADDR")
-told = {name: os.environ[name] for name in names}
-told.update(hostname=socket.gethostname(), arguments=sys.argv[1:], port=os.environ["MASTER_PORT"])
-with open(f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{told['RANK']}.json", "w") as file:
-    json.dump(told, file)
+shown = {name: os.environ[name] for name in names}
+shown.update(hostname=socket.gethostname(), arguments=sys.argv[1:], port=os.environ["MASTER_PORT"])
+with open(f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{shown['RANK']}.json", "w") as file:
+    json.dump(shown, file)
 """
 AWKWARD = """it's "quoted" $(id) `x` \\ ;|&
 ü"""

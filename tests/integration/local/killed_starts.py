@@ -38,14 +38,14 @@ def kill_starts(run: Run, launcher: str, rounds: int, seed: int = 1) -> None:
         time.sleep(moment)
         os.kill(runtime, signal.SIGKILL)
         wait_for_end(job, 120)
-        told = f"{launcher}, killed after {moment:.3f} s"
-        assert job.status == JobStatus.COMPLETED, (told, job.failure, job.logs())
+        case = f"{launcher}, killed after {moment:.3f} s"
+        assert job.status == JobStatus.COMPLETED, (case, job.failure, job.logs())
         lines = job.logs().splitlines()
         assert sorted(line for line in lines if "attempt 1" in line) == [
             "[rank 0] attempt 1",
             "[rank 1] attempt 1",
-        ], told
-        wait_until(lambda: not live_processes(job), f"the end of all processes: {told}", 5)  # noqa: B023
+        ], case
+        wait_until(lambda: not live_processes(job), f"the end of all processes: {case}", 5)  # noqa: B023
 
 
 def _runtimes(supervisor: int | None) -> list[int]:

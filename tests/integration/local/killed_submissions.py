@@ -35,16 +35,16 @@ def kill_submissions(folder: Path, rounds: int, seed: int = 1) -> None:
         moment = moments.uniform(0, 1.2 * seconds)
         name = f"job-{number}"
         _submit(script, name, moment)
-        told = f"killed after {moment:.3f} s of {seconds:.3f} s"
+        case = f"killed after {moment:.3f} s of {seconds:.3f} s"
         try:
             job = Job(name, LocalPlatform())
             job.status  # noqa: B018 - raises if there is no job
         except JobNotFound:
-            assert name not in [found.name for found in LocalPlatform().list()], told
+            assert name not in [found.name for found in LocalPlatform().list()], case
             with contextlib.suppress(JobExists):  # its supervisor lives, and has published it by now
                 job = Estimator(str(script)).fit(wait=False, job_name=name)
-        wait_until(lambda: job.status.is_final, f"the end of {name}, {told}")  # noqa: B023
-        assert job.status == JobStatus.COMPLETED, (told, job.failure)
+        wait_until(lambda: job.status.is_final, f"the end of {name}, {case}")  # noqa: B023
+        assert job.status == JobStatus.COMPLETED, (case, job.failure)
 
 
 def _submit(script: Path, name: str, kill_after: float | None) -> float:

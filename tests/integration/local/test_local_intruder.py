@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from file_contents import file_contents
 from local_jobs import Run, folder, wait_for_end, wait_until
 from ordinary_user import USER, needs_root
 
@@ -68,7 +69,7 @@ def test_another_user_gets_nothing(run: Run) -> None:
     assert wait_for_end(job).status == JobStatus.COMPLETED
     time.sleep(0.1)
     assert not [path for path in place.path.rglob("*") if path.name == "secret"]
-    shown = "".join(path.read_text(errors="replace") for path in place.path.rglob("*") if path.is_file())
+    shown = "".join(data.decode(errors="replace") for _, data in file_contents(place.path))
     shown += job.logs()
     assert "'secret'" not in re.sub(r"secret (True|False)", "", job.logs())
     assert not [key for key in keys if shown.replace(key, "", 2).count(key)]

@@ -64,10 +64,10 @@ def test_simultaneous_cleaning_harms_no_submission(tmp_path: Path, run: Run) -> 
         assert run(f"print({number})").logs() == f"[rank 0] {number}\n"
         number += 1
     for process in begun:
-        told, errors = process.communicate()
+        output, errors = process.communicate()
         assert "Traceback" not in errors
         failed = [line for line in errors.splitlines() if "cannot be removed" in line]
-        assert all("a job that has just been submitted uses it" in line for line in failed), (told, errors)
+        assert all("a job that has just been submitted uses it" in line for line in failed), (output, errors)
     assert not list(ended.path.parent.glob("old-*"))
     assert [path.name for path in ended.path.parent.iterdir() if path.name.startswith(".")] == []
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from file_contents import file_contents
 from local_jobs import TWO_RANKS, Run, folder, live_processes, wait_until
 
 from cloudtrain import Estimator, InvalidJob, Job, JobStatus
@@ -155,9 +156,9 @@ def test_secrets_reach_the_script_and_no_file(run: Run) -> None:
         environment={"HF_TOKEN": "hf_sesame", "A": "1"},
     )
     assert job.logs() == "[rank 0] 9 1\n"
-    files = [path for path in folder(job).path.rglob("*") if path.is_file()]
-    assert files
-    assert [path for path in files if b"sesame" in path.read_bytes()] == []
+    contents = dict(file_contents(folder(job).path))
+    assert contents
+    assert [path for path, data in contents.items() if b"sesame" in data] == []
 
 
 def test_contradictory_or_unknown_arguments(tmp_path: Path) -> None:

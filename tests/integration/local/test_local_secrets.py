@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
+from file_contents import file_contents
 from local_jobs import Run, folder
 
 from cloudtrain import JobStatus
@@ -40,8 +41,7 @@ def test_a_secret_is_in_no_file_and_no_answer(run: Run, monkeypatch: pytest.Monk
     shown = [*lines, str(job.describe().to_dict()), str(job.failure.to_dict())]
     assert not any(VALUE in text for text in shown)
     for place in (folder(job).path, state_home()):
-        found = [path for path in place.rglob("*") if path.is_file() and VALUE.encode() in path.read_bytes()]
-        assert found == []
+        assert [path for path, data in file_contents(place) if VALUE.encode() in data] == []
     assert _modes_for_others(folder(job).path) == 0
 
 

@@ -44,9 +44,9 @@ def test_describe_shows_what_only_sagemaker_knows(job: ScriptedJob) -> None:
     assert facts["loss"].strip() == "0.25"
     assert "spot saving   70 %" in shown.stderr
     assert "console       https://us-east-1.console.aws.amazon.com" in shown.stderr
-    told = json.loads(run("describe", "a-job", "--json").stdout)
-    assert (told["status"], told["details"]["billable"]) == ("Completed", "300 s")
-    assert told["cost"] is None  # this service has no Price List
+    printed = json.loads(run("describe", "a-job", "--json").stdout)
+    assert (printed["status"], printed["details"]["billable"]) == ("Completed", "300 s")
+    assert printed["cost"] is None  # this service has no Price List
 
 
 def test_wait_shows_the_states_once_and_the_lines(job: ScriptedJob) -> None:
@@ -97,8 +97,8 @@ def test_metrics_are_shown_as_a_table_with_a_plot(moto: str) -> None:
     boto3.Session().client("cloudwatch").put_metric_data(
         Namespace="/aws/sagemaker/TrainingJobs", MetricData=data
     )
-    told = json.loads(run("metrics", "a-job", "--json").stdout)
-    assert told == {name: [{"time": now, "value": 1.0}, {"time": now + 60, "value": 0.5}]}
+    printed = json.loads(run("metrics", "a-job", "--json").stdout)
+    assert printed == {name: [{"time": now, "value": 1.0}, {"time": now + 60, "value": 0.5}]}
     row = run("metrics", "a-job").stdout.splitlines()[1]
     assert row.split() == [name, "0.5", "0.5", "1", "2", "█▁"]
 
@@ -113,5 +113,5 @@ def test_jobs_of_several_platforms_are_listed(job: ScriptedJob, service: SageMak
     for name, platform in (("a-job", "sagemaker"), ("forgotten", "sagemaker"), ("x", "no-such-platform")):
         add_job(IndexEntry(name, platform, job.created_at))
     shown = CliRunner().invoke(cli, ["list", "--json"])
-    told = {found["name"]: found["status"] for found in json.loads(shown.stdout)}
-    assert told == {"a-job": "Pending", "forgotten": "Unknown", "x": "Unknown"}
+    printed = {found["name"]: found["status"] for found in json.loads(shown.stdout)}
+    assert printed == {"a-job": "Pending", "forgotten": "Unknown", "x": "Unknown"}

@@ -105,9 +105,9 @@ def test_a_joined_rank_gets_the_operation() -> None:
         ranks.all_request(request)
     ranks.request(1, CollectiveRequest(JOIN, JOIN, per_rank=[]))
     ranks.request(0, request)
-    [*_, told] = ranks.received[1]
-    assert told.request is not None
-    assert (told.request.kind, told.request.must_match) == ("allreduce", {"shape": [4]})
+    [*_, message] = ranks.received[1]
+    assert message.request is not None
+    assert (message.request.kind, message.request.must_match) == ("allreduce", {"shape": [4]})
 
 
 def test_a_number_assigned_while_a_rank_had_joined() -> None:

@@ -236,7 +236,7 @@ def test_the_watchdog_never_hides_the_cause(case: str) -> None:
 
 
 def kernel_log(folder: Path, *records: tuple[float, str]) -> str:
-    """A file with records of the kernel's log, each so many seconds from now."""
+    """A file with records of the kernel's log, each a number of seconds from now."""
     path = folder / "kmsg"
     lines = [
         f"4,{number},{int((time.monotonic() + ago) * 1e6)},-;{text}\n"

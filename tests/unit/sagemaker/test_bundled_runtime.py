@@ -133,8 +133,8 @@ def test_the_limits_of_sagemaker(fields: dict[str, Any], message: str) -> None:
 
 
 def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
-    told = settings(output_path="s3://bucket/out", checkpoint_s3_uri="s3://bucket/checkpoints")
-    assert told == Settings(job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0)
+    found = settings(output_path="s3://bucket/out", checkpoint_s3_uri="s3://bucket/checkpoints")
+    assert found == Settings(job_name="a-job", source_sha256=SHA, source_channel="code", stop_grace=110.0)
     assert bundled()["Environment"]["MINE"] == "1"
 
 
@@ -150,8 +150,8 @@ def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
     ],
 )
 def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
-    told = settings(checkpoint_s3_uri="s3://bucket/checkpoints", **fields)
-    assert {name: getattr(told, name) for name in expected} == expected
+    found = settings(checkpoint_s3_uri="s3://bucket/checkpoints", **fields)
+    assert {name: getattr(found, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(

@@ -62,18 +62,18 @@ STATUSES = [
 
 
 @pytest.mark.parametrize(
-    ("told", "status", "phase", "reason"),
+    ("response", "status", "phase", "reason"),
     STATUSES,
-    ids=[f"{told['TrainingJobStatus']}-{told['SecondaryStatus']}" for told, *_ in STATUSES],
+    ids=[f"{response['TrainingJobStatus']}-{response['SecondaryStatus']}" for response, *_ in STATUSES],
 )
-def test_the_status(told: dict[str, Any], status: JobStatus, phase: str | None, reason: str) -> None:
-    described = describe_answer(told)
+def test_the_status(response: dict[str, Any], status: JobStatus, phase: str | None, reason: str) -> None:
+    described = describe_answer(response)
     assert (described.status, described.phase, described.reason) == (status, phase, reason)
     assert (described.ended_at is not None) == status.is_final
 
 
 def test_a_spot_job_that_came_through() -> None:
-    told = answer(
+    response = answer(
         "Completed",
         *LOST,
         ("Uploading", 500),
@@ -88,7 +88,7 @@ def test_a_spot_job_that_came_through() -> None:
         ModelArtifacts={"S3ModelArtifacts": "s3://bucket/out/a-job/output/model.tar.gz"},
         FinalMetricDataList=[{"MetricName": "loss", "Value": 0.25, "Timestamp": at(500)}],
     )
-    described = describe_answer(told, place="there")
+    described = describe_answer(response, place="there")
     assert described.attempt == 1
     assert described.phases == {
         "Starting": 150,
@@ -122,10 +122,10 @@ def test_groups_of_instances_and_their_warm_pool() -> None:
         {"InstanceGroupName": "b", "InstanceType": "ml.c5.xlarge", "InstanceCount": 1},
     ]
     pool = {"Status": "Reused", "ReusedByJob": "b-job", "ResourceRetainedBillableTimeInSeconds": 1200}
-    told = answer(
+    response = answer(
         "Completed", *RUN, ("Completed", 200), ResourceConfig={"InstanceGroups": groups}, WarmPoolStatus=pool
     )
-    assert describe_answer(told).details == {
+    assert describe_answer(response).details == {
         "instances": "2 x ml.p4d.24xlarge, 1 x ml.c5.xlarge",
         "warm pool": "Reused by b-job, kept 1,200 s",
     }
@@ -133,17 +133,17 @@ def test_groups_of_instances_and_their_warm_pool() -> None:
 
 def test_a_model_that_is_not_compressed_is_a_folder() -> None:
     artifacts = {"S3ModelArtifacts": "s3://bucket/out/a-job/output/model/"}
-    told = answer("Completed", *RUN, ("Completed", 200), ModelArtifacts=artifacts)
-    assert describe_answer(told).model_data == "s3://bucket/out/a-job/output/model"
+    response = answer("Completed", *RUN, ("Completed", 200), ModelArtifacts=artifacts)
+    assert describe_answer(response).model_data == "s3://bucket/out/a-job/output/model"
 
 
 @pytest.mark.parametrize("status", ["InProgress", "Failed"])
 def test_a_job_that_did_not_come_to_its_end_has_no_model(status: str) -> None:
     artifacts = {"S3ModelArtifacts": "s3://bucket/out/a-job/output/model.tar.gz"}
-    told = answer(
+    response = answer(
         status, *RUN, ("Failed" if status == "Failed" else "Uploading", 200), ModelArtifacts=artifacts
     )
-    assert describe_answer(told).model_data is None
+    assert describe_answer(response).model_data is None
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ def test_the_price_is_that_of_training_on_that_very_type() -> None:
 
 
 def test_all_instances_cost_what_is_billable() -> None:
-    told = answer("Completed", *DONE, BillableTimeInSeconds=1800)
-    assert cost_of(told, {"ml.m5.xlarge": 0.25}.get) == pytest.approx(0.25)  # half an hour of two
+    response = answer("Completed", *DONE, BillableTimeInSeconds=1800)
+    assert cost_of(response, {"ml.m5.xlarge": 0.25}.get) == pytest.approx(0.25)  # half an hour of two
 
 
 def test_groups_are_added() -> None:
@@ -61,19 +61,19 @@ def test_groups_are_added() -> None:
         {"InstanceGroupName": "a", "InstanceType": "ml.a", "InstanceCount": 2},
         {"InstanceGroupName": "b", "InstanceType": "ml.b", "InstanceCount": 1},
     ]
-    told = answer("Stopped", *DONE[:1], ("Stopped", 9), BillableTimeInSeconds=3600)
-    told["ResourceConfig"] = {"InstanceGroups": groups}
-    assert cost_of(told, {"ml.a": 1.0, "ml.b": 10.0}.get) == pytest.approx(12.0)
-    assert cost_of(told, {"ml.a": 1.0}.get) is None
+    response = answer("Stopped", *DONE[:1], ("Stopped", 9), BillableTimeInSeconds=3600)
+    response["ResourceConfig"] = {"InstanceGroups": groups}
+    assert cost_of(response, {"ml.a": 1.0, "ml.b": 10.0}.get) == pytest.approx(12.0)
+    assert cost_of(response, {"ml.a": 1.0}.get) is None
 
 
 @pytest.mark.parametrize(
-    "told",
+    "response",
     [answer("Completed", *DONE), answer("InProgress", *DONE[:1], BillableTimeInSeconds=60)],
     ids=["no-billable-time", "not-ended"],
 )
-def test_what_is_not_known_is_not_guessed(told: dict[str, Any]) -> None:
-    assert cost_of(told, {"ml.m5.xlarge": 0.25}.get) is None
+def test_what_is_not_known_is_not_guessed(response: dict[str, Any]) -> None:
+    assert cost_of(response, {"ml.m5.xlarge": 0.25}.get) is None
 
 
 def test_a_price_is_asked_for_once_a_month(aws: Aws) -> None:

@@ -19,8 +19,8 @@ ValueError: bad data"""
 
 
 def report(reason: str) -> FailureReport:
-    told = answer("Failed", ("Training", 0), ("Failed", 9), FailureReason=reason, TrainingEndTime=at(9))
-    return from_failure_reason(told)
+    response = answer("Failed", ("Training", 0), ("Failed", 9), FailureReason=reason, TrainingEndTime=at(9))
+    return from_failure_reason(response)
 
 
 def no_logs(host: str | None) -> Mapping[str, Sequence[str]]:
@@ -191,8 +191,8 @@ def test_a_platform_failure_needs_no_logs() -> None:
 
 
 def test_no_reason_at_all() -> None:
-    told = answer("Failed", ("Training", 0), ("Failed", 9))
-    assert from_failure_reason(told).message == "SageMaker gives no reason"
+    response = answer("Failed", ("Training", 0), ("Failed", 9))
+    assert from_failure_reason(response).message == "SageMaker gives no reason"
 
 
 def test_the_rank_that_mpirun_names_is_found_in_the_logs() -> None:
@@ -234,7 +234,7 @@ def test_logs_that_may_not_be_read_change_nothing() -> None:
     ],
 )
 def test_hints_for_failures_under_the_toolkit(code: int, said: str, expected: str) -> None:
-    told = answer(
+    response = answer(
         "Failed",
         ("Failed", 9),
         FailureReason=f'AlgorithmError: ExecuteUserScriptError:\nExitCode {code}\nErrorMessage "{said}"\n'
@@ -242,6 +242,6 @@ def test_hints_for_failures_under_the_toolkit(code: int, said: str, expected: st
         TrainingEndTime=at(9),
         InputDataConfig=[{"ChannelName": "train"}, {"ChannelName": "test"}],
     )
-    found = from_failure_reason(told)
+    found = from_failure_reason(response)
     assert expected in found.hint
-    assert expected in complete(found, lambda host: {"algo-1": [said]}, job_facts(told)).hint
+    assert expected in complete(found, lambda host: {"algo-1": [said]}, job_facts(response)).hint

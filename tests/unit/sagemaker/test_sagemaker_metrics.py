@@ -13,7 +13,7 @@ RUN = ("Starting", 0), ("Training", 60)
 
 
 def test_metrics_are_those_looked_for_and_those_found() -> None:
-    told = answer(
+    response = answer(
         "InProgress",
         *RUN,
         AlgorithmSpecification={
@@ -21,14 +21,14 @@ def test_metrics_are_those_looked_for_and_those_found() -> None:
         },
         FinalMetricDataList=[{"MetricName": "loss", "Value": 1.0}, {"MetricName": "other", "Value": 2.0}],
     )
-    assert metric_names(told) == ["loss", "acc", "other"]
+    assert metric_names(response) == ["loss", "acc", "other"]
     assert metric_names(answer("InProgress", *RUN)) == []
 
 
 @pytest.mark.parametrize(("hours", "minutes"), [(1, 1), (23, 1), (48, 3), (24 * 28, 29)])
 def test_a_long_job_has_longer_intervals(hours: int, minutes: int) -> None:
-    told = answer("InProgress", *RUN, TrainingStartTime=at(60))
-    query = metric_query(["a b", "c"], told, at(3600 * hours))
+    response = answer("InProgress", *RUN, TrainingStartTime=at(60))
+    query = metric_query(["a b", "c"], response, at(3600 * hours))
     stats = [one["MetricStat"] for one in query["MetricDataQueries"]]
     assert [stat["Period"] for stat in stats] == [60 * minutes] * 2
     assert (query["EndTime"] - query["StartTime"]) / timedelta(minutes=minutes) <= MOST_POINTS

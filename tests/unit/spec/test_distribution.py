@@ -40,10 +40,10 @@ def test_options_of_submit_become_the_contracts_keys(case: str, tmp_path: Path) 
     script.write_text("")
     result = CliRunner().invoke(command, [str(script), "--dry-run", *options])
     assert result.exit_code == 0, result.output
-    told = json.loads(result.output)["hyperparameters"]
+    passed = json.loads(result.output)["hyperparameters"]
     launcher = {
         key: json.loads(value)
-        for key, value in told.items()
+        for key, value in passed.items()
         if key.startswith("sagemaker_")
         and ("enabled" in key or "process" in key or "mpi" in key or "horovod" in key)
     }

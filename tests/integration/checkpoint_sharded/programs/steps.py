@@ -101,10 +101,12 @@ def leaving(uri: str) -> None:
     It is new in this world, as after an elastic training has replaced a rank: the others come from another one.
     """
     rank, folder = dist.get_rank(), Path(uri).parent
+    meet()  # until then, another rank may still connect to this one
     dist.destroy_process_group()
     if rank != 1:
         dist.init_process_group("gloo", f"file://{folder}/before", rank=rank // 2, world_size=2)
         group.RankGroup()
+        meet()
         dist.destroy_process_group()
     dist.init_process_group("gloo", f"file://{folder}/now", rank=rank, world_size=3)
     checkpointer = Checkpointer(uri, sharded=True, every=2)

@@ -201,11 +201,11 @@ def case_trainer_unwraps_an_optimizer() -> None:
     net = mx.gluon.nn.Dense(2, in_units=2)
     net.initialize()
     inner = mx.optimizer.SGD()
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer = hvd.DistributedTrainer(net.collect_params(), hvd.DistributedOptimizer(inner))
     assert trainer.optimizer is inner
-    assert any("unwrapped" in str(one.message) for one in told)
+    assert any("unwrapped" in str(one.message) for one in caught)
 
 
 def case_some_of_the_ranks() -> None:
