@@ -86,10 +86,8 @@ def agree_on_backend(store: Any, world: World, device: torch.device, backend: st
             difference,
             hint="Give all ranks the same backend, or none: they then choose one that connects all of them.",
         )
-    if backend is not None and "nccl" not in backend:
-        return backend
     if backend is not None:
-        if problem:
+        if problem and "nccl" in backend:
             raise InvalidArgument(
                 f"backend={backend!r}: {problem}",
                 hint="Leave backend out: Gloo then connects the GPUs, through the host's memory. For NCCL, start no "
@@ -136,12 +134,12 @@ def choose_backend(found: Sequence[RankDevice]) -> tuple[str, str]:
         if shared:
             ranks, identity = shared[0]
             host = found[ranks[0]].host
-            beside = [device for device in found if device.machine == found[ranks[0]].machine]
-            known = {getattr(device, kind) for device in beside}
-            gpus = max(len(known), *(device.visible for device in beside))
+            on_host = [device for device in found if device.machine == found[ranks[0]].machine]
+            known = {getattr(device, kind) for device in on_host}
+            gpus = max(len(known), *(device.visible for device in on_host))
             return GLOO, (
                 f"{_ranks(ranks)} use the same GPU of {host} ({identity}): "
-                f"{len(beside)} ranks, {gpus} GPU{'s' if gpus > 1 else ''}"
+                f"{len(on_host)} ranks, {gpus} GPU{'s' if gpus > 1 else ''}"
             )
     return (NCCL if all(device.has_nccl for device in found) else GLOO), ""
 

@@ -30,7 +30,7 @@ from cloudtrain.platforms.supervised.follow import follow_lines
 from cloudtrain.platforms.supervised.job_summary import read_summary
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP, HostLauncher
 from cloudtrain.platforms.supervised.pending_upload import is_pending, upload_pending
-from cloudtrain.platforms.supervised.record import RECORD, STOPPED_BY_USER, JobRecord
+from cloudtrain.platforms.supervised.record import RECORD, STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
@@ -271,9 +271,10 @@ class SupervisedPlatform(ABC):
             return replace(_stopped(record), ended_at=time.time())
         failure = self.lost(job)
         if job.is_stopped:
-            late = f"{failure.message}. The job was ending: what was not saved by then is lost"
             ended_at = self._last_life(job, record)
-            return replace(_stopped(record), ended_at=ended_at, warnings=(*record.warnings, late))
+            return replace(
+                _stopped(record), ended_at=ended_at, warnings=(*record.warnings, lost_late(failure))
+            )
         preempted = failure.failure_class == FailureClass.PREEMPTED
         return replace(
             record,

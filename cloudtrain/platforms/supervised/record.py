@@ -21,6 +21,11 @@ LARGEST = 64 << 20
 """In bytes: how much is read of a file that only the client and the supervisor write."""
 
 
+def lost_late(report: FailureReport) -> str:
+    """The warning about a host or a supervisor that was lost after the job was asked to end."""
+    return f"{report.message}. The job was ending: what was not saved by then is lost"
+
+
 @dataclass(frozen=True)
 class JobRecord:
     """The state of a job at one moment. Times are in seconds since the epoch."""

@@ -23,7 +23,7 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
-from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord
+from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS
 from cloudtrain.storage import patience
 from cloudtrain.storage.reserve import is_full
@@ -113,10 +113,10 @@ class Supervisor:
                     raise
                 failure = self._disk_is_full(error)
             for lost in self._lost_late.values():
-                self._warn(f"{lost.message}. The job was ending: what was not saved by then is lost")
+                self._warn(lost_late(lost))
             kind, why = ("retry", failure.summary()) if failure else ("preemption", PREEMPTED)
             is_last = used[kind] == budgets[kind] or (failure and failure.failure_class in NOT_WORTH_A_RETRY)
-            is_stopped = self._signalled or self._folder.stop_mark.exists()
+            is_stopped = self._is_stopped
             if failure and is_stopped and not is_last:  # without the stop, it would be retried
                 self._warn(f"before the stop, this attempt failed: {why}")
                 failure = None
@@ -168,19 +168,22 @@ class Supervisor:
 
     def _end_of_upload(self) -> float:
         """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
-        if self._is_told_to_end():
+        if self._is_ending():
             self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
         return self._upload_until
 
     def _cut_of_upload(self) -> float:
         """The monotonic time at which `Hosts.finish` has to end, even if the storage answers."""
-        if self._is_told_to_end():
+        if self._is_ending():
             self._cut_at = min(self._cut_at, time.monotonic() + self._stop_grace + LAST_UPLOAD_SECONDS)
         return self._cut_at
 
-    def _is_told_to_end(self) -> bool:
-        told = self._signalled or self._preempted or self._ended_by
-        return bool(told) or self._folder.stop_mark.exists()
+    @property
+    def _is_stopped(self) -> bool:
+        return self._signalled or self._folder.stop_mark.exists()
+
+    def _is_ending(self) -> bool:
+        return self._is_stopped or self._preempted or bool(self._ended_by)
 
     def _end_early(self, why: str) -> None:
         """Forward the stop to every host."""
@@ -220,7 +223,7 @@ class Supervisor:
                     continue
                 if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
                     continue
-                if self._is_told_to_end():
+                if self._is_ending():
                     self._lost_late.setdefault(name, process.lost(name))
                     continue
                 self._crashed = process.lost(name)
@@ -254,7 +257,7 @@ class Supervisor:
             report = replace(report, exit_code=code) if code and code > 0 else report
             if report.failure_class != FailureClass.HOST_LOST:
                 return report
-            if self._crashed or not self._is_told_to_end():
+            if self._crashed or not self._is_ending():
                 return self._crashed or report
             self._lost_late.setdefault(report.host or name, report)
         return self._crashed
