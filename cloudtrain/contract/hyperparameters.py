@@ -17,10 +17,10 @@ from cloudtrain.contract.paths import DEFAULT_BASE, Paths
 PLATFORM_PREFIX = "sagemaker_"
 """Keys with this prefix are the platform's; all others are the user's."""
 
-FORMAT = "sagemaker_hyperparameter_format"
-"""The platform's key with one of `FORMATS`."""
+ENCODING = "sagemaker_hyperparameter_encoding"
+"""The platform's key with one of `ENCODINGS`."""
 
-FORMATS = ("sagemaker", "json")
+ENCODINGS = ("sagemaker", "json")
 """How values that are not strings are written on the command line."""
 
 

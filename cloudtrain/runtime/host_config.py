@@ -23,7 +23,7 @@ from cloudtrain.contract import (
     user_hyperparameters,
 )
 from cloudtrain.contract.documents import Fields, is_program_text
-from cloudtrain.contract.hyperparameters import FORMAT, check_hyperparameters
+from cloudtrain.contract.hyperparameters import ENCODING, check_hyperparameters
 from cloudtrain.errors import InvalidJob
 from cloudtrain.runtime.run_folder import LIBRARY
 from cloudtrain.storage.uri import is_valid_key
@@ -108,7 +108,7 @@ class HostConfig:
     @property
     def script_arguments(self) -> list[str]:
         """The script's command line: its hyperparameters, then its arguments with the folders of this host."""
-        as_json = self.hyperparameters.get(FORMAT) == "json"
+        as_json = self.hyperparameters.get(ENCODING) == "json"
         options = to_arguments(user_hyperparameters(self.hyperparameters), as_json=as_json)
         return [*options, *expand(self.arguments, self.paths)]
 

@@ -1,4 +1,4 @@
-"""The field ``arguments``: the script's own command line."""
+"""The script's command line: its ``arguments``, and values of ``hyperparameters`` that are not plain."""
 
 from __future__ import annotations
 
@@ -38,6 +38,16 @@ def number_to_text(value: Any) -> Any:
     """A number as a string; any other value unchanged, for validation."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return str(value) if is_number and math.isfinite(value) else value
+
+
+def without_numpy(value: Any) -> Any:
+    """``value`` with NumPy's scalars, also in lists and mappings, as Python's numbers, booleans and strings."""
+    if isinstance(value, dict):
+        return {key: without_numpy(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(without_numpy, value)) if type(value) in (list, tuple) else value
+    is_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
+    return value.item() if is_scalar else value
 
 
 def check_channels(arguments: Sequence[str], channels: Collection[str]) -> None:

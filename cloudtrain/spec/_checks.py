@@ -22,7 +22,7 @@ URI_FIELDS = ("output_path", "code_location", "checkpoint_s3_uri", "model_uri")
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for the first error in ``job``."""
     _check_names(job)
-    check_hyperparameters(job.hyperparameters, as_json=job.hyperparameter_format == "json")
+    check_hyperparameters(job.hyperparameters, as_json=job.hyperparameter_encoding == "json")
     check_arguments(job.arguments)
     check_channels(job.arguments, job.channels)
     check_environment(job.environment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple
@@ -72,7 +73,7 @@ def check_hyperparameters(values: Mapping[str, Any], *, as_json: bool = False) -
         raise InvalidJob(
             str(error), hint="Use numbers, strings, booleans, None, and lists and dicts of them."
         ) from None
-    for key, value in values.items():
+    for key in values:
         if not re.fullmatch(r"[^=\0]+", key):
             raise InvalidJob(
                 f"hyperparameters: {key!r} is not a valid name",
@@ -83,7 +84,7 @@ def check_hyperparameters(values: Mapping[str, Any], *, as_json: bool = False) -
                 f"hyperparameters: {key!r} is a name of cloudtrain's own, which carries the script's arguments",
                 hint="Set the field arguments instead, or put them behind --.",
             )
-        name, text = to_arguments({key: value}, as_json=as_json)
+        name, text = to_arguments({key: json.loads(encoded[key])}, as_json=as_json)
         _check_string(f"the name of hyperparameter {key!r}", name)
         _check_string(f"hyperparameter {key!r}", text)
         _check_text(f"hyperparameter {key!r}", encoded[key])

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 
 from cloudtrain.contract.source import GB, SourceLimits
 from cloudtrain.errors import InvalidJob
-from cloudtrain.spec._arguments import argument_list, number_to_text
+from cloudtrain.spec._arguments import argument_list, number_to_text, without_numpy
 from cloudtrain.spec._bounds import check_values
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
@@ -48,7 +48,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     dependencies: list[str] = []
     arguments: list[str] = []
     hyperparameters: dict[str, Any] = {}
-    hyperparameter_format: Literal["sagemaker", "json"] = "sagemaker"
+    hyperparameter_encoding: Literal["sagemaker", "json"] = "sagemaker"
     environment: dict[str, str] = {}
     secrets: list[str] = []
     inputs: dict[str, Channel] = {}
@@ -196,6 +196,9 @@ def _expand_short_forms(fields: dict[str, Any]) -> dict[str, Any]:
     if isinstance(distribution, dict) and isinstance(distribution.get("instance_groups"), list):
         groups = [_group_name(group) for group in distribution["instance_groups"]]
         fields["distribution"] = {**distribution, "instance_groups": groups}
+    hyperparameters = fields.get("hyperparameters")
+    if isinstance(hyperparameters, dict):
+        fields["hyperparameters"] = without_numpy(hyperparameters)
     environment = fields.get("environment")
     if isinstance(environment, dict):
         fields["environment"] = {key: number_to_text(value) for key, value in environment.items()}

@@ -60,7 +60,7 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dependencies": ({"dependencies": ["other.py"]}, {}),
     "arguments": ({"arguments": ["fit"]}, {}),
     "hyperparameters": ({"hyperparameters": {"lr": 1}}, {}),
-    "hyperparameter_format": ({"hyperparameter_format": "json"}, {}),
+    "hyperparameter_encoding": ({"hyperparameter_encoding": "json"}, {}),
     "environment": ({"environment": {"A": "b"}}, {}),
     "inputs": ({"inputs": {"train": "s3://bucket/train"}}, {}),
     "distribution": ({"distribution": {"torch_distributed": {"enabled": True}}}, {}),

@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 from cloudtrain.contract import Launcher, encode_hyperparameters
-from cloudtrain.contract.hyperparameters import FORMAT, FORMATS
+from cloudtrain.contract.hyperparameters import ENCODING, ENCODINGS
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.model_dir import model_dir
 from cloudtrain.spec import TrainingJob
@@ -63,6 +63,6 @@ def runtime_hyperparameters(job: TrainingJob, region: str = "") -> dict[str, Any
         values["sagemaker_submit_directory"] = job.source.uri
     if job.distribution and job.distribution.instance_groups:
         values["sagemaker_distribution_instance_groups"] = job.distribution.instance_groups
-    if job.hyperparameter_format != FORMATS[0]:
-        values[FORMAT] = job.hyperparameter_format
+    if job.hyperparameter_encoding != ENCODINGS[0]:
+        values[ENCODING] = job.hyperparameter_encoding
     return values

@@ -73,7 +73,7 @@ def _encode(job: TrainingJob) -> dict[str, str]:
 
     The SDK follows the same rule, except that it passes lists and dicts to an image in Python's syntax.
     """
-    if job.hyperparameter_format == "json" and job.entry_point:
+    if job.hyperparameter_encoding == "json" and job.entry_point:
         # the toolkit spells only values that are not strings
         texts = job.hyperparameters.items()
         return _as_json({key: one if isinstance(one, str) else json.dumps(one) for key, one in texts})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from contract_platforms import PLATFORMS, Place, Seen
@@ -63,7 +64,7 @@ VARIABLES = [
     "MASTER_ADDR",
     "MASTER_PORT",
     "SM_HP_LR",
-    "SM_HP_NAME",
+    "SM_HP_TEXT",
     "SM_CHANNEL_TRAIN",
 ]
 
@@ -106,7 +107,16 @@ if os.environ["RANK"] == "3":
     raise ValueError("it broke")
 """
 
-HYPERPARAMETERS = {"flag": True, "lr": 0.1, "name": "a b", "none": None, "opt": {"a": [1]}, "version": "1.10"}
+SPELLINGS = json.loads(
+    (Path(__file__).parents[2] / "data" / "toolkit_spellings.json").read_text(encoding="utf-8")
+)
+"""The command line and the variables that SageMaker's toolkit passes: see ``tests/parity/record_spellings.py``."""
+
+VARIABLES_OF_TOOLKIT = {
+    name: text for name, text in SPELLINGS["received"]["variables"].items() if name != "SM_USER_ARGS"
+}
+
+HYPERPARAMETERS = {name: json.loads(text) for name, text in SPELLINGS["sent"].items()}
 
 ARGUMENTS = [
     "fit", "--x", "1", "--x", "2", "-vv", "--k=v", "", "--", "007", "it's \"q\"; $(x) `y` \\", "line\r\nfeed\r",
@@ -164,10 +174,9 @@ def test_the_environment(seen: Seen, rank: int) -> None:
         "CURRENT_HOST": host,
         "SM_CURRENT_HOST_RANK": str(rank // 2),
         "SM_HOST_COUNT": "2",
-        "SM_HPS": '{"flag":true,"lr":0.1,"name":"a b","none":null,"opt":{"a":[1]},"version":"1.10"}',
-        "SM_HP_LR": "0.1",
-        "SM_HP_NAME": "a b",
-        "SM_HP_VERSION": "1.10",
+        **{
+            name: text for name, text in VARIABLES_OF_TOOLKIT.items() if name.isascii()
+        },  # all that mpirun passes on
         "SM_CHANNELS": '["train"]',
         "SM_CHANNEL_TRAIN": f"{base}/input/data/train",
         "SM_MODEL_DIR": f"{base}/model",
@@ -183,7 +192,7 @@ def test_the_environment(seen: Seen, rank: int) -> None:
     assert {name: environ[name] for name in expected} == expected
     assert environ["PYTHONPATH"].split(":")[0] == f"{base}/code"
     training = json.loads(environ["SM_TRAINING_ENV"])
-    assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 0.1)
+    assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 1e-5)
 
 
 def test_all_ranks_have_the_same_master_address(seen: Seen) -> None:
@@ -195,9 +204,7 @@ def test_all_ranks_have_the_same_master_address(seen: Seen) -> None:
 
 @pytest.mark.parametrize("rank", [0, 3])
 def test_the_command_line(place: Place, seen: Seen, rank: int) -> None:
-    options = [
-        "--flag", "True", "--lr", "0.1", "--name", "a b", "--none", "", "--opt", "a=[1]", "--version", "1.10",
-    ]  # fmt: skip
+    options = SPELLINGS["received"]["arguments"]
     data = f"--data={seen[rank]['base']}/input/data/train/a.txt"
     changed = {"--data={channel.train}/a.txt": data, "{{channel.train}}": "{channel.train}"}
     line = [changed.get(one, one) for one in ARGUMENTS] if place.passes_arguments else []
@@ -217,7 +224,7 @@ def test_the_documents(seen: Seen, rank: int) -> None:
     documents = seen[rank]["documents"]
     hyperparameters = documents["hyperparameters.json"]
     assert all(isinstance(value, str) for value in hyperparameters.values())
-    assert (hyperparameters["lr"], hyperparameters["version"]) == ("0.1", '"1.10"')
+    assert (hyperparameters["lr"], hyperparameters["version"]) == ("1e-05", '"1.10"')
     assert hyperparameters["sagemaker_program"] == '"train.py"'
     resources = documents["resourceconfig.json"]
     assert (resources["current_host"], resources["hosts"]) == (f"algo-{rank // 2 + 1}", ["algo-1", "algo-2"])

@@ -69,12 +69,12 @@ def test_the_spelling_by_choice(platform: str) -> None:
     given = {"flag": True, "opt": {"a": 1}, "text": "True"}
     found = hyperparameters(platform, hyperparameters=given)
     assert {name: found[name] for name in given} == given
-    assert "sagemaker_hyperparameter_format" not in found
-    found = hyperparameters(platform, hyperparameters=given, hyperparameter_format="json", source_dir=None)
+    assert "sagemaker_hyperparameter_encoding" not in found
+    found = hyperparameters(platform, hyperparameters=given, hyperparameter_encoding="json", source_dir=None)
     if "toolkit" in platform:  # it spells only values that are not strings
         assert to_arguments({name: found[name] for name in given}) == to_arguments(given, as_json=True)
     else:
-        assert found["sagemaker_hyperparameter_format"] == "json"
+        assert found["sagemaker_hyperparameter_encoding"] == "json"
         assert {name: found[name] for name in given} == given
 
 
