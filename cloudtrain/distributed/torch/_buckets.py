@@ -58,8 +58,10 @@ class Slot:
     def take(self) -> Tensor | None:
         """The ready gradient. A parameter frozen since the last step has no gradient and gets none."""
         gradient = self.parameter.grad
-        self.kept = gradient is not None or self.parameter.requires_grad
-        if gradient is not None:
+        if gradient is None:
+            self.kept = self.parameter.requires_grad
+        else:
+            self.kept = True
             self.sparse_dim = gradient.sparse_dim() if gradient.is_sparse else 0
         return gradient
 
@@ -67,10 +69,6 @@ class Slot:
         """Assign the reduced gradient to the parameter."""
         if self.kept and self.parameter.grad is not gradient:
             self.parameter.grad = gradient
-
-    def reset(self, passes: int) -> None:
-        """Prepare for the next gradient."""
-        self.passes_left, self.taken, self.handle = passes, False, None
 
 
 class Bucket:
@@ -103,9 +101,11 @@ class Bucket:
         for slot in self.slots:
             gradient, view = slot.take(), slot.view
             assert view is not None
+            if gradient is view:
+                continue
             if gradient is None or slot.sparse_dim:
                 others.append((gradient, view))
-            elif gradient is not view:
+            else:
                 gradients.append(gradient)
                 views.append(view)
             if slot.kept and not slot.sparse_dim:
@@ -182,8 +182,12 @@ class Bucket:
         assert self.handle is not None
         self.handle.wait()
         for slot in self.slots:
-            assert slot.view is not None
-            slot.give_back(slot.view.to_sparse(slot.sparse_dim) if slot.sparse_dim else slot.view)
+            view = slot.view
+            assert view is not None
+            if slot.sparse_dim:
+                slot.give_back(view.to_sparse(slot.sparse_dim))
+            elif slot.kept and slot.parameter.grad is not view:
+                slot.parameter.grad = view
 
     def reset(self) -> None:
         """Prepare for the next gradients."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,16 +131,14 @@ class GradientReducer:
         for parameter in reversed(new):
             slot = self._slots[parameter] = Slot(parameter, self._names[parameter], self._passes)
             self._unplaced.append(slot)
-            # A parameter may outlive its optimizer, and must not keep it alive.
-            hook = functools.partial(_arrived, weakref.ref(self), slot)
             register: Any = parameter.register_post_accumulate_grad_hook
-            weakref.finalize(self, register(hook).remove)
+            weakref.finalize(self, register(_hook(weakref.ref(self), slot)).remove)
 
     def arrived(self, slot: Slot) -> None:
         """Called after a backward pass has added to the gradient of ``slot``, possibly from several threads."""
         with self._arriving:
             bucket = slot.bucket
-            if self.pending and slot.passes_left == 1 and bucket is not None and bucket.missing > 1:
+            if bucket is not None and bucket.missing > 1 and slot.passes_left == 1 and self.pending:
                 slot.passes_left, slot.taken = 0, True  # nothing else happens for most gradients
                 bucket.arrived(slot)
             else:
@@ -215,8 +212,9 @@ class GradientReducer:
         self.pending, self._spoiled = False, ""
         for bucket in self._buckets:
             bucket.reset()
+        passes = self._passes
         for slot in self._slots.values():
-            slot.reset(self._passes)
+            slot.passes_left, slot.taken, slot.handle = passes, False, None
 
     def _place(self) -> None:
         """Assign slots without a bucket to one, and reduce their gradients."""
@@ -298,7 +296,12 @@ class GradientReducer:
         slot.handle = sparse_allreduce_async(gradient, slot.name, op, process_set)
 
 
-def _arrived(reducer: weakref.ref[GradientReducer], slot: Slot, _: Any) -> None:
-    alive = reducer()
-    if alive is not None:
-        alive.arrived(slot)
+def _hook(reducer: weakref.ref[GradientReducer], slot: Slot) -> Callable[[Tensor], None]:
+    """A hook for the parameter of ``slot``, which may outlive its optimizer and must not keep it alive."""
+
+    def arrived(_: Tensor) -> None:
+        alive = reducer()
+        if alive is not None:
+            alive.arrived(slot)
+
+    return arrived
