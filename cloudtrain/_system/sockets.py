@@ -14,6 +14,9 @@ RUN_FOLDER = "var/run" if sys.platform == "darwin" else "run"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 """The network interface over which processes of this machine reach each other."""
 
+ABSTRACT_NAMES = sys.platform == "linux"
+"""Whether Unix sockets may have names that are not paths, which vanish with their process."""
+
 ENGINE_PIPE = "npipe:////./pipe/docker_engine" if sys.platform == "win32" else ""
 """The address of a container engine that does not listen on a Unix socket."""
 

@@ -26,11 +26,11 @@ from cloudtrain.runtime.leader_client import (
     Inbox,
     JoinInterrupted,
     LeaderClient,
-    free_port,
     listen,
 )
 from cloudtrain.runtime.outcome import SPARES, HostOutcome
 from cloudtrain.runtime.parent_death import die_with_parent
+from cloudtrain.runtime.ports import free_port, hold
 from cloudtrain.storage.reserve import Reserve
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -110,6 +110,8 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
         address = settings.master_addr or ("127.0.0.1" if host.count == 1 else host.leader)
         first = config.distribution_hosts[0]
         shares_machine = first == host.leader or settings.hosts_on_machine == host.count
+        if settings.master_port:
+            hold(settings.master_port)
         leader = Leader(
             listen(rendezvous, address),
             host.hosts,

@@ -13,12 +13,13 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
+from cloudtrain.contract.frameworks import WorldPorts
 from cloudtrain.contract.text import one_line
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
@@ -41,6 +42,7 @@ from cloudtrain.runtime.metrics import MetricFinder
 from cloudtrain.runtime.outcome import HostOutcome, without_secrets
 from cloudtrain.runtime.output import OutputMerger, say
 from cloudtrain.runtime.phases import Phases
+from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.preparation import Preparation
 from cloudtrain.runtime.run_folder import spawn_address_path
 from cloudtrain.runtime.unsaved import warn_of_loss
@@ -232,7 +234,10 @@ class HostRun:
             horovod = replace(horovod, port=port)
         self._gpus = gpu_count(self._environ)
         found = {} if self._config.launcher.name == "single" else {"gpus": self._gpus, "ranks": ranks}
-        self._leader.send({"type": "ready", "horovod": asdict(horovod), **found})
+        ready: Message = {"type": "ready", "horovod": asdict(horovod), **found}
+        if self._config.host.current == self._config.distribution_hosts[0]:
+            ready["ports"] = asdict(WorldPorts(*(free_port() for _ in fields(WorldPorts))))
+        self._leader.send(ready)
 
     def _on_pipe_error(self, error: Exception) -> None:
         """The data of a pipe cannot be read. Called by the thread that feeds it."""
@@ -262,7 +267,8 @@ class HostRun:
         self._phases.begin("launch")
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
-        plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ)
+        ports = WorldPorts.from_dict(message["ports"])
+        plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ, ports)
         if plan.agent == "mpirun" and plan.command:  # mpirun itself runs on this host
             self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
         self._events.emit("launch", command=show_command(plan), ranks=[slot.rank for slot in plan.slots])

@@ -33,6 +33,7 @@ from cloudtrain.runtime.run_folder import (
     PARENT_DEATH_PROGRAM,
     RankRecord,
     heartbeat_path,
+    hostfile_path,
     make_spares,
     pipe_path,
     read_code,
@@ -40,6 +41,7 @@ from cloudtrain.runtime.run_folder import (
     stacks_path,
     stopping_path,
     write_command,
+    write_variables,
 )
 
 VANISHED_SECONDS = 0.4
@@ -76,6 +78,10 @@ class LaunchPlan:
     """The folder for the files of mpirun and its daemons; empty: a temporary folder."""
     hosts: int = 1
     """The number of hosts in the world."""
+    hostfile: str = ""
+    """The content of the hostfile, for launchers and libraries of other projects."""
+    agent_variables: tuple[Mapping[str, str], ...] = ()
+    """With an agent: variables of each rank that the agent does not set. The ranks read them from the run folder."""
     restarts: bool = False
     """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
 
@@ -111,6 +117,7 @@ class Launch:
     def start(self) -> None:
         """Raises OSError if the command cannot be started."""
         run = str(self.plan.run)
+        Path(hostfile_path(run)).write_text(self.plan.hostfile)
         for slot in self.plan.slots:
             self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
             heartbeat.create(heartbeat_path(run, slot.local_rank))
@@ -129,6 +136,8 @@ class Launch:
 
     def _write_agent_files(self) -> None:
         write_command(str(self.plan.run), str(self.plan.cwd), self.plan.rank_arguments)
+        for slot, variables in zip(self.plan.slots, self.plan.agent_variables):
+            write_variables(str(self.plan.run), slot.local_rank, variables)
         self.plan.programs_folder.mkdir()
         for name, content in self.plan.programs.items():
             path = self.plan.programs_folder / name

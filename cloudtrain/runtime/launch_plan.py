@@ -14,6 +14,7 @@ from cloudtrain.contract import (
     gpu_count,
     script_environment,
 )
+from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, framework_variables, hostfile, without_set
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
@@ -25,12 +26,20 @@ from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.run_folder import RANK_FILE, SCRIPT_PYTHONPATH, STORED_COMMAND, TORCHRUN_FILE
+from cloudtrain.runtime.run_folder import (
+    RANK_FILE,
+    SCRIPT_PYTHONPATH,
+    STORED_COMMAND,
+    TORCHRUN_FILE,
+    hostfile_path,
+)
 
 TIMELINE = "timeline/timeline.json"
 """Where the ranks of a job record their timelines, below ``output/data/``."""
 LONGEST_VARIABLE = 128 * 1024
 """The longest variable that Linux passes to a process, in bytes, including the final zero (MAX_ARG_STRLEN)."""
+
+NO_PORTS = WorldPorts()
 
 
 def make_launch_plan(
@@ -39,6 +48,7 @@ def make_launch_plan(
     master: tuple[str, int],
     horovod: HorovodChoice,
     environ: Mapping[str, str],
+    ports: WorldPorts = NO_PORTS,
 ) -> LaunchPlan:
     """The command and environment of this host's ranks.
 
@@ -46,6 +56,7 @@ def make_launch_plan(
         python: the interpreter that has the job's requirements.
         master: address and port of rank 0.
         horovod: the leader's choice.
+        ports: those of the world's first host.
 
     Raises:
         NotFound: the entry point is not in the source.
@@ -67,10 +78,18 @@ def make_launch_plan(
         rank_environments = [slot.environment_without_launcher(*master) for slot in slots]
     else:
         rank_environments = [slot.environment(*master) for slot in slots]
+    framework_environments = [
+        without_set(framework_variables(slot, master[0], ports, gpu_count(environ)), environ)
+        for slot in slots
+        if config.launcher.name != "single" or slot.host_count > 1
+    ]
     if config.launcher.name == "horovod":
         for slot, rank_environment in zip(slots, rank_environments):
             rank_environment.update(slot.variables(HOROVODRUN))
     agent = _agent(config, horovod)
+    if not agent:
+        for rank_environment, variables in zip(rank_environments, framework_environments):
+            rank_environment.update(variables)
     rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
     programs = {}
@@ -115,6 +134,10 @@ def make_launch_plan(
         command=tuple(command),
         environment=environment,
         rank_environments=tuple(rank_environments),
+        agent_variables=tuple(framework_environments),
+        hostfile=hostfile(
+            host.hosts, len(slots) if config.launcher.name != "single" else gpu_count(environ) or 1
+        ),
         cwd=config.paths.code,
         run=config.paths.run,
         agent=agent,
@@ -219,6 +242,7 @@ def _environment(
         "PATH": os.pathsep.join([*program_folders, environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
         EVENTS_FILE: str(config.paths.events.absolute()),
+        HOSTFILE: hostfile_path(str(config.paths.run.absolute())),
     }
     interface = network_interface(config)
     if interface in (name for _, name in socket.if_nameindex()):

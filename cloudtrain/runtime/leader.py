@@ -160,7 +160,8 @@ class Leader:
             self._completed &= message.get("completed", True)
             self._strays.setdefault(link.host, []).extend(Fields(message).texts("strays", ()))
             if kind == "ready" and link.host == self._ranked[0]:
-                self._start["horovod"] = message.get("horovod")  # the host of rank 0 decides for all
+                # the host of rank 0 decides for all
+                self._start.update({name: message.get(name) for name in ("horovod", "ports")})
             if kind == "ready" and link.host in self._ranked and "gpus" in message:
                 self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
         elif kind == "ended":

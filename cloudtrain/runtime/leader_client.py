@@ -80,18 +80,6 @@ def _bind(address: str, port: int) -> socket.socket:
         ) from None
 
 
-def free_port() -> int:
-    """A port that is free now.
-
-    It is chosen at random below 32768: Linux does not use those for outgoing connections, so it is likely to stay free.
-    """
-    while True:
-        port = 16384 + int.from_bytes(os.urandom(2), "big") % 16384
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
-            return port
-
-
 class JoinInterrupted(PlatformError):
     """A signal arrived before the leader was found."""
 

@@ -28,6 +28,7 @@ from cloudtrain.runtime.run_folder import (
     pipe_path,
     rank,
     read_command,
+    read_variables,
     stacks_path,
 )
 
@@ -53,6 +54,8 @@ def main(arguments: list[str]) -> None:
         arguments = read_command(folder)[1]
     if folder:
         _attach(folder)
+        for name, value in read_variables(folder, local_rank(os.environ)).items():
+            os.environ.setdefault(name, value)
     os.environ.pop(RUNTIME_PID, None)  # the script may start another runtime
     script_path = os.environ.pop(SCRIPT_PYTHONPATH, None)
     if script_path is not None:

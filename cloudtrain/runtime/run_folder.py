@@ -89,6 +89,27 @@ def read_command(folder: str) -> tuple[str, list[str]]:
     return cwd, arguments
 
 
+def hostfile_path(folder: str) -> str:
+    """The hosts of the world and their numbers of ranks."""
+    return f"{folder}/hostfile"
+
+
+def write_variables(folder: str, local: int, variables: Mapping[str, str]) -> None:
+    """Store the variables of a rank that its launcher does not set."""
+    with open(f"{folder}/rank-{local}.env", "wb") as file:
+        file.write(os.fsencode("\0".join(f"{name}={value}" for name, value in variables.items())))
+
+
+def read_variables(folder: str, local: int) -> dict[str, str]:
+    """The variables that `write_variables` has stored; none if there is no such rank."""
+    try:
+        with open(f"{folder}/rank-{local}.env", "rb") as file:
+            text = os.fsdecode(file.read())
+    except FileNotFoundError:
+        return {}
+    return dict(entry.split("=", 1) for entry in text.split("\0") if entry)
+
+
 def stopping_path(folder: str) -> str:
     """Exists once the ranks have been asked to stop: no more ranks may be started."""
     return f"{folder}/stopping"

@@ -16,6 +16,7 @@ from pages import PASSED, lock_line, parametrize_pages
 
 from cloudtrain.cli import cli
 from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment
+from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE, WorldPorts, framework_variables
 from cloudtrain.spec import TrainingJob
 
 DOCS = REPOSITORY / "docs"
@@ -80,7 +81,10 @@ def test_every_variable_of_the_contract_is_explained() -> None:
     promised = script_environment(
         paths, host, {}, {}, arguments=[], job_name="job", entry_point="train.py", master=master
     )
-    promised |= RankSlot(0, 0, 1, 1, 0, 1).environment("algo-1", 7777)
+    slot = RankSlot(0, 0, 2, 2, 0, 1)
+    promised |= slot.environment("algo-1", 7777) | {HOSTFILE: ""}
+    promised |= framework_variables(slot, "127.0.0.1", WorldPorts(), gpus=2)
+    assert set(FRAMEWORK_VARIABLES) <= set(promised)
     assert [name for name in promised if f"`{name}`" not in text] == []
 
 

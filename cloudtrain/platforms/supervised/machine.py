@@ -9,6 +9,7 @@ from dataclasses import astuple
 
 from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
+from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
@@ -35,6 +36,7 @@ LEFT_BEHIND = {
     ),
     *(
         "CLOUDTRAIN_RUN_DIR",
+        HOSTFILE,
         "CLOUDTRAIN_AGENT_REPORT",
         "CLOUDTRAIN_HEARTBEAT_FILE",
         "CLOUDTRAIN_EVENTS_FILE",
@@ -143,7 +145,11 @@ def check_storage(settings: Settings) -> None:
 
 def _environ() -> dict[str, str]:
     """The environment of this client, without the variables of a job that it may run in."""
-    return {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
+    environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
+    if "CLOUDTRAIN_RUN_DIR" in os.environ:  # elsewhere, the user has set these
+        for name in FRAMEWORK_VARIABLES:
+            environ.pop(name, None)
+    return environ
 
 
 def _belongs_to_a_job(variable: str) -> bool:

@@ -49,6 +49,7 @@ VARIABLES = [
     "SAGEMAKER_REGION",
     "CURRENT_HOST",
     "PYTHONPATH",
+    "CLOUDTRAIN_HOSTFILE",
     "SM_MASTER_ADDR",
     "SM_MASTER_PORT",
     "SM_HOST_COUNT",
@@ -188,6 +189,13 @@ def test_the_environment(seen: Seen, rank: int) -> None:
         "LOCAL_RANK": str(rank % 2),
         "WORLD_SIZE": "4",
         "LOCAL_WORLD_SIZE": "2",
+        "NODE_RANK": str(rank // 2),
+        "JAX_NUM_PROCESSES": "4",
+        "JAX_PROCESS_ID": str(rank),
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": "4",
+        "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
+        "DMLC_NUM_WORKER": "4",
+        "DMLC_TASK_ID": str(rank),
     }
     assert {name: environ[name] for name in expected} == expected
     assert environ["PYTHONPATH"].split(":")[0] == f"{base}/code"
@@ -199,6 +207,12 @@ def test_all_ranks_have_the_same_master_address(seen: Seen) -> None:
     addresses = {(rank["environ"]["MASTER_ADDR"], rank["environ"]["MASTER_PORT"]) for rank in seen.values()}
     assert len(addresses) == 1
     [(host, port)] = addresses
+    servers = ("JAX_COORDINATOR_ADDRESS", "KERAS_DISTRIBUTION_JOB_ADDRESSES", "DMLC_TRACKER_PORT")
+    [(jax, keras, tracker)] = {tuple(rank["environ"][name] for name in servers) for rank in seen.values()}
+    assert jax == keras
+    assert jax.startswith(f"{host}:")
+    assert {rank["environ"]["DMLC_TRACKER_URI"] for rank in seen.values()} == {host}
+    assert len({port, tracker, jax.rpartition(":")[2]}) == 3
     assert (host, port) == (seen[0]["environ"]["SM_MASTER_ADDR"], seen[0]["environ"]["SM_MASTER_PORT"])
 
 

@@ -10,14 +10,21 @@ import pytest
 from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
 from linked_hosts import linked
 
-PRINTS_ENVIRONMENT = """
+from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES
+
+PRINTS_ENVIRONMENT = (
+    f"FRAMEWORKS = {FRAMEWORK_VARIABLES}\n"
+    + """
 import json, os, socket, sys
 names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "SM_CURRENT_HOST", "MASTER_ADDR")
 shown = {name: os.environ[name] for name in names}
+shown.update(others={name: os.environ.get(name) for name in FRAMEWORKS})
+shown.update(hostfile=open(os.environ["CLOUDTRAIN_HOSTFILE"]).read())
 shown.update(hostname=socket.gethostname(), arguments=sys.argv[1:], port=os.environ["MASTER_PORT"])
 with open(f"{os.environ['SM_OUTPUT_DATA_DIR']}/rank-{shown['RANK']}.json", "w") as file:
     json.dump(shown, file)
 """
+)
 AWKWARD = """it's "quoted" $(id) `x` \\ ;|&
 ü"""
 
@@ -36,6 +43,7 @@ def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launc
         launch,
         hyperparameters={"note": AWKWARD, "version": "1.10", "epochs": 3},
         arguments=LINE,
+        of={"n1": {"DMLC_TASK_ID": "mine"}},
     )
     assert job.wait() == [0, 0], job.output()
     print(f"\na trivial job on two hosts: {job.seconds:.1f} s")
@@ -44,6 +52,11 @@ def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launc
         assert part.paths.success.exists()
         assert not part.paths.failure.exists()
         ranks += [json.loads(path.read_text()) for path in sorted(part.paths.output_data.iterdir())]
+    coordinator, tracker = (
+        ranks[0]["others"][name] for name in ("JAX_COORDINATOR_ADDRESS", "DMLC_TRACKER_PORT")
+    )
+    assert coordinator.startswith("n1:")
+    assert len({ranks[0]["port"], coordinator[3:], tracker}) == 3
     assert ranks == [
         {
             "RANK": str(rank),
@@ -56,6 +69,22 @@ def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launc
             "hostname": f"n{rank // 2 + 1}",
             "arguments": ["--epochs", "3", "--note", AWKWARD, "--version", "1.10", *LINE],
             "port": ranks[0]["port"],
+            "hostfile": "n1 slots=2\nn2 slots=2\n",
+            "others": {
+                "NODE_RANK": str(rank // 2),
+                "JAX_COORDINATOR_ADDRESS": coordinator,
+                "JAX_COORDINATOR_BIND_ADDRESS": None,
+                "JAX_NUM_PROCESSES": "4",
+                "JAX_PROCESS_ID": str(rank),
+                "JAX_LOCAL_DEVICE_IDS": None,
+                "KERAS_DISTRIBUTION_JOB_ADDRESSES": coordinator,
+                "KERAS_DISTRIBUTION_NUM_PROCESSES": "4",
+                "KERAS_DISTRIBUTION_PROCESS_ID": str(rank),
+                "DMLC_TRACKER_URI": "n1",
+                "DMLC_TRACKER_PORT": tracker,
+                "DMLC_TASK_ID": "mine" if rank < 2 else str(rank),  # the user's own
+                "DMLC_NUM_WORKER": "4",
+            },
         }
         for rank in range(4)
     ]

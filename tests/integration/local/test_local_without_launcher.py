@@ -58,7 +58,7 @@ ON_TWO_HOSTS = f"""
     from cloudtrain.distributed import World
 
     hosts, own = json.loads(os.environ["SM_HOSTS"]), os.environ["SM_CURRENT_HOST"]
-    set_here = [name for name in "{NAMES}".split() if name in os.environ]
+    set_here = [name for name in "{NAMES} JAX_PROCESS_ID TF_CONFIG".split() if name in os.environ]
     master = [os.environ.get(name) == os.environ["SM_" + name] for name in ("MASTER_ADDR", "MASTER_PORT")]
     world = World.from_environ()
     print(json.dumps([hosts.index(own), set_here, master, world.rank, world.size, environment.rank()]), flush=True)
@@ -89,4 +89,7 @@ def test_hosts_know_each_other_by_the_contract_alone(run: Run) -> None:
     job = run(ON_TWO_HOSTS, instance_count=2)
     assert job.failure is None, job.logs()
     found = sorted(json.loads(line.partition("] ")[2]) for line in job.logs().splitlines())
-    assert found == [[rank, ["MASTER_ADDR", "MASTER_PORT"], [True, True], rank, 2, rank] for rank in range(2)]
+    assert found == [
+        [rank, ["MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "JAX_PROCESS_ID"], [True, True], rank, 2, rank]
+        for rank in range(2)
+    ]

@@ -25,10 +25,10 @@ from cloudtrain.runtime.leader_client import (
     Inbox,
     JoinInterrupted,
     LeaderClient,
-    free_port,
     listen,
 )
 from cloudtrain.runtime.leader_links import Message
+from cloudtrain.runtime.ports import free_port
 from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM, spawn_address_path
 
 HOSTS = ("algo-1", "algo-2")

@@ -1,0 +1,103 @@
+"""The variables by which JAX, Keras, XGBoost, Lightning and launchers of other projects find the world of a job.
+
+The ranks of a world have them with every launcher. None of them changes a script that does not ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cloudtrain.contract.documents import Fields
+from cloudtrain.contract.rank import RankSlot
+
+HOSTFILE = "CLOUDTRAIN_HOSTFILE"
+"""The variable that names the hostfile."""
+
+FRAMEWORK_VARIABLES = (
+    *(
+        "NODE_RANK",
+        "JAX_COORDINATOR_ADDRESS",
+        "JAX_COORDINATOR_BIND_ADDRESS",
+        "JAX_NUM_PROCESSES",
+        "JAX_PROCESS_ID",
+    ),
+    *("JAX_LOCAL_DEVICE_IDS", "KERAS_DISTRIBUTION_JOB_ADDRESSES", "KERAS_DISTRIBUTION_NUM_PROCESSES"),
+    *(
+        "KERAS_DISTRIBUTION_PROCESS_ID",
+        "DMLC_TRACKER_URI",
+        "DMLC_TRACKER_PORT",
+        "DMLC_TASK_ID",
+        "DMLC_NUM_WORKER",
+    ),
+)
+"""The names of all variables of `framework_variables`."""
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class WorldPorts:
+    """Ports on the host of rank 0, which are free when it chooses them. All hosts know them."""
+
+    coordinator: int = 0
+    """For JAX's coordinator, which Keras uses too."""
+    tracker: int = 0
+    """For XGBoost's tracker."""
+    agent: int = 0
+    """For the servers of the agent launcher, such as Ray's."""
+
+    @classmethod
+    def from_dict(cls, values: object) -> WorldPorts:
+        """The inverse of `dataclasses.asdict`. Raises ValueError, which names the port."""
+        given = Fields(values, "ports")
+        return cls(**{field.name: given.integer(field.name, 0, most=65535) for field in fields(cls)})
+
+
+def framework_variables(slot: RankSlot, master_addr: str, ports: WorldPorts, gpus: int) -> dict[str, str]:
+    """The variables of one rank.
+
+    Args:
+        master_addr: the address of rank 0.
+        gpus: those of the host. Several ranks of a host share them evenly; a single one sees all.
+    """
+    coordinator = address(master_addr, ports.coordinator)
+    process = {"NUM_PROCESSES": slot.world_size, "PROCESS_ID": slot.rank}
+    values: dict[str, Any] = {
+        "NODE_RANK": slot.host_rank,
+        "JAX_COORDINATOR_ADDRESS": coordinator,
+        **{f"JAX_{name}": value for name, value in process.items()},
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": coordinator,
+        **{f"KERAS_DISTRIBUTION_{name}": value for name, value in process.items()},
+        "DMLC_TRACKER_URI": master_addr,
+        "DMLC_TRACKER_PORT": ports.tracker,
+        "DMLC_TASK_ID": slot.rank,
+        "DMLC_NUM_WORKER": slot.world_size,
+    }
+    if master_addr == LOOPBACK:
+        values["JAX_COORDINATOR_BIND_ADDRESS"] = coordinator  # by default, it listens on all interfaces
+    if gpus and slot.local_size > 1:
+        share = max(1, gpus // slot.local_size)
+        first = slot.local_rank * share % gpus
+        values["JAX_LOCAL_DEVICE_IDS"] = ",".join(map(str, range(first, first + share)))
+    return {name: str(value) for name, value in values.items()}
+
+
+def without_set(variables: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """``variables`` without those that the user has set."""
+    return {name: value for name, value in variables.items() if name not in environ}
+
+
+def hostfile(hosts: tuple[str, ...], slots: int) -> str:
+    """The hosts of the world and their numbers of ranks, as Open MPI and DeepSpeed read them.
+
+    >>> hostfile(("algo-1", "algo-2"), 8)
+    'algo-1 slots=8\\nalgo-2 slots=8\\n'
+    """
+    return "".join(f"{host} slots={slots}\n" for host in hosts)
+
+
+def address(host: str, port: int) -> str:
+    """``host:port``, with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
