@@ -299,7 +299,7 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
         exception = f"{exception_type}: {message}{'' if rank_exit.record else printed}"
     last_lines = "\n".join(rank_exit.log_tail[-LAST_LINES:])
     found = find_hint(Failure(rank_exit.exit_code, exception, traceback, last_lines), facts)
-    if found is None:
+    if found is None or (found[0].failure_class == FailureClass.GPU_FAULT and exception_type in _MISTAKES):
         return kind, _HINTS.get(kind, "")
     hint, text = found
     return hint.failure_class or kind, text

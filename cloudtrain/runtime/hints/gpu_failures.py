@@ -134,6 +134,13 @@ HINTS = (
         failure_class=FailureClass.USER_ERROR,
     ),
     Hint(
+        "RuntimeError: CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_(?:NOT_INITIALIZED|EXECUTION_FAILED|INTERNAL_ERROR)",
+        "A library of CUDA could not start, or one of its kernels failed. Usual causes: the GPU has no memory left for "
+        "it (use a smaller batch), an index or a label is out of range, or the driver does not fit the CUDA of the "
+        "framework. With CUDA_LAUNCH_BLOCKING=1 in the job's environment, the traceback names the right line.",
+    ),
+    Hint(
         "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12, OpType=ALLREDUCE, ...) ran for 1800012 "
         "milliseconds before timing out.",
         r"Watchdog caught collective operation timeout: WorkNCCL\(.*?OpType=(?P<operation>\w+)",

@@ -195,6 +195,10 @@ EXCEPTIONS = [
     ("RuntimeError", "unable to write to file </torch_18692_1954506624>: No space left on device (28)",
      FailureClass.OUT_OF_MEMORY),
     ("RuntimeError", "CUDA error: device-side assert triggered", FailureClass.USER_ERROR),
+    # github.com/haotian-liu/LLaVA/issues/392 and WangYueFt/dgcnn/issues/90
+    ("RuntimeError", "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED", FailureClass.USER_ERROR),
+    ("RuntimeError", "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`",
+     FailureClass.USER_ERROR),
     ("DistBackendError", "NCCL error: remote process exited or there was a network error\nncclRemoteError: A call "
      "failed possibly due to a network error", FailureClass.COLLECTIVE_TIMEOUT),
 ]  # fmt: skip
@@ -206,6 +210,11 @@ def test_exceptions(kind: str, message: str, failure_class: FailureClass) -> Non
     assert (report.failure_class, report.exception_type) == (failure_class, kind)
     assert report.hint
     assert is_consequence(report) == (failure_class == FailureClass.COLLECTIVE_TIMEOUT)
+
+
+def test_a_mistake_that_mentions_a_lost_gpu() -> None:
+    report = diagnose(raised("KeyError", "'GPU is lost'"), "algo-1")
+    assert (report.failure_class, report.hint) == (FailureClass.USER_ERROR, "")
 
 
 @pytest.mark.parametrize(
