@@ -13,14 +13,16 @@ from cloudtrain.runtime.output import Stream, write_all
 
 
 class MetricFinder:
-    """Records each metric in the lines of a host as an event.
+    """Records each metric in the lines of a host as an event. An expression may name the rank: ``\\[rank 0\\] loss=(.*)``.
 
     The metrics of all lines that were read together are one write, to a file that stays open until `close`: a script
     may print hundreds of thousands of them in a second.
     """
 
     def __init__(self, definitions: Sequence[tuple[str, str]], events: EventLog) -> None:
-        self._definitions = [(json.dumps(name), re.compile(regex).search) for name, regex in definitions]
+        self._definitions = [
+            (json.dumps(name), re.compile(regex).search, "rank" in regex) for name, regex in definitions
+        ]
         self._events = events
         self._descriptor: int | None = None
 
@@ -30,9 +32,9 @@ class MetricFinder:
         head = json.dumps(self._events.record("metric"), ensure_ascii=False)[:-1]
         tail = f', "rank": {json.dumps(stream.rank)}}}\n'
         for line in lines:
-            for name, search in self._definitions:
-                match = search(line)
-                if match is None:
+            for name, search, may_name_rank in self._definitions:
+                match = search(line) or (may_name_rank and search(stream.prefix.decode() + line))
+                if not match:
                     continue
                 try:
                     value = float(match[1])

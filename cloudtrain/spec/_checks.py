@@ -63,9 +63,9 @@ def _check_values(job: TrainingJob) -> None:
                 f"metric_definitions[{number}].Regex: {error}",
                 hint="Write a regular expression of Python, for example: 'loss=([0-9.]+)'.",
             ) from None
-        if groups != 1:
+        if not groups:
             raise InvalidJob(
-                f"metric_definitions[{number}].Regex: has {groups} groups, expected 1",
+                f"metric_definitions[{number}].Regex: has no group, and the first one captures the value",
                 hint="Put the pattern of the number in parentheses: 'loss=([0-9.]+)'.",
             )
 

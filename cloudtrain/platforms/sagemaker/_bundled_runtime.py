@@ -21,6 +21,7 @@ from cloudtrain.packaging import RUNTIME_FILE, pack_runtime, runtime_sha256
 from cloudtrain.platforms.common.bundled_runtime import DEFAULT_CHECKPOINTS, check_bundled_runtime
 from cloudtrain.platforms.common.container_entrypoint import ENTRYPOINT, SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.sagemaker._metric_regexes import after_prefixes
 from cloudtrain.runtime.host_config import RUNTIME_CHANNEL, SECRET_CHANNEL
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.storage import join_uri, split_uri, state_home
@@ -64,9 +65,11 @@ def with_runtime(body: Mapping[str, Any], job: TrainingJob, region: str) -> dict
         **encode_arguments(job.arguments),
     }
     _check_limits(values)
+    metrics = {"MetricDefinitions": after_prefixes(job.metric_definitions)} if job.metric_definitions else {}
+    algorithm = {**body["AlgorithmSpecification"], **metrics, "ContainerEntrypoint": list(ENTRYPOINT)}
     return {
         **body,
-        "AlgorithmSpecification": {**body["AlgorithmSpecification"], "ContainerEntrypoint": list(ENTRYPOINT)},
+        "AlgorithmSpecification": algorithm,
         "HyperParameters": values,
         "Environment": {**body.get("Environment", {}), **_settings(job).to_environ()},
         "InputDataConfig": [

@@ -203,7 +203,7 @@ REFUSED = {
         {"metric_definitions": [{"Name": "a", "Regex": "("}]},
         r"metric_definitions\[0\].Regex: missing \)",
     ),
-    "groups": ({"metric_definitions": [{"Name": "a", "Regex": "x"}]}, r"has 0 groups, expected 1"),
+    "groups": ({"metric_definitions": [{"Name": "a", "Regex": "x"}]}, r"has no group, and the first one captures the value"),
     "both": (
         {
             "instance_count": 2,
