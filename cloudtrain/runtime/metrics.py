@@ -13,7 +13,9 @@ from cloudtrain.runtime.output import Stream, write_all
 
 
 class MetricFinder:
-    """Records each metric in the lines of a host as an event. An expression may name the rank: ``\\[rank 0\\] loss=(.*)``.
+    """Records each metric in the lines of a host as an event.
+
+    An expression may name the rank, as in the log of all ranks: ``\\[rank 0\\] loss=(.*)``.
 
     The metrics of all lines that were read together are one write, to a file that stays open until `close`: a script
     may print hundreds of thousands of them in a second.

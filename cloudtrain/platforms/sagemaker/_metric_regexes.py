@@ -1,8 +1,8 @@
 r"""Regular expressions for the lines of ranks that begin with ``[rank N]``.
 
-SageMaker itself searches the lines in CloudWatch for metrics. cloudtrain's runtime puts ``[rank N]`` before each line of
-a rank, so ``^loss=(.*)`` would never match. The request has an expression whose anchors also match after the prefix;
-expressions without anchors are sent as they are.
+SageMaker itself searches the lines in CloudWatch for metrics. cloudtrain's runtime puts ``[rank N]`` before each line
+of a rank, so ``^loss=(.*)`` would never match. The request has an expression whose anchors also match after the
+prefix; expressions without anchors are sent as they are.
 """
 
 from __future__ import annotations
