@@ -32,8 +32,11 @@ _SIZES = {
 }
 """The instances with EFA: families, and sizes in ``xlarge``."""
 
-_ASKS_FOR_RDMA = ("p4d", "p4de", "p6e-gb200", "trn1", "trn1n", "trn2", "trn2u")
-"""Families on which libfabric uses RDMA only if it is asked to. On p5 and newer GPU instances, it does so anyway."""
+_WITH_RDMA = (
+    *("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "p6e-gb200"),
+    *("trn1", "trn1n", "trn2", "trn2u"),
+)
+"""Families whose adapter reads and writes the memory of the accelerators. Older libfabric has to be asked to."""
 
 
 def efa_variables(instance_type: str | None) -> dict[str, str]:
@@ -45,7 +48,7 @@ def efa_variables(instance_type: str | None) -> dict[str, str]:
         "FI_PROVIDER": "efa",
         "NCCL_PROTO": "simple",  # the other protocols rely on data that arrives in order
     }
-    if match["family"] in _ASKS_FOR_RDMA:
+    if match["family"] in _WITH_RDMA:
         variables["FI_EFA_USE_DEVICE_RDMA"] = "1"
         variables["RDMAV_FORK_SAFE"] = "1"  # the workers of a DataLoader are forked
     return variables

@@ -10,7 +10,7 @@ from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec._arguments import check_channels
 from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
 from cloudtrain.spec.inputs import TrainingInput
-from cloudtrain.spec.names import check_job_name
+from cloudtrain.spec.names import check_base_name, check_job_name
 from cloudtrain.spec.secrets import check_secrets
 
 if TYPE_CHECKING:
@@ -33,9 +33,10 @@ def check(job: TrainingJob) -> None:
 
 
 def _check_names(job: TrainingJob) -> None:
-    for name in (job.job_name, job.base_job_name):
-        if name is not None:
-            check_job_name(name)
+    if job.job_name is not None:
+        check_job_name(job.job_name)
+    if job.base_job_name is not None:
+        check_base_name(job.base_job_name)
     for channel in job.inputs:
         if not re.fullmatch(r"[A-Za-z0-9.\-_]{1,64}", channel) or channel in (".", ".."):
             raise InvalidJob(

@@ -15,6 +15,7 @@ AUTO_IMAGE = "auto"
 MAX_LENGTH = 63
 """The limit of SageMaker, and of a DNS label, which Kubernetes requires."""
 
+_VALID = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
@@ -25,7 +26,12 @@ def check_job_name(name: str) -> None:
             f"job name {name!r} has {len(name)} characters, {MAX_LENGTH} are allowed",
             hint=f"Use a shorter name, for example: {clean(name)}",
         )
-    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", name):
+    check_base_name(name)
+
+
+def check_base_name(name: str) -> None:
+    """Raises InvalidJob if ``name``, which may have any length, cannot be the start of a job's name."""
+    if not _VALID.fullmatch(name):
         raise InvalidJob(
             f"job name {name!r}: only letters, digits, and hyphens between them are allowed",
             hint=f"For example: {clean(name) or 'my-job'}",
@@ -49,9 +55,11 @@ def new_job_name(
 ) -> str:
     """A readable, sortable and unique name: ``base``, the time in UTC to the second, and four random characters.
 
+    A ``base`` that is too long loses its end, as in the SageMaker SDK.
+
     >>> new_job_name("digits", now=lambda: datetime(2026, 11, 21, 12, 5, 9), token=lambda: "k3f9")
     'digits-20261121-120509-k3f9'
     """
     suffix = f"-{now():%Y%m%d-%H%M%S}-{token()}"
-    stem = clean(base)[: MAX_LENGTH - len(suffix)].strip("-") or "job"
-    return stem + suffix
+    stem = base if _VALID.fullmatch(base) else clean(base) or "job"
+    return stem[: MAX_LENGTH - len(suffix)] + suffix

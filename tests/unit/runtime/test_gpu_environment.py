@@ -20,13 +20,13 @@ RDMA = {**EFA, "FI_EFA_USE_DEVICE_RDMA": "1", "RDMAV_FORK_SAFE": "1"}
 
 OF_THE_TOOLKIT = {
     "ml.g4dn.8xlarge": EFA, "ml.g4dn.12xlarge": EFA, "ml.g5.48xlarge": EFA, "ml.p3dn.24xlarge": EFA,
-    "ml.p4d.24xlarge": RDMA, "ml.p4de.24xlarge": RDMA, "ml.p5.48xlarge": EFA, "ml.trn1.32xlarge": RDMA,
-    "ml.p6e-gb200.36xlarge": RDMA,
+    "ml.p4d.24xlarge": RDMA, "ml.p4de.24xlarge": RDMA, "ml.p5.48xlarge": RDMA, "ml.p5e.48xlarge": RDMA,
+    "ml.trn1.32xlarge": RDMA, "ml.p6e-gb200.36xlarge": RDMA,
 }  # fmt: skip
-"""SM_EFA_NCCL_INSTANCES and SM_EFA_RDMA_INSTANCES of sagemaker-training-toolkit 5.1.0."""
+"""SM_EFA_NCCL_INSTANCES and SM_EFA_RDMA_INSTANCES of sagemaker-training-toolkit 5.1.4."""
 
 NEWER = {
-    "ml.p5e.48xlarge": EFA, "ml.p5en.48xlarge": EFA, "ml.p6-b200.48xlarge": EFA, "ml.p6-b300.48xlarge": EFA,
+    "ml.p5.4xlarge": RDMA, "ml.p5en.48xlarge": RDMA, "ml.p6-b200.48xlarge": RDMA, "ml.p6-b300.48xlarge": RDMA,
     "ml.g6.48xlarge": EFA, "ml.g6e.8xlarge": EFA, "ml.g7e.48xlarge": EFA, "ml.trn1n.32xlarge": RDMA,
     "ml.trn2.48xlarge": RDMA, "p4d.24xlarge": RDMA,
 }  # fmt: skip
