@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from cloudtrain.spec.secrets import secret_values
 from cloudtrain.storage import join_uri, open_store, split_uri, uri_to_path
 
 if TYPE_CHECKING:
-    from cloudtrain.data.local_data import PlacedData
+    from cloudtrain.data.local_data import CopyFile, PlacedData
 
 OnUpload = Callable[[int], None]
 """Called with the number of bytes just uploaded."""
@@ -117,7 +118,7 @@ class Submission:
         assert self.archive and self.job.source
         path, uri = self.archive.path, self.job.source.uri
         if isinstance(self.platform, AccountStorage):
-            self.platform.upload(path, uri, on_upload)
+            _upload_to(uri, self.job, self.platform)(path, uri, on_upload)
             return
         folder, name = split_uri(uri)
         open_store(folder).upload(path, name, on_upload, if_absent=True)
@@ -253,13 +254,25 @@ def _place_data(
         if not path.exists():
             raise InvalidJob(f"inputs.{name}: there is no file or folder {path}")
         data = hash_data(path, on_read)
-        placed[name] = PlacedData(name, data, location, platform.open_store, platform.upload)
+        copy = _upload_to(location, job, platform)
+        placed[name] = PlacedData(name, data, location, platform.open_store, copy)
         if name in inputs:
             inputs[name] = msgspec.structs.replace(channel, s3_data=placed[name].uri)
     model = job.model_uri
     if job.model_channel_name in placed and job.model_channel_name not in job.inputs:
         model = placed[job.model_channel_name].uri
     return msgspec.structs.replace(job, inputs=inputs, model_uri=model), placed
+
+
+def _upload_to(uri: str, job: TrainingJob, platform: AccountStorage) -> CopyFile:
+    """The platform's upload, with the KMS key of what ``job`` uploads to ``uri``."""
+    if job.output_kms_key:
+        from cloudtrain.aws.encryption import upload_key
+
+        key = upload_key(uri, job.output_path, job.output_kms_key)
+        if key:
+            return partial(platform.upload, kms_key=key)
+    return platform.upload
 
 
 def _find_platform(name: str, session: Any) -> Platform:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cloudtrain._version import __version__
 from cloudtrain.aws.errors import aws_errors
@@ -20,6 +20,15 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 60.0
 ATTEMPTS = 8
 
+
+class AccountMemory(Protocol):
+    """Remembers the account of an access key. A key belongs to one account for ever."""
+
+    def find(self, access_key: str) -> str | None: ...
+
+    def add(self, access_key: str, account: str) -> None: ...
+
+
 _DEFAULT_BUCKET = re.compile(r"s3://sagemaker-[a-z0-9-]+-(?P<account>\d{12})(?:/|$)")
 
 
@@ -30,12 +39,16 @@ class Aws:
         session: a ``boto3.Session``, or anything that has one as ``boto_session``, as the SageMaker SDK's Session
             does. Defaults to boto3's default session: the environment, the profile, SSO, the role of the machine.
         bucket: the default bucket; defaults to ``sagemaker-<region>-<account>``.
+        memory: what to ask for the account first.
     """
 
-    def __init__(self, session: Any = None, bucket: str | None = None) -> None:
+    def __init__(
+        self, session: Any = None, bucket: str | None = None, memory: AccountMemory | None = None
+    ) -> None:
         self._given: boto3.Session | None = getattr(session, "boto_session", session)
         self._bucket = bucket or getattr(session, "_default_bucket_name_override", None)
         self._prefix: str = getattr(session, "default_bucket_prefix", None) or ""
+        self._memory = memory
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
 
@@ -52,9 +65,17 @@ class Aws:
 
     @cached_property
     def account(self) -> str:
-        """The number of the account, requested from STS once."""
+        """The number of the account, requested from STS once for an access key."""
         with aws_errors("the account"):
-            return str(self.client("sts").get_caller_identity()["Account"])
+            credentials = self.session.get_credentials() if self._memory else None
+            key = credentials and credentials.get_frozen_credentials().access_key
+            known = self._memory.find(key) if self._memory and key else None
+            if known:
+                return known
+            account = str(self.client("sts").get_caller_identity()["Account"])
+            if self._memory and key:
+                self._memory.add(key, account)
+            return account
 
     @property
     def partition(self) -> str:

@@ -23,7 +23,7 @@ SLOWEST_TICK = 2_000_000_000
 """In nanoseconds. A file that changed more recently may change again without a new time."""
 BLOCK = 1 << 20
 
-CopyFile = Callable[[Path, str, Progress], object]
+CopyFile = Callable[[Path, str, "Progress | None"], object]
 """Copies a file to a URI."""
 OpenStore = Callable[[str], Store]
 

@@ -182,8 +182,14 @@ class AccountStorage(Protocol):
         """The store below ``uri``, with the credentials of the account."""
         ...
 
-    def upload(self, path: Path, uri: str, progress: Progress | None = None) -> None:
-        """Copy a file to ``uri``, unless it exists: the URI contains a hash of the content. Raises StorageError."""
+    def upload(
+        self, path: Path, uri: str, progress: Progress | None = None, *, kms_key: str | None = None
+    ) -> None:
+        """Copy a file to ``uri``, unless it exists: the URI contains a hash of the content. Raises StorageError.
+
+        Args:
+            kms_key: the key to encrypt it with. Passed only for a job that has an ``output_kms_key``.
+        """
         ...
 
 

@@ -34,6 +34,9 @@ DELETE_BATCH = 1000
 """Maximum number of keys in one DeleteObjects request (Amazon S3 API Reference)."""
 BUFFER = 1 << 18
 """Bytes read ahead for small reads; larger reads bypass the buffer."""
+SMALL = 1 << 18
+"""The most bytes of an object that is sent without a question for whether it exists: that costs no more time."""
+_EXISTS = 412
 
 
 class _Larger(Exception):
@@ -49,6 +52,7 @@ class S3Store:
     Args:
         owner: the account that must own the bucket; the service rejects requests otherwise.
         extra_args: further arguments of `upload`, as boto3 has them.
+        is_conditional: the service is known to honor ``If-None-Match: *``, as Amazon S3 does.
     """
 
     def __init__(
@@ -58,11 +62,13 @@ class S3Store:
         *,
         owner: str | None = None,
         extra_args: Mapping[str, Any] | None = None,
+        is_conditional: bool = False,
     ) -> None:
         self._session = session
         self.bucket, prefix = split_s3_uri(uri)
         self._owner: dict[str, Any] = {"ExpectedBucketOwner": owner} if owner else {}
         self._extra_args = dict(extra_args or {})
+        self._is_conditional = is_conditional
         self.folder = prefix and prefix + "/"
         self.uri = f"s3://{self.bucket}/{prefix}".rstrip("/")
 
@@ -141,8 +147,13 @@ class S3Store:
         self, source: Path | BinaryIO, key: str, progress: Progress | None = None, *, if_absent: bool = False
     ) -> bool:
         with s3_errors(self._uri(key)):
-            if if_absent and self._head(key):
-                return False
+            if if_absent:
+                created = self._upload_small(source, key, progress)
+                if created is None:
+                    created = not self._has_upload(key)
+                    if created:
+                        self._upload(source, key, progress)
+                return created
             self._upload(source, key, progress)
             return True
 
@@ -213,15 +224,19 @@ class S3Store:
 
     def _head(self, key: str) -> ObjectInfo | None:
         """None if the object or its bucket does not exist."""
+        found = self._head_object(key)
+        return found and ObjectInfo(key, found["ContentLength"], found["LastModified"].timestamp())
+
+    def _head_object(self, key: str) -> Any:
+        """The service's response; None if the object or its bucket does not exist."""
         from botocore.exceptions import ClientError
 
         try:
-            found = self._connection.client.head_object(**self._object(key))
+            return self._connection.client.head_object(**self._object(key))
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
                 raise
             return None
-        return ObjectInfo(key, found["ContentLength"], found["LastModified"].timestamp())
 
     def _list(self, prefix: str) -> Iterator[ObjectInfo]:
         pages = self._connection.client.get_paginator("list_objects_v2")
@@ -296,6 +311,43 @@ class S3Store:
             self._connection.client.put_object(**self._object(key), **self._extra_args, Body=file)
             if progress:
                 progress(file.tell())
+
+    def _upload_small(self, source: Path | BinaryIO, key: str, progress: Progress | None) -> bool | None:
+        """Upload a small file with one conditional request. Returns whether it was absent.
+
+        None, and nothing is changed, if the file is large, the service may not know such requests, or the object
+        exists and its KMS key matters.
+        """
+        from botocore.exceptions import ClientError
+
+        if not (self._is_conditional or self._connection.is_aws):
+            return None
+        with opened(source) as file:
+            if os.fstat(file.fileno()).st_size > SMALL:
+                return None
+            data = file.read()
+            file.seek(0)
+        try:
+            self._connection.client.put_object(
+                **self._object(key), **self._extra_args, Body=data, IfNoneMatch="*"
+            )
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] == _EXISTS:
+                return None if "SSEKMSKeyId" in self._extra_args else False
+            if not is_conflict(error):
+                raise
+            return None  # another client writes it right now, and may fail
+        if progress:
+            progress(len(data))
+        return True
+
+    def _has_upload(self, key: str) -> bool:
+        """Whether the object exists, encrypted with the KMS key of uploads if they have one."""
+        found, wanted = self._head_object(key), self._extra_args.get("SSEKMSKeyId")
+        if found is None or not wanted:
+            return found is not None
+        used = found.get("SSEKMSKeyId", "")  # an ARN; an alias does not say of which key
+        return used.endswith(wanted) or (bool(used) and "alias/" in wanted)
 
     @property
     def _connection(self) -> Connection:

@@ -89,7 +89,7 @@ def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
     uri = runtime_uri(body)
     if uri is None:
         return
-    mark = _mark(uri)
+    mark = _mark(body)
     if mark.is_file() and time.time() - mark.stat().st_mtime < REMEMBERED_SECONDS:
         return
     path = _cache() / uri.rstrip("/").rpartition("/")[2] / RUNTIME_FILE
@@ -102,9 +102,8 @@ def upload_runtime(body: Mapping[str, Any], upload: Upload) -> None:
 
 def forget_runtime(body: Mapping[str, Any]) -> None:
     """Make the next submission upload the runtime again, because a job did not find it."""
-    uri = runtime_uri(body)
-    if uri is not None:
-        _mark(uri).unlink(missing_ok=True)
+    if runtime_uri(body) is not None:
+        _mark(body).unlink(missing_ok=True)
 
 
 def runtime_uri(body: Mapping[str, Any]) -> str | None:
@@ -197,6 +196,8 @@ def _cache() -> Path:
     return state_home() / "runtime"
 
 
-def _mark(uri: str) -> Path:
-    """The file whose modification time is the time of the last upload to ``uri``."""
-    return _cache() / "uploads" / hashlib.sha256(uri.encode()).hexdigest()
+def _mark(body: Mapping[str, Any]) -> Path:
+    """The file whose modification time is the time of the last upload of the runtime, with the outputs' KMS key."""
+    key = body.get("OutputDataConfig", {}).get("KmsKeyId", "")
+    text = f"{runtime_uri(body)} {key}".strip()
+    return _cache() / "uploads" / hashlib.sha256(text.encode()).hexdigest()

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cloudtrain.aws.aws import Aws, owner_of
-from cloudtrain.aws.errors import aws_errors
-from cloudtrain.errors import AccessDenied, NotFound, PlatformError
+from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import Progress, Store, split_uri
+from cloudtrain.storage import Progress, Store
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -29,7 +28,7 @@ class SageMakerPlatform:
     name = "sagemaker"
 
     def __init__(self, session: Any = None) -> None:
-        self.aws = Aws(session)
+        self.aws = Aws(session, memory=KnownAccounts())
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.sagemaker.resolve import resolve
@@ -42,6 +41,7 @@ class SageMakerPlatform:
         return render(job, self.aws.region)
 
     def submit(self, request: Request) -> None:
+        from cloudtrain.aws.encryption import upload_key
         from cloudtrain.platforms.sagemaker._bundled_runtime import (
             forget_runtime,
             runtime_uri,
@@ -50,8 +50,13 @@ class SageMakerPlatform:
         from cloudtrain.platforms.sagemaker._job_secret import upload_secret
         from cloudtrain.platforms.sagemaker.submit import submit
 
-        upload_secret(request.body, self.upload)
-        upload = partial(self.upload, if_absent=False)
+        output = request.body["OutputDataConfig"]
+
+        def upload(path: Path, uri: str, *, if_absent: bool = False) -> None:
+            key = upload_key(uri, output["S3OutputPath"], output.get("KmsKeyId"))
+            self.upload(path, uri, if_absent=if_absent, kms_key=key)
+
+        upload_secret(request.body, partial(upload, if_absent=True))
         upload_runtime(request.body, upload)
         try:
             submit(request, self.aws)
@@ -123,38 +128,24 @@ class SageMakerPlatform:
         return S3Store(uri, self.aws.session, owner=owner_of(uri))
 
     def upload(
-        self, path: Path, uri: str, progress: Progress | None = None, *, if_absent: bool = True
+        self,
+        path: Path,
+        uri: str,
+        progress: Progress | None = None,
+        *,
+        if_absent: bool = True,
+        kms_key: str | None = None,
     ) -> None:
-        """Upload a file to ``uri``; with ``if_absent``, only if it does not exist. Creates the default bucket."""
-        folder, name = split_uri(uri)
-        store = self.open_store(folder)
-        try:
-            store.upload(path, name, progress, if_absent=if_absent)
-        except AccessDenied as error:
-            owner = owner_of(uri)
-            if owner is None:
-                raise
-            raise AccessDenied(
-                error.message, hint=f"{error.hint} The bucket must belong to account {owner}."
-            ) from error
-        except NotFound:
-            if not self.make_default_bucket(uri):
-                raise
-            store.upload(path, name, progress, if_absent=if_absent)
+        """Upload a file to ``uri``; with ``if_absent``, only if it does not exist. Creates the default bucket.
+
+        Asks for encryption with ``kms_key``, or, if a bucket refuses the upload without, with the account's key for S3.
+        """
+        from cloudtrain.platforms.sagemaker._uploads import upload
+
+        upload(self.aws, path, uri, progress, if_absent=if_absent, kms_key=kms_key)
 
     def make_default_bucket(self, uri: str) -> bool:
         """Create the default bucket if ``uri`` is in it; otherwise do nothing and return False."""
-        bucket = self.aws.default_bucket
-        if uri.split("/")[2] != bucket:
-            return False
-        self._make_bucket(bucket)
-        return True
+        from cloudtrain.platforms.sagemaker._uploads import make_default_bucket
 
-    def _make_bucket(self, bucket: str) -> None:
-        place = {} if self.aws.region == "us-east-1" else {"LocationConstraint": self.aws.region}
-        s3 = self.aws.client("s3")
-        with (
-            aws_errors(f"bucket {bucket} cannot be created"),
-            suppress(s3.exceptions.BucketAlreadyOwnedByYou),
-        ):
-            s3.create_bucket(Bucket=bucket, **({"CreateBucketConfiguration": place} if place else {}))
+        return make_default_bucket(self.aws, uri)

@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
 JOBS = [name for name, case in CASES.items() if JOB in case["requests"]]
 
-FIRST_CALLS = {"sts.GetCallerIdentity", "s3.HeadObject", "s3.PutObject"}
+FIRST_CALLS = {"sts.GetCallerIdentity", "s3.PutObject"}
 """Of a job with a new source, where the default bucket exists, before CreateTrainingJob."""
 
 

@@ -1,0 +1,44 @@
+"""Remembers the accounts of access keys, so that most submissions need not ask AWS for their account."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import write_file
+
+KEPT_SECONDS = 30 * 86400.0
+"""Keys of sessions end after hours: what has not been used for this time is removed."""
+
+
+class KnownAccounts:
+    """The accounts of access keys, in the user's state folder. A key belongs to one account for ever.
+
+    Only a hash of a key is stored. A key counts as another one at another endpoint, such as a simulated AWS.
+    """
+
+    def find(self, access_key: str) -> str | None:
+        with suppress(OSError, ValueError):
+            text = _file(access_key).read_text("ascii")
+            return text if re.fullmatch(r"\d{12}", text) else None
+        return None
+
+    def add(self, access_key: str, account: str) -> None:
+        """Remember an account. Does nothing on a full disk."""
+        file = _file(access_key)
+        with suppress(OSError):
+            write_file(file, account.encode())
+            for other in file.parent.iterdir():
+                if time.time() - other.stat().st_mtime > KEPT_SECONDS:
+                    other.unlink(missing_ok=True)
+
+
+def _file(access_key: str) -> Path:
+    endpoints = sorted(item for item in os.environ.items() if item[0].startswith("AWS_ENDPOINT_URL"))
+    text = repr((access_key, endpoints, os.environ.get("AWS_PROFILE"), os.environ.get("AWS_CONFIG_FILE")))
+    return state_home() / "accounts" / hashlib.sha256(text.encode()).hexdigest()
