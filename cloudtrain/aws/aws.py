@@ -22,7 +22,7 @@ ATTEMPTS = 8
 
 
 class AccountMemory(Protocol):
-    """Remembers the account of an access key. A key belongs to one account for ever."""
+    """Remembers the account of an access key. A key belongs to one account forever."""
 
     def find(self, access_key: str) -> str | None: ...
 

@@ -17,7 +17,7 @@ KEPT_SECONDS = 30 * 86400.0
 
 
 class KnownAccounts:
-    """The accounts of access keys, in the user's state folder. A key belongs to one account for ever.
+    """The accounts of access keys, in the user's state folder. A key belongs to one account forever.
 
     Only a hash of a key is stored. A key counts as another one at another endpoint, such as a simulated AWS.
     """

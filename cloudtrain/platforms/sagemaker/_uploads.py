@@ -11,7 +11,7 @@ from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.aws.encryption import DEMANDED, may_demand_encryption, with_key
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import AccessDenied, NotFound, StorageError
-from cloudtrain.storage import Progress, S3Store, split_uri
+from cloudtrain.storage import Progress, S3Store
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -95,20 +95,6 @@ class Uploader:
         if self._owner:
             hints.append(f"The bucket must belong to account {self._owner}.")
         return AccessDenied(error.message, hint=" ".join(hints))
-
-
-def upload(
-    aws: Aws,
-    path: Path,
-    uri: str,
-    progress: Progress | None = None,
-    *,
-    if_absent: bool = True,
-    kms_key: str | None = None,
-) -> None:
-    """Upload a file to ``uri``: see `Uploader`."""
-    folder, name = split_uri(uri)
-    Uploader(aws, folder, kms_key).upload(path, name, progress, if_absent=if_absent)
 
 
 def make_default_bucket(aws: Aws, uri: str) -> bool:

@@ -12,7 +12,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
 from cloudtrain.spec import TrainingJob
-from cloudtrain.storage import Progress, Store
+from cloudtrain.storage import Progress, Store, split_uri
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -140,9 +140,10 @@ class SageMakerPlatform:
 
         Asks for encryption with ``kms_key``, or, if a bucket refuses the upload without, with the account's key for S3.
         """
-        from cloudtrain.platforms.sagemaker._uploads import upload
+        from cloudtrain.platforms.sagemaker._uploads import Uploader
 
-        upload(self.aws, path, uri, progress, if_absent=if_absent, kms_key=kms_key)
+        folder, name = split_uri(uri)
+        Uploader(self.aws, folder, kms_key).upload(path, name, progress, if_absent=if_absent)
 
     def make_default_bucket(self, uri: str) -> bool:
         """Create the default bucket if ``uri`` is in it; otherwise do nothing and return False."""

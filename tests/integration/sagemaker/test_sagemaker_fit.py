@@ -85,10 +85,10 @@ def test_a_job_that_is_submitted_again_takes_two_calls(estimator: Estimator) -> 
     again = Estimator(**estimator.arguments, sagemaker_session=session)
     assert calls == []
     again.fit(wait=False)
-    assert sorted(calls) == ["CreateTrainingJob", "HeadObject", "PutObject", "PutObject"]
+    assert sorted(calls) == ["CreateTrainingJob", "PutObject", "PutObject"]
     calls.clear()
     again.fit(wait=False)
-    assert calls == ["HeadObject", "CreateTrainingJob"]
+    assert calls == ["PutObject", "CreateTrainingJob"]
 
 
 def test_a_runtime_that_was_removed_is_uploaded_again(

@@ -43,7 +43,7 @@ def make_bucket(calls: list[str]) -> None:
 
 
 def submit(**fields: Any) -> None:
-    """As in a process of its own: with a platform that has asked nothing yet."""
+    """As in another process: with a platform that has asked nothing yet."""
     job = {
         "entry_point": "train.py",
         "image_uri": "python:3.12",

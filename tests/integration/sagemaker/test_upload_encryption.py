@@ -179,7 +179,7 @@ def test_a_policy_that_demands_a_key_says_which_field_names_it(strict: Bucket, t
     assert strict.uploads == [("aws:kms", KEY)]
 
 
-def test_a_missing_permission_is_no_demand(strict: Bucket, tmp_path: Path) -> None:
+def test_a_missing_permission_is_not_a_demand(strict: Bucket, tmp_path: Path) -> None:
     said = "not authorized to perform: s3:PutObject because no identity-based policy allows the action"
     strict.allows, strict.refusal = lambda headers: False, ("AccessDenied", said)
     with pytest.raises(AccessDenied, match="identity-based") as caught:
