@@ -23,6 +23,27 @@ def _advice(pattern: str, failure_class: FailureClass, hint: str) -> Advice:
 
 KNOWN = (
     _advice(
+        r"JobQueue\b.*(not found|does not exist)",
+        FailureClass.PLATFORM,
+        "Check platform_options.job_queue: its name, the account and the region. cloudtrain doctor lists the queues that "
+        "take training jobs.",
+    ),
+    _advice(
+        r"JobQueue\b.*DISABLED",
+        FailureClass.PLATFORM,
+        "Enable it: aws batch update-job-queue --state ENABLED --job-queue NAME. Or use another queue.",
+    ),
+    _advice(
+        r"shareIdentifier|share identifier",
+        FailureClass.PLATFORM,
+        "Set platform_options.share_identifier for a queue with a fair-share policy; leave it out for any other.",
+    ),
+    _advice(
+        r"quotaShare|quota share",
+        FailureClass.PLATFORM,
+        "Set platform_options.quota_share_name to a quota share of the queue; leave it out for a queue without any.",
+    ),
+    _advice(
         r"ResourceLimitExceeded|account-level service limit|exceeded .*quota",
         FailureClass.PLATFORM,
         "Request an increase of the quota named above (AWS console, Service Quotas, Amazon SageMaker), use another "

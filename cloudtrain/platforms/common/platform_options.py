@@ -22,7 +22,10 @@ OPTIONS = {
         *("master_port", "max_preemptions"),
     ),
     "local": ("python", "mount_opt_ml", "master_port", "max_preemptions"),
-    "sagemaker": (),
+    "sagemaker": (
+        *("job_queue", "scheduling_priority", "share_identifier", "quota_share_name"),
+        *("retry_strategy", "preemption_configuration", "timeout_config"),
+    ),
 }
 """The options of each built-in platform."""
 

@@ -11,6 +11,7 @@ from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
+from cloudtrain.platforms.sagemaker.queue.route import route
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
 
@@ -41,64 +42,117 @@ class SageMakerPlatform:
         return render(job, self.aws.region)
 
     def submit(self, request: Request) -> None:
-        from cloudtrain.aws.encryption import upload_key
-        from cloudtrain.platforms.sagemaker._bundled_runtime import (
-            forget_runtime,
-            runtime_uri,
-            upload_runtime,
-        )
-        from cloudtrain.platforms.sagemaker._job_secret import upload_secret
-        from cloudtrain.platforms.sagemaker.submit import submit
+        from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime, runtime_uri
+        from cloudtrain.platforms.sagemaker.queue.request import training_request
 
-        output = request.body["OutputDataConfig"]
+        body = training_request(request.body)
+        self.upload_for(request)
+        try:
+            self._start(request)
+        except PlatformError as error:
+            runtime = runtime_uri(body)
+            if runtime is None or runtime.rstrip("/") not in error.message:
+                raise
+            forget_runtime(body)  # it was deleted after the upload
+            self.upload_for(request)
+            self._start(request)
+
+    def upload_for(self, request: Request) -> None:
+        """Upload the runtime and the job secret. The source and data are uploaded before."""
+        from cloudtrain.aws.encryption import upload_key
+        from cloudtrain.platforms.sagemaker._bundled_runtime import upload_runtime
+        from cloudtrain.platforms.sagemaker._job_secret import upload_secret
+        from cloudtrain.platforms.sagemaker.queue.request import training_request
+
+        body = training_request(request.body)
+        output = body["OutputDataConfig"]
 
         def upload(path: Path, uri: str, *, if_absent: bool = False) -> None:
             key = upload_key(uri, output["S3OutputPath"], output.get("KmsKeyId"))
             self.upload(path, uri, if_absent=if_absent, kms_key=key)
 
-        upload_secret(request.body, partial(upload, if_absent=True))
-        upload_runtime(request.body, upload)
-        try:
-            submit(request, self.aws)
-        except PlatformError as error:
-            runtime = runtime_uri(request.body)
-            if runtime is None or runtime.rstrip("/") not in error.message:
-                raise
-            forget_runtime(request.body)  # it was deleted after the upload
-            upload_runtime(request.body, upload)
-            submit(request, self.aws)
+        upload_secret(body, partial(upload, if_absent=True))
+        upload_runtime(body, upload)
+
+    def _start(self, request: Request) -> None:
+        if "jobQueue" in request.body:
+            from cloudtrain.platforms.sagemaker.queue.submit import submit_to_queue
+
+            submit_to_queue(request, self.aws)
+            return
+        from cloudtrain.platforms.sagemaker.queue.service_job import forget
+        from cloudtrain.platforms.sagemaker.submit import submit
+
+        submit(request, self.aws)
+        forget(request.job_name, self.aws)
 
     def describe(self, job_name: str) -> JobDescription:
         from cloudtrain.platforms.sagemaker.describe import describe
+        from cloudtrain.platforms.sagemaker.queue.describe import describe_queued
 
-        return describe(job_name, self.aws)
+        return route(
+            job_name,
+            self.aws,
+            queued=lambda answer: describe_queued(answer, self.aws),
+            direct=lambda: describe(job_name, self.aws),
+        )
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
         from cloudtrain.platforms.sagemaker.logs import logs
+        from cloudtrain.platforms.sagemaker.queue.logs import logs_queued
 
-        return logs(job_name, self.aws, follow=follow)
+        return route(
+            job_name,
+            self.aws,
+            queued=lambda answer: logs_queued(answer, self.aws, follow=follow),
+            direct=lambda: logs(job_name, self.aws, follow=follow),
+        )
 
     def states(self, job_name: str) -> list[JobState]:
         from cloudtrain.platforms.sagemaker._statuses import states
         from cloudtrain.platforms.sagemaker._training_job import describe_training_job
+        from cloudtrain.platforms.sagemaker.queue.describe import states_queued
 
-        return states(describe_training_job(job_name, self.aws))
+        return route(
+            job_name,
+            self.aws,
+            queued=lambda answer: states_queued(answer, self.aws),
+            direct=lambda: states(describe_training_job(job_name, self.aws)),
+        )
 
     def metrics(self, job_name: str) -> Series:
         from cloudtrain.platforms.sagemaker.metrics import metrics
 
-        return metrics(job_name, self.aws)
+        name = self._training_job(job_name)
+        return metrics(name, self.aws) if name else {}
 
     def cost(self, job_name: str) -> float | None:
+        """The cost of the latest training job."""
         from cloudtrain.platforms.sagemaker._training_job import describe_training_job
         from cloudtrain.platforms.sagemaker.price import cost_of, hourly_price
 
-        return cost_of(describe_training_job(job_name, self.aws), lambda kind: hourly_price(kind, self.aws))
+        name = self._training_job(job_name)
+        if name is None:
+            return None
+        return cost_of(describe_training_job(name, self.aws), lambda kind: hourly_price(kind, self.aws))
+
+    def _training_job(self, job_name: str) -> str | None:
+        """The name of the job's training job; None while it waits for its first in a queue."""
+        from cloudtrain.platforms.sagemaker.queue.service_job import find_recorded, training_job_name
+
+        answer = find_recorded(job_name, self.aws)
+        return job_name if answer is None else training_job_name(answer)
 
     def stop(self, job_name: str) -> None:
+        from cloudtrain.platforms.sagemaker.queue.submit import stop_queued
         from cloudtrain.platforms.sagemaker.submit import stop
 
-        stop(job_name, self.aws)
+        route(
+            job_name,
+            self.aws,
+            queued=lambda answer: stop_queued(answer, self.aws),
+            direct=lambda: stop(job_name, self.aws),
+        )
 
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
@@ -108,14 +162,23 @@ class SageMakerPlatform:
         return checks(self.aws, job, request, imports)
 
     def request(self, job_name: str) -> Request:
+        from cloudtrain.platforms.sagemaker.queue.describe import queued_request
         from cloudtrain.platforms.sagemaker.submitted_request import submitted_request
 
-        return submitted_request(job_name, self.aws)
+        return route(
+            job_name,
+            self.aws,
+            queued=lambda answer: queued_request(answer, self.aws),
+            direct=lambda: submitted_request(job_name, self.aws),
+        )
 
     def list(self) -> Iterator[JobDescription]:
         from cloudtrain.platforms.sagemaker.describe import list_jobs
+        from cloudtrain.platforms.sagemaker.queue.describe import list_queued, newest_first
 
-        return list_jobs(self.aws)
+        queued, trained = list_queued(self.aws)
+        direct = (job for job in list_jobs(self.aws) if job.name not in trained)
+        return newest_first(direct, queued)
 
     def code_location(self, job: TrainingJob) -> str:
         return job.code_location or f"{self.aws.own_folder(job)}/source"

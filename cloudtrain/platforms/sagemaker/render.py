@@ -1,4 +1,4 @@
-"""Renders a job as a CreateTrainingJob request."""
+"""Renders a job as a CreateTrainingJob request, or as a SubmitServiceJob request that contains one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cloudtrain.platforms.common.toolkit import CODE_CHANNEL, CODE_PATH, toolkit
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
 from cloudtrain.platforms.sagemaker._inputs import channel_config, given, input_data_config
 from cloudtrain.platforms.sagemaker._resources import algorithm_specification, options, resource_config
+from cloudtrain.platforms.sagemaker.queue.request import with_queue
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import TrainingInput, TrainingJob
 
@@ -31,7 +32,7 @@ def render(job: TrainingJob, region: str) -> Request:
         from cloudtrain.platforms.sagemaker._bundled_runtime import with_runtime
 
         body = with_runtime(body, job, region)
-    return new_request("sagemaker", job, body)
+    return new_request("sagemaker", job, with_queue(body, job))
 
 
 def common(job: TrainingJob, region: str) -> dict[str, Any]:

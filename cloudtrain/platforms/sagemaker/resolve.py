@@ -9,8 +9,8 @@ from cloudtrain.aws.errors import aws_errors
 from cloudtrain.aws.images import has_gpus
 from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
-from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.sagemaker._inputs import check_s3
+from cloudtrain.platforms.sagemaker.queue.options import QueueOptions
 from cloudtrain.spec import TrainingJob
 
 
@@ -36,11 +36,7 @@ def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
 
 def check(job: TrainingJob) -> None:
     """Raises InvalidJob for a job that SageMaker cannot run in any account."""
-    check_own_options("sagemaker", job.platform_options)
-    if job.platform_options:
-        raise InvalidJob(
-            "platform_options: sagemaker has none", hint="Set the fields of the job that correspond to them."
-        )
+    QueueOptions.of(job)
     for field in ("output_path", "checkpoint_s3_uri", "code_location"):
         check_s3(field, getattr(job, field))
     if not job.role:

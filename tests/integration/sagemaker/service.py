@@ -9,8 +9,8 @@ cloudtrain uses them.
         job.log("algo-1", "epoch 1")
         job.complete()
 
-It speaks JSON 1.1, as AWS does: ``X-Amz-Target`` names the operation. Answers have the shapes of AWS's API
-reference; pages have the sizes of AWS's.
+It speaks JSON 1.1, as AWS does: ``X-Amz-Target`` names the operation. Batch names it by the path. Answers have the
+shapes of AWS's API reference; pages have the sizes of AWS's.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from typing import Any
 
 from scripted_job import ACCOUNT, ScriptedJob
 
+BATCH = "/v1/"
+"""The start of the paths of AWS Batch: ``/v1/submitservicejob``."""
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 STREAMS_A_PAGE = 50
 EVENTS_A_PAGE = 10_000
@@ -122,6 +124,10 @@ class SageMakerService:
         more = {"NextToken": str(start + size)} if start + size < len(jobs) else {}
         return {"TrainingJobSummaries": [job.summary() for job in jobs[start : start + size]], **more}
 
+    def _describejobqueues(self, given: Parameters) -> Parameters:
+        """The queues of AWS Batch: an account has none, unless a test installs some."""
+        return {"jobQueues": []}
+
     def _streams(self, prefix: str) -> dict[str, Any]:
         jobs = list(self.jobs.values())
         found = {
@@ -180,11 +186,14 @@ def sagemaker_service() -> Iterator[SageMakerService]:
 
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            if "X-Amz-Target" not in self.headers:  # STS speaks another protocol
+            if self.path.startswith(BATCH):
+                operation = self.path.removeprefix(BATCH)
+            elif "X-Amz-Target" in self.headers:
+                operation = self.headers["X-Amz-Target"].partition(".")[2]
+            else:  # STS speaks another protocol
                 service.calls.append(("GetCallerIdentity", {}))
                 self._send(200, IDENTITY.encode(), "text/xml")
                 return
-            operation = self.headers["X-Amz-Target"].partition(".")[2]
             try:
                 status, answer = 200, service.answer(operation, json.loads(body))
             except ServiceError as error:

@@ -20,7 +20,12 @@ def check_credentials(account: Account) -> Finding:
 
 
 def check_permission(account: Account) -> Finding:
-    return _simulate(account, "sagemaker:CreateTrainingJob", "*", {})
+    return check_action(account, "sagemaker:CreateTrainingJob")
+
+
+def check_action(account: Account, action: str) -> Finding:
+    """Whether the caller may do ``action`` at all."""
+    return _simulate(account, action, "*", {})
 
 
 def check_role(account: Account, role: str) -> Finding:

@@ -23,8 +23,10 @@ from cloudtrain.platforms.sagemaker.doctor.network import (
     check_security_groups,
     check_subnets,
 )
+from cloudtrain.platforms.sagemaker.doctor.queue import queue_checks
 from cloudtrain.platforms.sagemaker.doctor.quota import Wanted, check_quota
 from cloudtrain.platforms.sagemaker.doctor.storage import check_bucket, check_default_bucket, check_input
+from cloudtrain.platforms.sagemaker.queue.request import training_request
 from cloudtrain.spec import TrainingJob
 
 
@@ -37,7 +39,8 @@ def checks(
     """
     account = Account(aws)
     found: dict[str, Check] = {"credentials": partial(check_credentials, account)}
-    body = request.body if request else {}
+    body = training_request(request.body) if request else {}
+    found.update(queue_checks(account, request.body if request else {}))
     found.update(_access(account, body.get("RoleArn") or job.role))
     if not request:
         found["default bucket"] = partial(check_default_bucket, account)

@@ -1,0 +1,162 @@
+"""Finds service jobs: by the ARN that the submitting machine keeps, or by their name in the account's queues."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.aws.aws import Aws
+from cloudtrain.aws.errors import aws_errors, error_message
+from cloudtrain.errors import PlatformError
+from cloudtrain.storage import state_home
+
+WAITING = {"SUBMITTED", "PENDING", "RUNNABLE"}
+"""The statuses of a service job that has no training job, or none any more."""
+ENDED = {"SUCCEEDED", "FAILED"}
+
+
+def find_recorded(job_name: str, aws: Aws) -> dict[str, Any] | None:
+    """Batch's description of the service job that this machine submitted; None if there is none.
+
+    Batch forgets service jobs days after their end. Then the description is what was recorded: its last attempt.
+    """
+    record = _read(job_name, aws)
+    if record is None:
+        return None
+    found = describe_service_job(record["arn"], aws)
+    if found is None:
+        name = record.get("training_job")
+        return {"jobName": job_name, "status": "FORGOTTEN", "trainingJob": name} if name else None
+    name = training_job_name(found)
+    if name and name != record.get("training_job"):
+        remember(job_name, aws, record["arn"], name)
+    return found
+
+
+def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
+    """Batch's description of the newest service job of this name in any queue for SageMaker; None if there is none.
+
+    A caller who may not list queues has no service job either.
+    """
+    try:
+        for queue in training_queues(aws):
+            for row in service_jobs(aws, queue, job_name):
+                found = describe_service_job(row["jobArn"], aws)
+                if found is not None:
+                    remember(job_name, aws, row["jobArn"], training_job_name(found))
+                    return found
+    except PlatformError:
+        return None
+    return None
+
+
+def training_queues(aws: Aws) -> list[str]:
+    """The ARNs of the queues of the account and region that take training jobs."""
+    with aws_errors("the queues of AWS Batch"):
+        pages = aws.client("batch").get_paginator("describe_job_queues").paginate()
+        return [
+            queue["jobQueueArn"]
+            for page in pages
+            for queue in page["jobQueues"]
+            if queue.get("jobQueueType") == "SAGEMAKER_TRAINING"
+        ]
+
+
+def service_jobs(aws: Aws, queue: str, job_name: str | None = None) -> Iterator[dict[str, Any]]:
+    """The service jobs of a queue, newest first, in any status; only those of one name if it is given."""
+    # without a filter, Batch lists running jobs only. Its filter of names ignores case
+    chosen = ("JOB_NAME", job_name) if job_name else ("AFTER_CREATED_AT", "0")
+    filters = [{"name": chosen[0], "values": [chosen[1]]}]
+    with aws_errors(f"the jobs of queue {queue}"):
+        for page in (
+            aws.client("batch").get_paginator("list_service_jobs").paginate(jobQueue=queue, filters=filters)
+        ):
+            yield from (row for row in page["jobSummaryList"] if job_name in (None, row["jobName"]))
+
+
+def describe_service_job(arn: str, aws: Aws) -> dict[str, Any] | None:
+    """Batch's response to DescribeServiceJob; None if it has no such job (any more). Raises PlatformError."""
+    from botocore.exceptions import ClientError
+
+    with aws_errors(f"service job {arn}"):
+        try:
+            answer: dict[str, Any] = aws.client("batch").describe_service_job(jobId=arn)
+        except ClientError as error:
+            if (
+                "not found" not in error_message(error).lower()
+                and "not exist" not in error_message(error).lower()
+            ):
+                raise
+            return None
+    return answer
+
+
+def training_job_name(answer: Mapping[str, Any]) -> str | None:
+    """The name of the training job of the latest attempt; None before the first."""
+    if "trainingJob" in answer:
+        return str(answer["trainingJob"])
+    return _name(answer.get("latestAttempt", {}))
+
+
+def attempts(answer: Mapping[str, Any]) -> list[str]:
+    """The names of the training jobs of all attempts so far, oldest first. Some may have been deleted."""
+    listed = [
+        *answer.get("attempts", ()),
+        *answer.get("preemptionSummary", {}).get("recentPreemptedAttempts", ()),
+    ]
+    listed.sort(key=lambda attempt: attempt.get("startedAt") or attempt.get("stoppedAt") or 0)
+    names = [*map(_name, listed), training_job_name(answer)]
+    return list(dict.fromkeys(name for name in names if name))
+
+
+def is_preempted(answer: Mapping[str, Any]) -> bool:
+    """Whether the latest attempt had to make room for other jobs."""
+    recent = answer.get("preemptionSummary", {}).get("recentPreemptedAttempts", ())
+    return training_job_name(answer) in [_name(attempt) for attempt in recent if _name(attempt)]
+
+
+def payload_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The CreateTrainingJob request of a service job; empty if Batch does not return it."""
+    with suppress(ValueError):
+        payload = json.loads(answer.get("serviceRequestPayload") or "{}")
+        if isinstance(payload, dict):
+            return payload
+    return {}
+
+
+def remember(job_name: str, aws: Aws, arn: str, training_job: str | None = None) -> None:
+    """Keep the ARN of a service job, which Batch needs in most requests."""
+    path = _record(job_name, aws)
+    with suppress(OSError):  # it can be found by its name, too
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps({"arn": arn, "training_job": training_job}), encoding="utf-8")
+        draft.replace(path)
+
+
+def forget(job_name: str, aws: Aws) -> None:
+    """The job of this name is not, or not any more, one of a queue."""
+    with suppress(OSError):
+        _record(job_name, aws).unlink(missing_ok=True)
+
+
+def _read(job_name: str, aws: Aws) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError):
+        record = json.loads(_record(job_name, aws).read_text(encoding="utf-8"))
+        if isinstance(record, dict) and isinstance(record.get("arn"), str):
+            return record
+    return None
+
+
+def _record(job_name: str, aws: Aws) -> Path:
+    key = hashlib.sha256(f"{aws.region}/{job_name}".encode()).hexdigest()
+    return state_home() / "queued" / f"{key}.json"
+
+
+def _name(attempt: Mapping[str, Any]) -> str | None:
+    arn = attempt.get("serviceResourceId", {}).get("value")
+    return str(arn).rpartition("/")[2] if arn else None
