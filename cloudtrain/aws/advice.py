@@ -25,8 +25,8 @@ KNOWN = (
     _advice(
         r"JobQueue\b.*(not found|does not exist)",
         FailureClass.PLATFORM,
-        "Check platform_options.job_queue: its name, the account and the region. cloudtrain doctor lists the queues that "
-        "take training jobs.",
+        "Check platform_options.job_queue: its name, the account and the region. cloudtrain doctor lists the queues "
+        "that take training jobs.",
     ),
     _advice(
         r"JobQueue\b.*DISABLED",

@@ -81,6 +81,11 @@ def training_job_definition(
     Raises:
         InvalidJob: ``body`` has a necessary field that tuning jobs do not support.
     """
+    if "jobQueue" in body:
+        raise InvalidJob(
+            "platform_options.job_queue: a tuning job cannot go through a queue",
+            hint="Remove it. The tuner's max_parallel_jobs limits how many of its jobs run at a time.",
+        )
     algorithm = dict(body["AlgorithmSpecification"])
     for field, argument in _REFUSED.items():
         if field in algorithm:

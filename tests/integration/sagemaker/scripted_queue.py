@@ -47,7 +47,7 @@ class ServiceJob:
         self.status, self.reason = "RUNNABLE", reason
 
     def start(self, status: str = "RUNNING") -> ScriptedJob:
-        """It is its turn: Batch makes a training job, under a name of its own."""
+        """It is its turn: Batch makes a training job, and chooses its name."""
         payload = json.loads(self.request["serviceRequestPayload"])
         name = f"AWSBatch{payload['TrainingJobName']}{self.number}x{len(self.attempts) + 1}"
         self.service._CreateTrainingJob({**payload, "TrainingJobName": name})

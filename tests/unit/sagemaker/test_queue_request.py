@@ -12,6 +12,7 @@ import pytest
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker.render import render
 from cloudtrain.platforms.sagemaker.resolve import check
+from cloudtrain.platforms.sagemaker.tuning import training_job_definition
 from cloudtrain.spec import Source, TrainingJob
 
 CASES = json.loads(Path("tests/data/sdk_queue/service_jobs.json").read_text(encoding="utf-8"))["cases"]
@@ -91,3 +92,8 @@ def test_another_platform_refuses_a_queue() -> None:
 
     with pytest.raises(InvalidJob, match="needs the platform sagemaker"):
         ContainerOptions.of(TrainingJob.from_dict({"platform_options": {"job_queue": "q"}}))
+
+
+def test_a_tuning_job_refuses_a_queue() -> None:
+    with pytest.raises(InvalidJob, match=r"platform_options\.job_queue: a tuning job"):
+        training_job_definition(rendered({"job_queue": "q"}), ())

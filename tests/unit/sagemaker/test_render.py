@@ -140,7 +140,7 @@ def test_the_profiler_runs_in_a_separate_job(toolkit: None, script: str) -> None
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no role": ({"role": None}, r"role: SageMaker needs one"),
     "no instances": ({"instance_type": None, "platform": "sagemaker"}, r"instance_type: SageMaker needs one"),
-    "options": ({"platform_options": {"a": 1}}, r"platform_options: sagemaker has none"),
+    "options": ({"platform_options": {"a": 1}}, r"unknown field .platform_options.a"),
     "output": ({"output_path": "file:///tmp"}, r"output_path: SageMaker reads and writes S3"),
     "checkpoints": (
         {"checkpoint_s3_uri": "file:///tmp"},

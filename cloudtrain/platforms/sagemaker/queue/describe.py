@@ -187,7 +187,7 @@ def _preemption(answer: Mapping[str, Any]) -> FailureReport:
 
 
 def _waits(answer: Mapping[str, Any], aws: Aws | None) -> str:
-    """What a job waits for, and its position in the queue if Batch shows it: it shows the first 100 jobs."""
+    """The reason why a job waits, and its position in the queue, which Batch shows for the first 100 jobs."""
     queue = _queue_name(answer)
     if answer["status"] not in WAITING:
         return f"the queue {queue} has started it"

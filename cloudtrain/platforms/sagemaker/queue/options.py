@@ -23,7 +23,7 @@ INTERNAL_ERROR = (
 
 
 class EvaluateOnExit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What follows an attempt that failed for a reason; the reason may end with ``*``."""
+    """The action after an attempt that failed for a reason, which may end with ``*``."""
 
     action: Literal["RETRY", "EXIT"]
     onStatusReason: str | None = None
@@ -52,8 +52,8 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """The options of a job on SageMaker. All but ``job_queue`` need it.
 
     ``job_queue`` is the name or ARN of a queue of AWS Batch. The other options have the names and values of
-    SubmitServiceJob, in which mappings keep AWS's spelling; where it takes a mapping with one number, the number itself is enough: ``retry_strategy: 3``,
-    ``preemption_configuration: 2``, ``timeout_config: 3600``.
+    SubmitServiceJob, in which mappings keep AWS's spelling. Where it takes a mapping with one number, the number itself
+    is enough: ``retry_strategy: 3``, ``preemption_configuration: 2``, ``timeout_config: 3600``.
     """
 
     job_queue: _Text | None = None

@@ -114,7 +114,7 @@ def attempts(answer: Mapping[str, Any]) -> list[str]:
 
 
 def is_preempted(answer: Mapping[str, Any]) -> bool:
-    """Whether the latest attempt had to make room for other jobs."""
+    """Whether the latest attempt was ended in favour of other jobs."""
     recent = answer.get("preemptionSummary", {}).get("recentPreemptedAttempts", ())
     return training_job_name(answer) in [_name(attempt) for attempt in recent if _name(attempt)]
 
