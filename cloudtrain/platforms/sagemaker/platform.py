@@ -11,7 +11,7 @@ from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.sagemaker._accounts import KnownAccounts
-from cloudtrain.platforms.sagemaker.queue.route import route
+from cloudtrain.platforms.sagemaker._queue.route import route
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store, split_uri
 
@@ -43,7 +43,7 @@ class SageMakerPlatform:
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime, runtime_uri
-        from cloudtrain.platforms.sagemaker.queue.request import training_request
+        from cloudtrain.platforms.sagemaker._queue.request import training_request
 
         body = training_request(request.body)
         self.upload_for(request)
@@ -62,7 +62,7 @@ class SageMakerPlatform:
         from cloudtrain.aws.encryption import upload_key
         from cloudtrain.platforms.sagemaker._bundled_runtime import upload_runtime
         from cloudtrain.platforms.sagemaker._job_secret import upload_secret
-        from cloudtrain.platforms.sagemaker.queue.request import training_request
+        from cloudtrain.platforms.sagemaker._queue.request import training_request
 
         body = training_request(request.body)
         output = body["OutputDataConfig"]
@@ -76,19 +76,19 @@ class SageMakerPlatform:
 
     def _start(self, request: Request) -> None:
         if "jobQueue" in request.body:
-            from cloudtrain.platforms.sagemaker.queue.submit import submit_to_queue
+            from cloudtrain.platforms.sagemaker._queue.submit import submit_to_queue
 
             submit_to_queue(request, self.aws)
             return
-        from cloudtrain.platforms.sagemaker.queue.service_job import forget
+        from cloudtrain.platforms.sagemaker._queue.service_job import forget
         from cloudtrain.platforms.sagemaker.submit import submit
 
         submit(request, self.aws)
         forget(request.job_name, self.aws)
 
     def describe(self, job_name: str) -> JobDescription:
+        from cloudtrain.platforms.sagemaker._queue.describe import describe_queued
         from cloudtrain.platforms.sagemaker.describe import describe
-        from cloudtrain.platforms.sagemaker.queue.describe import describe_queued
 
         return route(
             job_name,
@@ -98,8 +98,8 @@ class SageMakerPlatform:
         )
 
     def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        from cloudtrain.platforms.sagemaker._queue.logs import logs_queued
         from cloudtrain.platforms.sagemaker.logs import logs
-        from cloudtrain.platforms.sagemaker.queue.logs import logs_queued
 
         return route(
             job_name,
@@ -109,9 +109,9 @@ class SageMakerPlatform:
         )
 
     def states(self, job_name: str) -> list[JobState]:
+        from cloudtrain.platforms.sagemaker._queue.describe import states_queued
         from cloudtrain.platforms.sagemaker._statuses import states
         from cloudtrain.platforms.sagemaker._training_job import describe_training_job
-        from cloudtrain.platforms.sagemaker.queue.describe import states_queued
 
         return route(
             job_name,
@@ -138,13 +138,13 @@ class SageMakerPlatform:
 
     def _training_job(self, job_name: str) -> str | None:
         """The name of the job's training job; None while it waits for its first in a queue."""
-        from cloudtrain.platforms.sagemaker.queue.service_job import find_recorded, training_job_name
+        from cloudtrain.platforms.sagemaker._queue.service_job import find_recorded, training_job_name
 
         answer = find_recorded(job_name, self.aws)
         return job_name if answer is None else training_job_name(answer)
 
     def stop(self, job_name: str) -> None:
-        from cloudtrain.platforms.sagemaker.queue.submit import stop_queued
+        from cloudtrain.platforms.sagemaker._queue.submit import stop_queued
         from cloudtrain.platforms.sagemaker.submit import stop
 
         route(
@@ -162,7 +162,7 @@ class SageMakerPlatform:
         return checks(self.aws, job, request, imports)
 
     def request(self, job_name: str) -> Request:
-        from cloudtrain.platforms.sagemaker.queue.describe import queued_request
+        from cloudtrain.platforms.sagemaker._queue.describe import queued_request
         from cloudtrain.platforms.sagemaker.submitted_request import submitted_request
 
         return route(
@@ -173,8 +173,8 @@ class SageMakerPlatform:
         )
 
     def list(self) -> Iterator[JobDescription]:
+        from cloudtrain.platforms.sagemaker._queue.describe import list_queued, newest_first
         from cloudtrain.platforms.sagemaker.describe import list_jobs
-        from cloudtrain.platforms.sagemaker.queue.describe import list_queued, newest_first
 
         queued, trained = list_queued(self.aws)
         direct = (job for job in list_jobs(self.aws) if job.name not in trained)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloudtrain.platforms.sagemaker.queue.options import INTERNAL_ERROR, QueueOptions
+from cloudtrain.platforms.sagemaker._queue.options import INTERNAL_ERROR, QueueOptions
 from cloudtrain.spec import TrainingJob
 
 DEFAULT_RETRIES = {

@@ -11,7 +11,7 @@ from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import JobExists, PlatformError
 from cloudtrain.platforms.base import Request
-from cloudtrain.platforms.sagemaker.queue.service_job import (
+from cloudtrain.platforms.sagemaker._queue.service_job import (
     ENDED,
     describe_service_job,
     payload_of,

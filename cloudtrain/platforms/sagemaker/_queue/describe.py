@@ -15,8 +15,7 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request
-from cloudtrain.platforms.sagemaker.describe import CONSOLES, describe
-from cloudtrain.platforms.sagemaker.queue.service_job import (
+from cloudtrain.platforms.sagemaker._queue.service_job import (
     ENDED,
     WAITING,
     attempts,
@@ -26,6 +25,7 @@ from cloudtrain.platforms.sagemaker.queue.service_job import (
     training_job_name,
     training_queues,
 )
+from cloudtrain.platforms.sagemaker.describe import CONSOLES, describe
 from cloudtrain.spec import REDACTED, redact
 
 

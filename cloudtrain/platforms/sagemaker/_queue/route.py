@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.errors import JobNotFound
-from cloudtrain.platforms.sagemaker.queue.service_job import find_recorded, search
+from cloudtrain.platforms.sagemaker._queue.service_job import find_recorded, search
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import may_pass
 from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.platforms.sagemaker._queue.service_job import ENDED, attempts, describe_service_job
 from cloudtrain.platforms.sagemaker.logs import Pace, logs
-from cloudtrain.platforms.sagemaker.queue.service_job import ENDED, attempts, describe_service_job
 
 POLL_SECONDS = 2.0
 LONGEST_POLL_SECONDS = 15.0
