@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from cloudtrain.contract import FailureClass, FailureReport, JobStatus
     from cloudtrain.errors import CloudtrainError, InvalidJob, TrainingFailed
     from cloudtrain.estimator import Estimator
+    from cloudtrain.execution_role import get_execution_role
     from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, TensorFlow
     from cloudtrain.job import Job
+    from cloudtrain.sagemaker import image_uris
+    from cloudtrain.session import Session
     from cloudtrain.spec import (
         CollectionConfig,
         DebuggerHookConfig,
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
         TrainingInput,
         TrainingJob,
     )
+    from cloudtrain.training_analytics import TrainingJobAnalytics
     from cloudtrain.tuning import (
         CategoricalParameter,
         ContinuousParameter,
@@ -67,6 +71,7 @@ __getattr__, __dir__ = lazy(
         "Profiler": "cloudtrain.spec",
         "ProfilerConfig": "cloudtrain.spec",
         "PyTorch": "cloudtrain.frameworks",
+        "Session": "cloudtrain.session",
         "ShuffleConfig": "cloudtrain.spec",
         "StrategyConfig": "cloudtrain.tuning",
         "TensorBoardOutputConfig": "cloudtrain.spec",
@@ -74,9 +79,12 @@ __getattr__, __dir__ = lazy(
         "TrainingFailed": "cloudtrain.errors",
         "TrainingInput": "cloudtrain.spec",
         "TrainingJob": "cloudtrain.spec",
+        "TrainingJobAnalytics": "cloudtrain.training_analytics",
         "TuningJobCompletionCriteriaConfig": "cloudtrain.tuning",
         "WarmStartConfig": "cloudtrain.tuning",
         "WarmStartTypes": "cloudtrain.tuning",
+        "get_execution_role": "cloudtrain.execution_role",
+        "image_uris": "cloudtrain.sagemaker",
         "upload_data": "cloudtrain.upload",
     },
 )
@@ -104,6 +112,7 @@ __all__ = [
     "Profiler",
     "ProfilerConfig",
     "PyTorch",
+    "Session",
     "ShuffleConfig",
     "StrategyConfig",
     "TensorBoardOutputConfig",
@@ -111,9 +120,12 @@ __all__ = [
     "TrainingFailed",
     "TrainingInput",
     "TrainingJob",
+    "TrainingJobAnalytics",
     "TuningJobCompletionCriteriaConfig",
     "WarmStartConfig",
     "WarmStartTypes",
     "__version__",
+    "get_execution_role",
+    "image_uris",
     "upload_data",
 ]

@@ -11,6 +11,7 @@
     │   ├── UnknownPlatform
     │   ├── JobNotFound
     │   └── JobExists
+    ├── NotSupported        a feature of the SageMaker SDK that cloudtrain leaves out
     ├── CheckpointError     a checkpoint is missing or damaged
     ├── CollectiveError     a collective failed (defined in cloudtrain.distributed, with three more)
     └── TrainingFailed      the job ran and failed; carries its FailureReport
@@ -79,6 +80,10 @@ class JobNotFound(PlatformError):
 
 class JobExists(PlatformError):
     """A job of this name already exists."""
+
+
+class NotSupported(CloudtrainError, NotImplementedError):
+    """A feature of the SageMaker SDK that cloudtrain leaves out. The hint has the line to write instead."""
 
 
 class CheckpointError(CloudtrainError):

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
-import msgspec
-
 from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
+from cloudtrain._sdk_members import SdkMembers, UploadedCode, to_builtins
 from cloudtrain._sdk_objects import read_inputs, read_object
-from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
+from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.job import Job
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
@@ -26,7 +25,7 @@ DEFAULT_CHANNEL = "training"
 """The name of a channel that is given without one, as in the SageMaker SDK."""
 
 
-class Estimator:
+class Estimator(SdkMembers):
     """The description of a training job, which can be started any number of times.
 
     Arguments have the names of the SageMaker Python SDK, version 2. The default of an argument is that of the user's
@@ -128,8 +127,10 @@ class Estimator:
         if self._platform:
             given["platform"] = self._platform.name
         check_values(given)
-        self.arguments = {name: _to_builtins(value) for name, value in given.items()}
-        self.latest_training_job: Job | None = None
+        self.arguments = {name: to_builtins(value) for name, value in given.items()}
+        self.jobs = []
+        self.latest_training_job = None
+        self.uploaded_code = None
 
     @staticmethod
     def from_sagemaker(obj: Any, **arguments: Any) -> Estimator:
@@ -150,14 +151,6 @@ class Estimator:
             obj, arguments.get("instance_type"), finds_image=is_container and not arguments.get("image_uri")
         )
         return Estimator(**{**read, **arguments})
-
-    def hyperparameters(self) -> dict[str, Any]:
-        """The hyperparameters set so far."""
-        return dict(self.arguments.get("hyperparameters", {}))
-
-    def set_hyperparameters(self, **hyperparameters: Any) -> None:
-        """Add or replace hyperparameters."""
-        self.arguments["hyperparameters"] = {**self.arguments.get("hyperparameters", {}), **hyperparameters}
 
     def prepare(
         self,
@@ -192,7 +185,7 @@ class Estimator:
         if job_name is not None:
             fields["job_name"] = job_name
         if experiment_config is not None:
-            fields["experiment_config"] = _to_builtins(experiment_config)
+            fields["experiment_config"] = to_builtins(experiment_config)
         return fields
 
     def fit(
@@ -231,6 +224,9 @@ class Estimator:
             warnings.warn(warning, stacklevel=2)
         job = submission.submit(say=print if says else None)
         self.latest_training_job = job
+        self.jobs.append(job)
+        source = submission.job.source
+        self.uploaded_code = UploadedCode(source.uri, submission.job.entry_point or "") if source else None
         if wait:
             if says:
                 with print_states(job.platform, job.name, print):
@@ -238,17 +234,6 @@ class Estimator:
                         print(line)  # noqa: T201 - as the SageMaker SDK does
             job.wait()
         return job
-
-    @property
-    def model_data(self) -> str | None:
-        """The URI of the latest job's model.
-
-        Raises:
-            CloudtrainError: no job has been started yet.
-        """
-        if self.latest_training_job is None:
-            raise CloudtrainError("the Estimator has not started a job yet", hint="Call fit() first.")
-        return self.latest_training_job.model_data
 
     attach = staticmethod(Job.attach)
 
@@ -268,20 +253,9 @@ def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str,
     return {name: value for name, value in zip(names, positional) if value is not None}
 
 
-def _to_builtins(value: Any) -> Any:
-    """``value`` with structs, mappings, sequences and paths converted to dicts, lists and strings, for validation."""
-    if isinstance(value, msgspec.Struct):
-        return msgspec.to_builtins(value)
-    if isinstance(value, Mapping):
-        return {key: _to_builtins(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_builtins(item) for item in value]
-    return str(value) if isinstance(value, Path) else value
-
-
 def _channels(inputs: Inputs) -> dict[str, Any]:
     if isinstance(inputs, (str, Path, TrainingInput, FileSystemInput)):
         inputs = {DEFAULT_CHANNEL: inputs}
     if not isinstance(inputs, Mapping):
         raise InvalidJob(f"inputs: expected a URI or a dict of channels, got {type(inputs).__name__}")
-    return {name: _to_builtins(channel) for name, channel in inputs.items()}
+    return {name: to_builtins(channel) for name, channel in inputs.items()}

@@ -119,6 +119,19 @@ class HuggingFace(Estimator):
             **arguments,
         )
 
+    @property
+    def framework_version(self) -> str | None:
+        """The version of Transformers, as the SageMaker SDK calls it."""
+        return self.arguments.get("transformers_version")
+
+    @property
+    def base_framework_name(self) -> str:
+        return "tensorflow" if "tensorflow_version" in self.arguments else "pytorch"
+
+    @property
+    def base_framework_version(self) -> str | None:
+        return self.arguments.get(f"{self.base_framework_name}_version")
+
 
 class MXNet(Estimator):
     """A job in AWS's MXNet image. Positional arguments have the order of the SageMaker SDK, version 2.

@@ -52,8 +52,16 @@ class Job:
         job.describe()
         return job
 
+    @property
+    def job_name(self) -> str:
+        """`name`, as the SageMaker SDK calls it, too."""
+        return self.name
+
     def describe(self) -> JobDescription:
-        """The current state and results of the job."""
+        """The current state and results of the job.
+
+        Like the SageMaker SDK's answer, it can be read by SageMaker's names, too: ``["TrainingJobStatus"]``.
+        """
         return self.platform.describe(self.name)
 
     @property
@@ -83,17 +91,23 @@ class Job:
         """Yield the lines of `logs` as they are printed, until the job ends."""
         return self.platform.logs(self.name, follow=True)
 
-    def wait(self, timeout: float | None = None) -> Job:
+    def wait(self, timeout: float | bool | str | None = None, *, logs: bool | str = False) -> Job:
         """Wait until the job has ended, and return it.
 
         Args:
-            timeout: the maximum number of seconds to wait.
+            timeout: the maximum number of seconds to wait. A bool or a string is ``logs``, as in the SageMaker SDK.
+            logs: print the output of the ranks meanwhile. False, or the SDK's ``"None"``, prints nothing.
 
         Raises:
             TrainingFailed: the job failed; the exception has the `FailureReport`.
             TimeoutError: the job has not ended in time. It continues to run.
         """
+        if isinstance(timeout, (bool, str)):
+            return self.wait(logs=timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
+        if logs and logs != "None":
+            for line in self.follow():
+                print(line)  # noqa: T201 - as the SageMaker SDK does
         pause = POLL_SECONDS
         while not (description := self.describe()).status.is_final:
             if deadline is not None and time.monotonic() > deadline:

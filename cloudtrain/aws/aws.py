@@ -40,17 +40,32 @@ class Aws:
             does. Defaults to boto3's default session: the environment, the profile, SSO, the role of the machine.
         bucket: the default bucket; defaults to ``sagemaker-<region>-<account>``.
         memory: what to ask for the account first.
+        prefix: the prefix in the default bucket for outputs.
     """
 
     def __init__(
-        self, session: Any = None, bucket: str | None = None, memory: AccountMemory | None = None
+        self,
+        session: Any = None,
+        bucket: str | None = None,
+        memory: AccountMemory | None = None,
+        prefix: str | None = None,
     ) -> None:
         self._given: boto3.Session | None = getattr(session, "boto_session", session)
         self._bucket = bucket or getattr(session, "_default_bucket_name_override", None)
-        self._prefix: str = getattr(session, "default_bucket_prefix", None) or ""
+        self._prefix: str = prefix or getattr(session, "default_bucket_prefix", None) or ""
         self._memory = memory
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, session: Any, memory: AccountMemory | None = None) -> Aws:
+        """The account of a `cloudtrain.Session`, which shares it, or of another session, as in the constructor."""
+        own = getattr(session, "aws", None)
+        return own if isinstance(own, Aws) else cls(session, memory=memory)
+
+    def use_client(self, service: str, client: Any) -> None:
+        """Use this boto3 client of ``service`` from now on."""
+        self._clients[service] = client
 
     @cached_property
     def region(self) -> str:

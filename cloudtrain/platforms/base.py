@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Goodput
+from cloudtrain.platforms.described_names import DescribedNames
 from cloudtrain.spec import TrainingJob
 from cloudtrain.storage import Progress, Store
 
@@ -38,7 +39,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class JobDescription:
+class JobDescription(DescribedNames):
     """A job's state and results so far. Times are in seconds since the epoch, durations in seconds."""
 
     name: str
@@ -71,9 +72,12 @@ class JobDescription:
     """The location of the job: a folder, or a page of a console."""
     details: Mapping[str, str] = field(default_factory=dict)
     """Facts that only this platform has, for display: billable time, savings through spot instances."""
+    answer: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """SageMaker's own response to DescribeTrainingJob; None on other platforms."""
 
     def to_dict(self) -> dict[str, Any]:
-        record = asdict(self)
+        record = asdict(replace(self, answer=None))
+        del record["answer"]
         record["status"] = str(self.status)
         record["failure"] = self.failure.to_dict() if self.failure else None
         return record

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
-from cloudtrain.errors import CloudtrainError
+from cloudtrain.training_analytics import to_dataframe
 
 
 class TuningJobAnalytics:
@@ -27,13 +26,7 @@ class TuningJobAnalytics:
 
     def dataframe(self) -> Any:
         """The rows as a ``pandas.DataFrame``. Raises CloudtrainError if pandas is not installed."""
-        try:
-            pandas = import_module("pandas")
-        except ImportError:
-            raise CloudtrainError(
-                "dataframe() needs pandas", hint="Run pip install pandas, or use rows() instead."
-            ) from None
-        return pandas.DataFrame(self.rows())
+        return to_dataframe(self.rows())
 
 
 def training_job_row(summary: Mapping[str, Any]) -> dict[str, Any]:

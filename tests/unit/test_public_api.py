@@ -19,9 +19,9 @@ PUBLIC = {
         CategoricalParameter CloudtrainError CollectionConfig ContinuousParameter DebuggerHookConfig
         Estimator FailureClass FailureReport FileSystemInput HuggingFace HyperbandStrategyConfig
         HyperparameterTuner InstanceConfig InstanceGroup IntegerParameter InvalidJob Job JobStatus MXNet
-        Profiler ProfilerConfig PyTorch ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
-        TrainingFailed TrainingInput TrainingJob TuningJobCompletionCriteriaConfig WarmStartConfig
-        WarmStartTypes __version__ upload_data
+        Profiler ProfilerConfig PyTorch Session ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
+        TrainingFailed TrainingInput TrainingJob TrainingJobAnalytics TuningJobCompletionCriteriaConfig
+        WarmStartConfig WarmStartTypes __version__ get_execution_role image_uris upload_data
     """,
     "cloudtrain.aws": """
         Aws aws_errors error_code owner_of
@@ -127,7 +127,7 @@ PUBLIC = {
     """,
     "cloudtrain.errors": """
         AccessDenied CheckpointError CloudtrainError InvalidJob InvalidSource JobExists JobNotFound NotFound
-        PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
+        NotSupported PlatformError StorageError TrainingFailed UnknownPlatform Unreachable nearest
     """,
     "cloudtrain.images": """
         AUTO BuildOptions EcrImage Flavour LocalImage Registry build_image ecr_image ecr_images ecr_registry
@@ -173,6 +173,9 @@ PUBLIC = {
         main
     """,
     "cloudtrain.runtime.hints": "",
+    "cloudtrain.sagemaker": """
+        LocalSession Profiler ProfilerConfig Session TrainingInput TrainingJobAnalytics get_execution_role
+    """,
     "cloudtrain.spec": """
         Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput Horovod
         InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes Profiler
@@ -254,6 +257,8 @@ def test_every_package_is_in_the_table() -> None:
     ("name", "unneeded"),
     [
         ("cloudtrain", LIBRARIES),
+        ("cloudtrain.sagemaker", LIBRARIES),
+        ("cloudtrain.sagemaker.pytorch", {"boto3", "botocore", "pandas", "click", "numpy", "rich", "torch"}),
         ("cloudtrain.distributed", LIBRARIES),
         ("cloudtrain.checkpoint", LIBRARIES),
         ("cloudtrain.__main__", {*LIBRARIES, "cloudtrain.cli"}),

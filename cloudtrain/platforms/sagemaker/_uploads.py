@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cloudtrain.aws.aws import Aws, owner_of
 from cloudtrain.aws.encryption import DEMANDED, may_demand_encryption, with_key
 from cloudtrain.aws.errors import aws_errors
-from cloudtrain.errors import AccessDenied, NotFound, StorageError
+from cloudtrain.errors import AccessDenied, CloudtrainError, NotFound, PlatformError, StorageError
 from cloudtrain.storage import Progress, S3Store
 
 if TYPE_CHECKING:
@@ -112,6 +112,29 @@ def make_default_bucket(aws: Aws, uri: str) -> bool:
     return True
 
 
+def existing_default_bucket(aws: Aws) -> str:
+    """The default bucket, which is created if it does not exist.
+
+    Raises PlatformError if AWS denies access, or the bucket belongs to another account.
+    """
+    bucket = aws.default_bucket
+    owner = owner_of(f"s3://{bucket}")
+    try:
+        with aws_errors(f"bucket {bucket}"):
+            aws.client("s3").head_bucket(Bucket=bucket, **({"ExpectedBucketOwner": owner} if owner else {}))
+    except PlatformError as error:
+        found = _client_error(error)
+        status = found.response["ResponseMetadata"]["HTTPStatusCode"] if found else None
+        if status == 404:
+            make_default_bucket(aws, f"s3://{bucket}")
+        elif owner and status == 403:
+            hint = f"{error.hint} The bucket must belong to account {owner}.".lstrip()
+            raise PlatformError(error.message, hint=hint) from error
+        else:
+            raise
+    return bucket
+
+
 def _may_demand_encryption(error: StorageError) -> bool:
     found = _client_error(error)
     return found is not None and may_demand_encryption(found.response, found.operation_name)
@@ -122,7 +145,7 @@ def _code(error: StorageError) -> str:
     return str(found.response.get("Error", {}).get("Code", "")) if found else ""
 
 
-def _client_error(error: StorageError) -> ClientError | None:
+def _client_error(error: CloudtrainError) -> ClientError | None:
     from botocore.exceptions import ClientError
 
     return error.__cause__ if isinstance(error.__cause__, ClientError) else None

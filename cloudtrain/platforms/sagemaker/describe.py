@@ -98,6 +98,7 @@ def describe_answer(answer: Mapping[str, Any], **fields: Any) -> JobDescription:
         checkpoint_uri=answer.get("CheckpointConfig", {}).get("S3Uri"),
         git_commit=answer.get("Environment", {}).get("CLOUDTRAIN_GIT_COMMIT"),
         details=_details(answer),
+        answer=answer,
         **fields,
     )
 

@@ -22,8 +22,11 @@ MOST_POINTS = 1440
 """The maximum number of points of a metric. Longer jobs have longer intervals."""
 
 
-def metrics(job_name: str, aws: Aws) -> Series:
-    """The average of each metric of ``metric_definitions`` for each minute with values.
+def metrics(job_name: str, aws: Aws, period: int | None = None) -> Series:
+    """The average of each metric of ``metric_definitions`` for each period with values.
+
+    Args:
+        period: in seconds, a multiple of 60; defaults to a minute, or more for jobs of more than a day.
 
     Raises:
         JobNotFound: there is no such job.
@@ -36,7 +39,7 @@ def metrics(job_name: str, aws: Aws) -> Series:
     found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     with aws_errors(f"the metrics of job {job_name}"):
         pages = aws.client("cloudwatch").get_paginator("get_metric_data")
-        for page in pages.paginate(**metric_query(names, answer, datetime.now(timezone.utc))):
+        for page in pages.paginate(**metric_query(names, answer, datetime.now(timezone.utc), period)):
             for result in page["MetricDataResults"]:
                 moments = (moment.timestamp() for moment in result["Timestamps"])
                 found[names[int(result["Id"][1:])]] += zip(moments, result["Values"], strict=True)
@@ -50,12 +53,14 @@ def metric_names(answer: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys([one["Name"] for one in wanted] + [one["MetricName"] for one in found]))
 
 
-def metric_query(names: list[str], answer: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+def metric_query(
+    names: list[str], answer: Mapping[str, Any], now: datetime, period: int | None = None
+) -> dict[str, Any]:
     """The parameters of GetMetricData for the entire duration of the job."""
     start = answer.get("TrainingStartTime", answer["CreationTime"]).replace(second=0, microsecond=0)
     end = answer.get("TrainingEndTime", now) + timedelta(seconds=2 * MINUTE)
     minutes = (end - start).total_seconds() / MINUTE
-    period = MINUTE * math.ceil(minutes / MOST_POINTS)
+    period = period or MINUTE * math.ceil(minutes / MOST_POINTS)
     dimensions = [{"Name": "TrainingJobName", "Value": answer["TrainingJobName"]}]
     return {
         "MetricDataQueries": [

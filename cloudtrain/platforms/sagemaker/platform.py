@@ -23,13 +23,14 @@ class SageMakerPlatform:
     """Runs jobs as SageMaker training jobs.
 
     Args:
-        session: a ``boto3.Session`` or a ``sagemaker.Session``; defaults to boto3's default session.
+        session: a `cloudtrain.Session`, a ``boto3.Session`` or a ``sagemaker.Session``; defaults to boto3's default
+            session.
     """
 
     name = "sagemaker"
 
     def __init__(self, session: Any = None) -> None:
-        self.aws = Aws(session, memory=KnownAccounts())
+        self.aws = Aws.of(session, KnownAccounts())
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         from cloudtrain.platforms.sagemaker.resolve import resolve
@@ -213,3 +214,12 @@ class SageMakerPlatform:
         from cloudtrain.platforms.sagemaker._uploads import make_default_bucket
 
         return make_default_bucket(self.aws, uri)
+
+    def existing_default_bucket(self) -> str:
+        """The default bucket, which is created if it does not exist.
+
+        Raises PlatformError if AWS denies access, or the bucket belongs to another account.
+        """
+        from cloudtrain.platforms.sagemaker._uploads import existing_default_bucket
+
+        return existing_default_bucket(self.aws)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cloudtrain.errors import AccessDenied
+from cloudtrain import Session
+from cloudtrain.errors import AccessDenied, PlatformError
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 
 ACCOUNT = "123456789012"
@@ -60,6 +61,14 @@ def test_a_default_bucket_of_a_stranger_gets_nothing(
         SageMakerPlatform().upload(path, f"{DEFAULT}/file", if_absent=if_absent)
     assert f"must belong to account {ACCOUNT}" in caught.value.hint
     assert {owner for _, owner in taken} == {ACCOUNT}
+
+
+def test_a_session_does_not_use_it(taken: list[tuple[str, str | None]]) -> None:
+    session = Session(default_bucket=f"sagemaker-eu-west-3-{ACCOUNT}")
+    with pytest.raises(PlatformError, match="sagemaker-eu-west-3") as caught:
+        session.default_bucket()
+    assert f"must belong to account {ACCOUNT}" in caught.value.hint
+    assert taken == [("HEAD", ACCOUNT)]
 
 
 def test_it_is_not_read_either(tmp_path: Path, taken: list[tuple[str, str | None]]) -> None:

@@ -1,0 +1,285 @@
+"""Members of the SageMaker SDK's estimators other than ``fit``: attributes, and facts about the latest job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from cloudtrain._sdk_left_out import LeftOut
+from cloudtrain.config import read_config
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.spec import FIELDS, TrainingJob
+from cloudtrain.spec._bounds import check_values
+
+if TYPE_CHECKING:
+    from cloudtrain.job import Job
+    from cloudtrain.session import Session
+    from cloudtrain.training_analytics import TrainingJobAnalytics
+
+_NAMES = {
+    "CONTAINER_CODE_CHANNEL_SOURCEDIR_PATH": "/opt/ml/input/data/code/sourcedir.tar.gz",
+    "INSTANCE_TYPE": "sagemaker_instance_type",
+    "INSTANCE_TYPE_ENV_NAME": "sagemaker_instance_type",
+    "JOB_CLASS_NAME": "training-job",
+    "LAUNCH_MPI_ENV_NAME": "sagemaker_mpi_enabled",
+    "LAUNCH_MWMS_ENV_NAME": "sagemaker_multi_worker_mirrored_strategy_enabled",
+    "LAUNCH_PS_ENV_NAME": "sagemaker_parameter_server_enabled",
+    "LAUNCH_PT_XLA_ENV_NAME": "sagemaker_pytorch_xla_multi_worker_enabled",
+    "LAUNCH_PYTORCH_DDP_ENV_NAME": "sagemaker_pytorch_ddp_enabled",
+    "LAUNCH_SM_DDP_ENV_NAME": "sagemaker_distributed_dataparallel_enabled",
+    "LAUNCH_TORCH_DISTRIBUTED_ENV_NAME": "sagemaker_torch_distributed_enabled",
+    "MPI_CUSTOM_MPI_OPTIONS": "sagemaker_mpi_custom_mpi_options",
+    "MPI_NUM_PROCESSES_PER_HOST": "sagemaker_mpi_num_of_processes_per_host",
+    "SM_DDP_CUSTOM_MPI_OPTIONS": "sagemaker_distributed_dataparallel_custom_mpi_options",
+    "UNSUPPORTED_DLC_IMAGE_FOR_SM_PARALLELISM": ("2.0.1-gpu-py310-cu121",),
+    "code_channel_name": "code",
+}
+"""Constants of the SDK's estimators: names of hyperparameters and the like."""
+
+_UNSET = (
+    *("code_uri", "collection_configs", "compiler_config", "debugger_rule_configs", "debugger_rules"),
+    *(
+        "deploy_instance_type",
+        "git_config",
+        "profiler_rule_configs",
+        "profiler_rules",
+        "rules",
+        "training_recipe",
+    ),
+)
+"""Attributes that are None without the features that cloudtrain refuses as arguments."""
+
+_FLAGS = ("is_llmft_recipe", "is_nova_job", "is_nova_or_eval_recipe")
+"""Attributes that say which of AWS's own recipes an estimator runs: none."""
+
+_METHODS = ("enable_network_isolation", "enable_remote_debug", "hyperparameters")
+"""Arguments whose names are those of methods of the SDK's estimators."""
+
+ATTRIBUTES = frozenset(FIELDS) - {*_METHODS, "arguments", "source", "job_name", "inputs"}
+"""The arguments that are attributes, too."""
+
+
+def _defaults() -> dict[str, Any]:
+    """The value of each argument that is not given. As in the SDK, most empty ones are None."""
+    empty = TrainingJob()
+    values = {name: msgspec.to_builtins(getattr(empty, name)) for name in FIELDS}
+    none = {name: None for name, value in values.items() if value in ([], {}, 0) and value is not False}
+    return {**values, **none, "dependencies": [], "distribution": {}}
+
+
+_DEFAULTS = _defaults()
+
+
+class Hyperparameters(dict[str, Any]):
+    """An estimator's hyperparameters: a dict, which ``estimator.hyperparameters()`` copies, as in the SDK."""
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self)
+
+
+class UploadedCode(NamedTuple):
+    """Where the source of the latest job is: the URI of its archive, and the script in it."""
+
+    s3_prefix: str
+    script_name: str
+
+
+class SdkMembers(LeftOut):
+    """The attributes of an `Estimator`.
+
+    Each argument is an attribute, which can be read and set. Its value is that of the argument, of the config file,
+    or the default of the job.
+    """
+
+    arguments: dict[str, Any]
+    jobs: list[Job]
+    latest_training_job: Job | None
+    uploaded_code: UploadedCode | None
+    _platform: Any
+    _session: Any
+
+    # the most common; the others are found by name
+    base_job_name: str | None
+    checkpoint_s3_uri: str | None
+    code_location: str | None
+    dependencies: list[str]
+    entry_point: str | None
+    environment: dict[str, str] | None
+    image_uri: str | None
+    instance_count: int
+    instance_type: str | None
+    max_run: int
+    max_wait: int | None
+    metric_definitions: list[dict[str, str]] | None
+    output_path: str | None
+    role: str | None
+    source_dir: str | None
+    tags: list[dict[str, str]] | None
+    use_spot_instances: bool
+    volume_size: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ATTRIBUTES:
+            return self._argument(name)
+        if name in _NAMES:
+            return _NAMES[name]
+        if name in _UNSET:
+            return None
+        if name in _FLAGS:
+            return False
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "platform":
+            is_object = value is not None and not isinstance(value, str)
+            self._platform = value if is_object else None
+            value = value.name if is_object else value
+        if name not in ATTRIBUTES:
+            object.__setattr__(self, name, value)
+        elif value is None:
+            self.arguments.pop(name, None)
+        else:
+            given = {name: to_builtins(value)}
+            check_values(given)
+            self.arguments.update(given)
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted({*super().__dir__(), *ATTRIBUTES, *_NAMES, *_UNSET, *_FLAGS})
+
+    def _argument(self, name: str) -> Any:
+        """The value that a job would have, as far as it is known before the job starts."""
+        value = self.arguments.get(name)
+        if value is None:
+            value = read_config().get(name)
+        if value is None:
+            return _DEFAULTS[name]
+        if name == "tags" and isinstance(value, Mapping):
+            return [{"Key": key, "Value": str(text)} for key, text in value.items()]
+        return value
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        """The hyperparameters set so far: a dict, or a copy of it as ``hyperparameters()``."""
+        found = self.arguments.get("hyperparameters", {})
+        if not isinstance(found, Hyperparameters):
+            found = self.arguments["hyperparameters"] = Hyperparameters(found)
+        return found
+
+    @hyperparameters.setter
+    def hyperparameters(self, values: Mapping[str, Any]) -> None:
+        self.arguments["hyperparameters"] = Hyperparameters(values)
+
+    def set_hyperparameters(self, **hyperparameters: Any) -> None:
+        """Add or replace hyperparameters."""
+        self.arguments["hyperparameters"] = Hyperparameters({**self.hyperparameters, **hyperparameters})
+
+    @property
+    def sagemaker_session(self) -> Any:
+        """The AWS session that was given, or a new `cloudtrain.Session`."""
+        if self._session is None:
+            from cloudtrain.session import Session
+
+            self._session = Session()
+        return self._session
+
+    @sagemaker_session.setter
+    def sagemaker_session(self, session: Session | None) -> None:
+        self._session = session
+
+    @property
+    def _current_job_name(self) -> str | None:
+        """The name of the latest job, by the SDK's private name: many notebooks use it."""
+        return self.latest_training_job.name if self.latest_training_job else None
+
+    def logs(self) -> None:
+        """Print the output of the latest job until it ends. Raises TrainingFailed if it fails."""
+        job = self._latest()
+        for line in job.follow():
+            print(line)  # noqa: T201 - as the SageMaker SDK does
+        job.wait()
+
+    @property
+    def model_data(self) -> str | None:
+        """The URI of the latest job's model; None if there is none (yet).
+
+        Raises:
+            CloudtrainError: no job has been started yet.
+        """
+        return self._latest().model_data
+
+    @property
+    def training_job_analytics(self) -> TrainingJobAnalytics:
+        """The metrics of the latest job over time. Raises CloudtrainError if no job has been started yet."""
+        from cloudtrain.training_analytics import TrainingJobAnalytics
+
+        return TrainingJobAnalytics.of(self._latest())
+
+    def enable_network_isolation(self) -> bool:
+        """Whether the job has no network, as the argument of this name says."""
+        return bool(self._argument("enable_network_isolation"))
+
+    def get_remote_debug_config(self) -> dict[str, bool] | None:
+        """The request's field, or None without the argument ``enable_remote_debug``."""
+        value = self._argument("enable_remote_debug")
+        return None if value is None else {"EnableRemoteDebug": value}
+
+    def get_session_chaining_config(self) -> dict[str, bool] | None:
+        """The request's field, or None without the argument ``enable_session_tag_chaining``."""
+        value = self._argument("enable_session_tag_chaining")
+        return None if value is None else {"EnableSessionTagChaining": value}
+
+    def get_vpc_config(self, vpc_config_override: Any = "VPC_CONFIG_DEFAULT") -> dict[str, list[str]] | None:
+        """The subnets and security groups as in requests, or None; or ``vpc_config_override``."""
+        if vpc_config_override != "VPC_CONFIG_DEFAULT":
+            return vpc_config_override  # type: ignore[no-any-return]
+        subnets, groups = self._argument("subnets"), self._argument("security_group_ids")
+        return {"Subnets": subnets, "SecurityGroupIds": groups} if subnets and groups else None
+
+    def training_image_uri(self, region: str | None = None) -> str:
+        """The image of the job, as on SageMaker: ``image_uri``, or AWS's image for the framework.
+
+        Raises:
+            InvalidJob: the estimator has neither, or AWS has no such image.
+        """
+        from cloudtrain.aws.images import training_image
+
+        names = {*TrainingJob.__struct_fields__} - {"platform", "source"}
+        fields = {name: self._argument(name) for name in names if name != "arguments"}
+        job = TrainingJob.from_dict({name: value for name, value in fields.items() if value is not None})
+        return training_image(job, region or self.sagemaker_session.boto_region_name)
+
+    def latest_job_debugger_artifacts_path(self) -> str | None:
+        """The URI of the latest job's debugger output; None without ``debugger_hook_config``."""
+        return self._artifacts("debugger_hook_config", "debug-output")
+
+    def latest_job_profiler_artifacts_path(self) -> str | None:
+        """The URI of the latest job's profiler output; None without ``profiler_config``."""
+        return self._artifacts("profiler_config", "profiler-output")
+
+    def latest_job_tensorboard_artifacts_path(self) -> str | None:
+        """The URI of the latest job's files for TensorBoard; None without ``tensorboard_output_config``."""
+        return self._artifacts("tensorboard_output_config", "tensorboard-output")
+
+    def _artifacts(self, config: str, folder: str) -> str | None:
+        job, found = self._latest(), self._argument(config)
+        path = found.get("s3_output_path") if isinstance(found, Mapping) else None
+        return f"{path.rstrip('/')}/{job.name}/{folder}" if path else None
+
+    def _latest(self) -> Job:
+        if self.latest_training_job is None:
+            raise CloudtrainError("the Estimator has not started a job yet", hint="Call fit() first.")
+        return self.latest_training_job
+
+
+def to_builtins(value: Any) -> Any:
+    """``value`` with structs, mappings, sequences and paths converted to dicts, lists and strings, for validation."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if isinstance(value, Mapping):
+        return {key: to_builtins(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_builtins(item) for item in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,62 @@
+"""The modules and names of the SageMaker SDK, version 2, that notebooks train with.
+
+Change the import lines of a notebook, and nothing else::
+
+    import sagemaker                       ->  from cloudtrain import sagemaker
+    from sagemaker.pytorch import PyTorch  ->  from cloudtrain.sagemaker.pytorch import PyTorch
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cloudtrain.execution_role import get_execution_role
+    from cloudtrain.session import LocalSession, Session
+    from cloudtrain.spec import Profiler, ProfilerConfig, TrainingInput
+    from cloudtrain.training_analytics import TrainingJobAnalytics
+
+__version__ = "2.257.7"
+"""The version of the SDK whose names these are."""
+
+_NAMES = {
+    "LocalSession": "cloudtrain.session",
+    "Profiler": "cloudtrain.spec",
+    "ProfilerConfig": "cloudtrain.spec",
+    "Session": "cloudtrain.session",
+    "TrainingInput": "cloudtrain.spec",
+    "TrainingJobAnalytics": "cloudtrain.training_analytics",
+    "get_execution_role": "cloudtrain.execution_role",
+}
+
+_MODULES = (
+    *("analytics", "debugger", "estimator", "huggingface", "image_uris", "inputs", "instance_group", "local"),
+    *("mxnet", "parameter", "pytorch", "s3", "session", "tensorflow", "tuner", "utils"),
+)
+"""The modules of the SDK that are here, too. Each is imported when it is used."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_NAMES, *_MODULES, "__version__"])
+
+
+__all__ = [
+    "LocalSession",
+    "Profiler",
+    "ProfilerConfig",
+    "Session",
+    "TrainingInput",
+    "TrainingJobAnalytics",
+    "get_execution_role",
+]

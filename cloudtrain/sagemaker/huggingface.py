@@ -1,0 +1,7 @@
+"""As `sagemaker.huggingface` of the SDK."""
+
+from __future__ import annotations
+
+from cloudtrain.frameworks import HuggingFace
+
+__all__ = ["HuggingFace"]

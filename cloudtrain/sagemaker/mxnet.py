@@ -1,0 +1,7 @@
+"""As `sagemaker.mxnet` of the SDK."""
+
+from __future__ import annotations
+
+from cloudtrain.frameworks import MXNet
+
+__all__ = ["MXNet"]

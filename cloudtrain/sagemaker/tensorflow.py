@@ -1,0 +1,7 @@
+"""As `sagemaker.tensorflow` of the SDK."""
+
+from __future__ import annotations
+
+from cloudtrain.frameworks import TensorFlow
+
+__all__ = ["TensorFlow"]

@@ -1,0 +1,53 @@
+"""As `sagemaker.utils` of the SDK: the functions that notebooks name things with."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from datetime import datetime, timezone
+
+MOST = 63
+"""The greatest length of a SageMaker job's name."""
+
+
+def name_from_base(base: str, max_length: int = MOST, short: bool = False) -> str:
+    """``base``, cut if necessary, and the time.
+
+    Args:
+        short: leave out the century, the seconds and their fraction.
+    """
+    end = sagemaker_short_timestamp() if short else sagemaker_timestamp()
+    return f"{base[: max_length - len(end) - 1]}-{end}"
+
+
+def unique_name_from_base(base: str, max_length: int = MOST) -> str:
+    """``base``, cut if necessary, the time in seconds, and four random digits."""
+    end = f"{int(time.time())}-{secrets.token_hex(2)}"
+    return f"{base[: max_length - len(end) - 1]}-{end}"
+
+
+def base_name_from_image(image: str, default_base_name: str | None = None) -> str:
+    """The name of the repository in the URI of an image."""
+    match = re.match("^(.+/)?([^:/]+)(:[^:]+)?$", image)
+    return match[2] if match else default_base_name or image
+
+
+def sagemaker_timestamp() -> str:
+    """The time in UTC with milliseconds: ``2026-11-22-20-30-00-123``."""
+    now = datetime.now(timezone.utc)
+    return f"{now:%Y-%m-%d-%H-%M-%S}-{now.microsecond // 1000:03d}"
+
+
+def sagemaker_short_timestamp() -> str:
+    """The local time in minutes: ``261122-2030``."""
+    return time.strftime("%y%m%d-%H%M")
+
+
+__all__ = [
+    "base_name_from_image",
+    "name_from_base",
+    "sagemaker_short_timestamp",
+    "sagemaker_timestamp",
+    "unique_name_from_base",
+]
