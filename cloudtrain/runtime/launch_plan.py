@@ -33,6 +33,7 @@ from cloudtrain.runtime.run_folder import (
     TORCHRUN_FILE,
     hostfile_path,
 )
+from cloudtrain.runtime.without_gpus import cpu_variables
 
 TIMELINE = "timeline/timeline.json"
 """Where the ranks of a job record their timelines, below ``output/data/``."""
@@ -73,6 +74,9 @@ def make_launch_plan(
     if ranks_on_machine > 1:
         # otherwise, libraries would start a thread per processor in every rank
         environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // ranks_on_machine)))
+    if config.launcher.name != "single":
+        cpus = cpu_variables(host.count * len(slots), gpu_count(environ))
+        environment = {**cpus, **environment}
     rank_arguments = [*entry, *config.script_arguments]
     if config.launcher.name == "single":
         rank_environments = [slot.environment_without_launcher(*master) for slot in slots]

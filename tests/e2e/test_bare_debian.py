@@ -46,6 +46,7 @@ TESTS = [
 def test_every_part_is_installed_and_works() -> None:
     pythons = {"MXNET": find_python("CLOUDTRAIN_MXNET_PYTHON", "mxnet")}
     pythons["TENSORFLOW"] = find_python("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
+    pythons["FRAMEWORKS"] = find_python("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks")
     shared, variables = [sys.prefix], [f"CLOUDTRAIN_VENV={sys.prefix}"]
     for name, python in pythons.items():
         if python is None:

@@ -20,7 +20,12 @@ from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE, WorldP
 from cloudtrain.spec import TrainingJob
 
 DOCS = REPOSITORY / "docs"
-PAGES = sorted(path.relative_to(REPOSITORY).as_posix() for path in DOCS.rglob("*.md") if runs_something(path))
+RUNNING = sorted(
+    path.relative_to(REPOSITORY).as_posix() for path in DOCS.rglob("*.md") if runs_something(path)
+)
+PAGES = [
+    page for page in RUNNING if page != "docs/guides/frameworks.md"
+]  # test_framework_examples.py runs its commands
 ALL_PAGES = [
     path.relative_to(REPOSITORY).as_posix()
     for pattern in ("*.md", "docs/**/*.md", "examples/**/*.md", "containers/*.md", "benchmarks/*.md")
@@ -46,7 +51,7 @@ def test_every_command_and_snippet_runs(
 
 def test_every_guide_shows_something_that_runs() -> None:
     guides = {path.relative_to(REPOSITORY).as_posix() for path in (DOCS / "guides").rglob("*.md")}
-    assert guides - set(PAGES) == set()
+    assert guides - set(RUNNING) == set()
 
 
 def test_the_index_lists_every_page() -> None:

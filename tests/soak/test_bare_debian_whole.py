@@ -14,6 +14,7 @@ TESTS = [
         "tests/integration/mxnet",
         "tests/integration/tensorflow",
     ),
+    "tests/e2e/test_framework_examples.py",
     *("tests/integration/container/test_engines_alone.py", "tests/integration/images"),
 ]
 """The unit tests, and those that need a part of the system."""

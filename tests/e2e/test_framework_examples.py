@@ -1,0 +1,105 @@
+"""The examples with other frameworks: their ranks, on two hosts of this machine, work together."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from command import cloudtrain
+from documents import REPOSITORY, Reader, read_blocks
+from end_of_run import find_python
+
+pytestmark = pytest.mark.timeout(300)
+
+PAGE = REPOSITORY / "docs" / "guides" / "frameworks.md"
+FRAMEWORKS = ("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks")
+TENSORFLOW = ("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example, the line that each of its ranks prints, and the file that is its model.
+
+    In the line, ``rank`` is another on each rank; ``same`` is the same on all; and ``accuracy`` is at least 0.85.
+    """
+
+    folder: str
+    line: str
+    model: str
+    environment: tuple[str, str] = FRAMEWORKS
+
+
+EXAMPLES = [
+    Example(
+        "jax",
+        r"process (?P<rank>\d) of 2: 128 rows, sum 3, weights (?P<same>\[1.0, -2.0, 3.0\])",
+        "weights.npy",
+    ),
+    Example(
+        "xgboost",
+        r"rank (?P<rank>\d) of 2: trees (?P<same>\w{8}) of 455 rows, accuracy=(?P<accuracy>\S+)",
+        "model.json",
+    ),
+    Example(
+        "transformers",
+        r"rank (?P<rank>\d) of 2: 48 steps on cpu\S*, weights (?P<same>\w{8}), accuracy=(?P<accuracy>\S+)",
+        "model.safetensors",
+    ),
+    Example(
+        "lightning",
+        r"rank (?P<rank>\d) of 2: 92 steps on cpu\S*, weights (?P<same>\w{8}), accuracy=(?P<accuracy>\S+)",
+        "model.pt",
+    ),
+]
+
+FOLDERS = [example.folder for example in EXAMPLES]
+
+
+@pytest.fixture(autouse=True)
+def _variables_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def select(environment: tuple[str, str]) -> None:
+    """Make this environment's Python the default of all jobs."""
+    python = find_python(*environment)
+    why = f"{environment[1]} is not installed: ./scripts/build_{environment[1]}"
+    if python is None and os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
+        pytest.skip(why)
+    assert python, why
+    config = Path(os.environ["XDG_CONFIG_HOME"], "cloudtrain", "config.yaml")
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(json.dumps({"platform_options": {"python": python}}))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
+def test_the_ranks_of_an_example_work_together(example: Example, tmp_path: Path) -> None:
+    select(example.environment)
+    shutil.copytree(REPOSITORY / "examples" / example.folder, tmp_path / "examples" / example.folder)
+    Reader(tmp_path).follow_command(PAGE, f"submit examples/{example.folder}/")
+
+    printed = cloudtrain("logs", "by-" + example.folder, cwd=tmp_path).out
+    ranks = re.findall(rf"^\[rank (\d)\] {example.line}$", printed, re.MULTILINE)
+    found = [match.groupdict() for match in re.finditer(example.line, printed)]
+    assert (
+        sorted(rank["rank"] for rank in found) == sorted(printed_by for printed_by, *_ in ranks) == ["0", "1"]
+    )
+    assert len({rank["same"] for rank in found}) == 1, printed
+    assert all(float(rank.get("accuracy", 1)) >= 0.85 for rank in found), printed
+    assert cloudtrain("download", "by-" + example.folder, cwd=tmp_path).code == 0
+    with tarfile.open(tmp_path / "model.tar.gz") as model:
+        assert example.model in model.getnames()
+
+
+def test_every_command_of_the_page_is_one_of_these() -> None:
+    blocks = [block.text for block in read_blocks(PAGE) if block.language in ("console", "python")]
+    commands = re.findall(r"^\$ (.*)", "".join(blocks), re.MULTILINE)
+    expected = {f"cloudtrain submit examples/{folder}/train.yaml --name by-{folder}" for folder in FOLDERS}
+    assert (set(commands), len(commands)) == (expected, len(blocks))
