@@ -289,7 +289,7 @@ LOCAL_TYPES = ("local", "local_gpu")
 
 def default_platform(job: TrainingJob) -> str:
     """Where a job runs that does not say so: what names an image runs in it."""
-    types = {job.instance_type or "local", *(group.instance_type for group in job.instance_groups)}
+    types = {*job.instance_types} or {"local"}
     if any(kind.startswith("ml.") for kind in types):
         return "sagemaker"
     return "container" if job.image_uri and types <= set(LOCAL_TYPES) else "local"

@@ -29,6 +29,7 @@ SAME = {
     "encrypt_inter_container_traffic": "networking.enable_inter_container_traffic_encryption",
     "max_run": "stopping_condition.max_runtime_in_seconds",
     "max_wait": "stopping_condition.max_wait_time_in_seconds",
+    "max_pending_time_in_seconds": "stopping_condition.max_pending_time_in_seconds",
     "output_path": "output_data_config.s3_output_path",
     "output_kms_key": "output_data_config.kms_key_id",
     "checkpoint_s3_uri": "checkpoint_config.s3_uri",
@@ -46,10 +47,7 @@ SAME = {
 
 REFUSED = {
     "algorithm_name": "Pass its image as training_image.",
-    "model_package_config": "Register the model after training.",
-    "compute.instance_preferences": "Choose one instance_type.",
     "compute.instance_placement_config": "Pass it to the Estimator: instance_placement_config={...}.",
-    "stopping_condition.max_pending_time_in_seconds": "Leave it out.",
     "source_code.command": "Move the command into a shell script, and pass that as entry_script.",
     "distributed.smp": "Pass it to the Estimator: distribution={'smdistributed': {...}}.",
 }
@@ -76,6 +74,13 @@ def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, 
             **_source(obj),
             "platform": "container" if is_local and instance_type is None else None,
             "instance_groups": [instance_group(group) for group in groups],
+            "instance_preferences": [
+                _fields(one, "instance_type", "instance_count", "training_plan_arns")
+                for one in (() if instance_type else get(obj, "compute.instance_preferences") or ())
+            ],
+            "model_package_config": _fields(
+                get(obj, "model_package_config"), "model_package_group_arn", "source_model_package_arn"
+            ),
             "disable_output_compression": get(obj, "output_data_config.compression_type") == "NONE" or None,
             "distribution": _distribution(get(obj, "distributed")),
             "inputs": dict(_channel(channel) for channel in get(obj, "input_data_config") or []),
@@ -165,6 +170,11 @@ def _source_fields(source: Any, name: str) -> dict[str, Any]:
         )
     names = ("file_system_id", "file_system_type", "directory_path", "file_system_access_mode")
     return {field: get(mounted, field) for field in names}
+
+
+def _fields(obj: Any, *names: str) -> dict[str, Any]:
+    """The attributes of ``obj`` that are set."""
+    return given({name: get(obj, name) for name in names})
 
 
 def _part(tag: Any, name: str) -> Any:

@@ -148,6 +148,13 @@ class Aws:
                     ) from error
             return self._clients[service]
 
+    def service_model(self, service: str) -> dict[str, Any]:
+        """botocore's description of ``service``, which its client reads too. Needs neither region nor credentials."""
+        loader = self.session._session.get_component("data_loader")
+        with aws_errors(f"the AWS service {service}"):
+            model: dict[str, Any] = loader.load_service_model(service, "service-2", api_version=None)
+        return model
+
     @cached_property
     def session(self) -> boto3.Session:
         """The given session, or a new one. All clients share it, because creating one is slow."""

@@ -60,6 +60,7 @@ def training_image(job: TrainingJob, region: str) -> str:
             "image_uri: SageMaker needs an image, or a framework to choose one for",
             hint="Set image_uri, or for example framework='pytorch', framework_version='2.5.1', py_version='py311'.",
         )
+    _check_preferences(job)
     if job.framework == "huggingface":
         return _uri("dlc", region, *_huggingface(job))
     version, python = job.framework_version, job.py_version
@@ -88,14 +89,30 @@ def profiler_image(region: str) -> str:
 
 
 def image_instance_type(job: TrainingJob) -> str:
-    """The instance type that selects the image: that of the first group with GPUs, otherwise of the first group."""
-    types = [group.instance_type for group in job.instance_groups] or [job.instance_type or ""]
+    """The instance type that selects the image: the first with GPUs, otherwise the first."""
+    types = job.instance_types or [""]
     return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
 
 
 def has_gpus(job: TrainingJob) -> bool:
     """Whether the instances that select the image have NVIDIA GPUs."""
     return _family(job)[:1] in ("g", "p")
+
+
+def _check_preferences(job: TrainingJob) -> None:
+    """Raises InvalidJob if no image of AWS runs on all instance types that the job accepts."""
+    kinds: dict[str, str] = {}
+    for preference in job.instance_preferences:
+        family = re.sub(r"^ml[._]", "", preference.instance_type)
+        kinds.setdefault(
+            "trn" if family.startswith("trn") else "gpu" if family[:1] in "gp" else "cpu", family
+        )
+    if len(kinds) > 1:
+        one, other = [*kinds.values()][:2]
+        raise InvalidJob(
+            f"instance_preferences: AWS has no image of {job.framework} for both ml.{one} and ml.{other}",
+            hint=f"Choose types that are all with or all without GPUs. {_OWN_IMAGE}",
+        )
 
 
 def has_data_parallel(job: TrainingJob) -> bool:

@@ -92,8 +92,7 @@ def ecr_image(job: TrainingJob, aws: Aws, *, gpu: bool) -> str:
 
 def _cuda_device(job: TrainingJob, devices: Collection[str]) -> str:
     """The flavour's device for the GPUs of the job: V100 needs an older CUDA than others."""
-    types = [job.instance_type or "", *(group.instance_type for group in job.instance_groups)]
-    has_v100 = any(re.match(r"ml[._]p3(?:dn)?[._]", kind) for kind in types)
+    has_v100 = any(re.match(r"ml[._]p3(?:dn)?[._]", kind) for kind in job.instance_types)
     return "cuda126" if has_v100 and "cuda126" in devices else "cuda"
 
 

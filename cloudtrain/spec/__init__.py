@@ -23,8 +23,16 @@ from cloudtrain.spec.distribution import (
     TorchDistributed,
 )
 from cloudtrain.spec.documents import parse_yaml, read_job_file
-from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, ShuffleConfig, TrainingInput
+from cloudtrain.spec.inputs import (
+    Channel,
+    FileSystemInput,
+    InstanceGroup,
+    InstancePreference,
+    ShuffleConfig,
+    TrainingInput,
+)
 from cloudtrain.spec.job import FIELDS, RUNTIMES, Source, TrainingJob, base_name
+from cloudtrain.spec.managed import MlflowConfig, ModelPackageConfig
 from cloudtrain.spec.names import check_job_name, new_job_name
 from cloudtrain.spec.overrides import apply_overrides
 from cloudtrain.spec.redact import REDACTED, is_secret, redact
@@ -41,6 +49,9 @@ __all__ = [
     "FileSystemInput",
     "Horovod",
     "InstanceGroup",
+    "InstancePreference",
+    "MlflowConfig",
+    "ModelPackageConfig",
     "ModelParallel",
     "Mpi",
     "MultiWorkerMirrored",

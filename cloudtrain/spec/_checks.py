@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec._arguments import check_channels
 from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
+from cloudtrain.spec._preferences import check_preferences
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_base_name, check_job_name
 from cloudtrain.spec.secrets import check_secrets
@@ -30,6 +31,7 @@ def check(job: TrainingJob) -> None:
     _check_values(job)
     _check_distribution(job)
     _check_contradictions(job)
+    check_preferences(job)
 
 
 def _check_names(job: TrainingJob) -> None:

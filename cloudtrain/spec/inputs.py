@@ -57,3 +57,14 @@ class InstanceGroup(Struct, frozen=True, forbid_unknown_fields=True):
     instance_group_name: str
     instance_type: str
     instance_count: Annotated[int, Meta(ge=1)]
+
+
+class InstancePreference(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An instance type that a job accepts, the number of its hosts then, and the training plan with its capacity.
+
+    Without ``instance_count``, that of the job applies. Without ``training_plan_arns``, instances are on demand.
+    """
+
+    instance_type: str
+    instance_count: Annotated[int, Meta(ge=1)] | None = None
+    training_plan_arns: Annotated[list[str], Meta(min_length=1, max_length=1)] | None = None

@@ -16,7 +16,8 @@ from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
 from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
 from cloudtrain.spec.distribution import Distribution
-from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, TrainingInput
+from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
+from cloudtrain.spec.managed import MlflowConfig, ModelPackageConfig
 from cloudtrain.spec.names import AUTO_IMAGE
 from cloudtrain.spec.redact import REDACTED, redact
 
@@ -78,6 +79,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     instance_type: str | None = None
     instance_count: Positive = 1
     instance_groups: list[InstanceGroup] = []
+    instance_preferences: list[InstancePreference] = []
     volume_size: Positive = 30
     keep_alive_period_in_seconds: Seconds | None = None
     training_plan: str | None = None
@@ -86,6 +88,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     # time limits and retries
     max_run: Seconds = 86400
     max_wait: Seconds | None = None
+    max_pending_time_in_seconds: Seconds | None = None
     use_spot_instances: bool = False
     max_retry_attempts: Annotated[int, Meta(ge=0, le=30)] = 0
     hang_timeout: Annotated[float, Meta(gt=0)] | None = None
@@ -127,6 +130,8 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     disable_profiler: bool = False
     tensorboard_output_config: TensorBoardOutputConfig | None = None
     experiment_config: dict[str, str] = {}
+    mlflow_config: MlflowConfig | None = None
+    model_package_config: ModelPackageConfig | None = None
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> TrainingJob:
@@ -175,8 +180,27 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
         return SourceLimits(int(self.max_source_size * GB), self.max_source_files)
 
     @property
+    def instance_types(self) -> list[str]:
+        """The types of the hosts: of all groups, or those that the job accepts, in order; empty if it names none."""
+        return (
+            [group.instance_type for group in self.instance_groups]
+            or [preference.instance_type for preference in self.instance_preferences]
+            or ([self.instance_type] if self.instance_type else [])
+        )
+
+    @property
     def host_count(self) -> int:
-        return sum(group.instance_count for group in self.instance_groups) or self.instance_count
+        """The number of hosts; with `instance_preferences`, that of the first."""
+        return self.host_counts[0]
+
+    @property
+    def host_counts(self) -> list[int]:
+        """The numbers of hosts that the job may have: one for each preference, if each has its own."""
+        if self.instance_groups:
+            return [sum(group.instance_count for group in self.instance_groups)]
+        return [one.instance_count or self.instance_count for one in self.instance_preferences] or [
+            self.instance_count
+        ]
 
 
 FIELDS = TrainingJob.__struct_fields__

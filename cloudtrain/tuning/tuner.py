@@ -12,6 +12,7 @@ from cloudtrain.estimator import Estimator
 from cloudtrain.job import Job
 from cloudtrain.platforms import Request
 from cloudtrain.platforms.sagemaker import tuning
+from cloudtrain.platforms.sagemaker.check_request import TUNING, check_request
 from cloudtrain.tuning._names import check_tuning_job_name, new_tuning_job_name
 from cloudtrain.tuning._request import (
     Candidate,
@@ -192,6 +193,7 @@ class HyperparameterTuner:
     ) -> Request:
         """The request that `fit` would send to SageMaker, with secrets as ``***``: a dry run. Raises as `fit`."""
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
+        self._checked_request(name, trials)
         return Request("sagemaker", name, tuning_request(name, self._search, trials))
 
     def fit(
@@ -222,15 +224,22 @@ class HyperparameterTuner:
         if estimator_kwargs:
             raise InvalidJob("estimator_kwargs: cloudtrain's estimators do not support it", hint="Remove it.")
         name, trials = self._trials(inputs, job_name, include_cls_metadata)
+        request = self._checked_request(name, trials)
         for trial in trials:
             trial.submission.upload()
         platform = trials[0].platform
         secrets = [value for trial in trials for value in trial.submission.request.secrets.values()]
-        tuning.create(tuning_request(name, self._search, trials, with_values=True), platform.aws, secrets)
+        tuning.create(request, platform.aws, secrets)
         self.latest_tuning_job = job = TuningJob(name, platform)
         if wait:
             job.wait(print)
         return job
+
+    def _checked_request(self, name: str, trials: Sequence[Trial]) -> dict[str, Any]:
+        """The request with the values of secrets. Raises InvalidJob for a value that SageMaker does not accept."""
+        request = tuning_request(name, self._search, trials, with_values=True)
+        check_request(request, trials[0].platform.aws, operation=TUNING)
+        return request
 
     def _trials(
         self,

@@ -51,6 +51,7 @@ HUGGING_FACE = {
 TENSORFLOW = {"framework": "tensorflow", "output_path": "s3://bucket/out", "runtime": "toolkit"}
 CHECKPOINTS = {"checkpoint_s3_uri": "s3://bucket/checkpoints"}
 VPC = {"subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}
+SAGEMAKER = "arn:aws:sagemaker:us-east-1:123456789012"
 REGISTRY = {"training_repository_access_mode": "Vpc"}
 
 SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -87,15 +88,20 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "model_dir": ({**TENSORFLOW, "model_dir": "s3://bucket/model"}, TENSORFLOW),
     "instance_type": ({"instance_type": "ml.p3.2xlarge"}, {}),
     "instance_count": ({"instance_count": 2}, {}),
+    "instance_preferences": (
+        {"instance_type": None, "instance_preferences": [{"instance_type": "ml.p3.2xlarge"}]},
+        {},
+    ),
     "volume_size": ({"volume_size": 50}, {}),
     "keep_alive_period_in_seconds": ({"keep_alive_period_in_seconds": 60}, {}),
-    "training_plan": ({"training_plan": "arn:plan"}, {}),
+    "training_plan": ({"training_plan": f"{SAGEMAKER}:training-plan/my-plan"}, {}),
     "instance_placement_config": ({"instance_placement_config": {"EnableMultipleJobs": True}}, {}),
     "max_run": ({"max_run": 60}, {}),
     "max_wait": (
         {"use_spot_instances": True, "max_wait": 90000},
         {"use_spot_instances": True, "max_wait": 90001},
     ),
+    "max_pending_time_in_seconds": ({"max_pending_time_in_seconds": 3600}, {}),
     "use_spot_instances": ({"use_spot_instances": True, "max_wait": 90000}, {}),
     "max_retry_attempts": ({"max_retry_attempts": 2}, {}),
     "hang_timeout": ({"hang_timeout": 5}, {}),
@@ -134,7 +140,10 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "enable_session_tag_chaining": ({"enable_session_tag_chaining": True}, {}),
     "training_repository_access_mode": (REGISTRY, {}),
     "training_repository_credentials_provider_arn": (
-        {**REGISTRY, "training_repository_credentials_provider_arn": "arn:lambda"},
+        {
+            **REGISTRY,
+            "training_repository_credentials_provider_arn": "arn:aws:lambda:us-east-1:123456789012:function:f",
+        },
         REGISTRY,
     ),
     "debugger_hook_config": ({"debugger_hook_config": True}, {}),
@@ -145,6 +154,14 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "experiment_config": ({"experiment_config": {"ExperimentName": "e"}}, {}),
+    "mlflow_config": (
+        {"mlflow_config": {"mlflow_resource_arn": f"{SAGEMAKER}:mlflow-tracking-server/s"}},
+        {},
+    ),
+    "model_package_config": (
+        {"model_package_config": {"model_package_group_arn": f"{SAGEMAKER}:model-package-group/g"}},
+        {},
+    ),
 }
 
 NOT_SAMPLED = {

@@ -18,7 +18,8 @@ PUBLIC = {
     "cloudtrain": """
         CategoricalParameter CloudtrainError CollectionConfig ContinuousParameter DebuggerHookConfig
         Estimator FailureClass FailureReport FileSystemInput HuggingFace HyperbandStrategyConfig
-        HyperparameterTuner InstanceConfig InstanceGroup IntegerParameter InvalidJob Job JobStatus MXNet
+        HyperparameterTuner InstanceConfig InstanceGroup InstancePreference IntegerParameter
+        InvalidJob Job JobStatus MXNet MlflowConfig ModelPackageConfig
         Profiler ProfilerConfig PyTorch Session ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
         TrainingFailed TrainingInput TrainingJob TrainingJobAnalytics TuningJobCompletionCriteriaConfig
         WarmStartConfig WarmStartTypes __version__ get_execution_role image_uris upload_data
@@ -177,11 +178,12 @@ PUBLIC = {
         LocalSession Profiler ProfilerConfig Session TrainingInput TrainingJobAnalytics get_execution_role
     """,
     "cloudtrain.spec": """
-        Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput Horovod
-        InstanceGroup ModelParallel Mpi MultiWorkerMirrored ParameterServer Processes Profiler
-        ProfilerConfig PytorchDdp REDACTED RUNTIMES ShuffleConfig SmDistributed Source
-        TensorBoardOutputConfig TorchDistributed TrainingInput TrainingJob apply_overrides base_name
-        check_job_name convert is_secret is_secret_name new_job_name parse_yaml read_job_file redact
+        Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
+        Horovod InstanceGroup InstancePreference MlflowConfig ModelPackageConfig ModelParallel Mpi
+        MultiWorkerMirrored ParameterServer Processes Profiler ProfilerConfig PytorchDdp REDACTED
+        RUNTIMES ShuffleConfig SmDistributed Source TensorBoardOutputConfig TorchDistributed
+        TrainingInput TrainingJob apply_overrides base_name check_job_name convert is_secret
+        is_secret_name new_job_name parse_yaml read_job_file redact
     """,
     "cloudtrain.storage": """
         FileStore ObjectInfo Progress S3Store Select Store download_tree join_uri list_folder list_tree

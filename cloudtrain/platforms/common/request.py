@@ -31,7 +31,7 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
     body: dict[str, Any] = {
         "job_name": job.job_name,
         "host_count": job.host_count,
-        "instance_type": job.instance_type or "local",
+        "instance_type": job.instance_types[0] if job.instance_types and not job.instance_groups else "local",
         "channels": channel_entries(job),
         "settings": _settings(job, master_port).to_dict(),
         "environment": job.shown_environment,

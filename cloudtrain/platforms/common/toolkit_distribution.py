@@ -141,7 +141,7 @@ def _check(job: TrainingJob, distribution: Distribution) -> None:
         group.instance_type
         for group in job.instance_groups
         if not named or group.instance_group_name in named
-    ] or [job.instance_type or ""]
+    ] or (job.instance_types or [""])
     for kind in types:
         _check_instances(job, distribution, kind)
     torch = distribution.torch_distributed

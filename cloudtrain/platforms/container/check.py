@@ -84,7 +84,7 @@ def _storage(job: TrainingJob, request: Request) -> Iterator[tuple[str, Check]]:
 
 
 def _instance_types(job: TrainingJob) -> list[str]:
-    return [group.instance_type for group in job.instance_groups] or [job.instance_type or "local"]
+    return job.instance_types or ["local"]
 
 
 def check_engine(choice: str | None) -> Finding:

@@ -116,7 +116,7 @@ def runtime_uri(body: Mapping[str, Any]) -> str | None:
 
 def _check(job: TrainingJob) -> None:
     check_bundled_runtime(job)
-    own, word = (2, "two") if job.host_count == 1 else (3, "three")
+    own, word = (2, "two") if max(job.host_counts) == 1 else (3, "three")
     if len(job.channels) + own > MOST_CHANNELS:
         raise InvalidJob(
             f"inputs: {len(job.channels)} channels and the {word} of cloudtrain's runtime exceed SageMaker's "
@@ -176,7 +176,7 @@ def _location(job: TrainingJob) -> str:
 
 def _secret_channel(job: TrainingJob) -> list[dict[str, Any]]:
     """The channel of the job secret, which only a job with several hosts needs."""
-    if job.host_count == 1:
+    if max(job.host_counts) == 1:
         return []
     assert job.job_name, "a job is named before it is rendered"
     return [_channel(SECRET_CHANNEL, f"{join_uri(_location(job), 'secrets', job.job_name)}/")]

@@ -7,7 +7,7 @@ from typing import Any
 from cloudtrain.aws.images import numbers
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker._inputs import given
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import MlflowConfig, ModelPackageConfig, TrainingJob
 
 _METRICS_SINCE = {"pytorch": (1, 3), "tensorflow": (1, 15), "mxnet": (1, 6)}
 """The first versions of frameworks whose images write metrics as time series."""
@@ -15,7 +15,7 @@ _METRICS_SINCE = {"pytorch": (1, 3), "tensorflow": (1, 15), "mxnet": (1, 6)}
 
 def resource_config(job: TrainingJob) -> dict[str, Any]:
     """The field ``ResourceConfig``. Raises InvalidJob if there is no instance type."""
-    if not job.instance_groups and job.instance_type is None:
+    if not job.instance_types:
         raise InvalidJob(
             "instance_type: SageMaker needs one", hint="For example: instance_type='ml.g5.xlarge'."
         )
@@ -27,13 +27,25 @@ def resource_config(job: TrainingJob) -> dict[str, Any]:
         }
         for group in job.instance_groups
     ]
+    preferences = [
+        given(
+            {
+                "InstanceType": one.instance_type,
+                "InstanceCount": one.instance_count,
+                "TrainingPlanArns": one.training_plan_arns,
+            }
+        )
+        for one in job.instance_preferences
+    ]
+    counted = bool(groups) or any("InstanceCount" in one for one in preferences)
     return given(
         {
             "VolumeSizeInGB": job.volume_size,
             "VolumeKmsKeyId": job.volume_kms_key,
             "KeepAlivePeriodInSeconds": job.keep_alive_period_in_seconds,
             "InstanceGroups": groups or None,
-            "InstanceCount": None if groups else job.instance_count,
+            "InstancePreferences": preferences or None,
+            "InstanceCount": None if counted else job.instance_count,
             "InstanceType": job.instance_type,
             "TrainingPlanArn": job.training_plan,
             "InstancePlacementConfig": job.instance_placement_config or None,
@@ -79,9 +91,30 @@ def options(job: TrainingJob) -> dict[str, Any]:
             and given({"S3Uri": job.checkpoint_s3_uri, "LocalPath": job.checkpoint_local_path}),
             "Tags": job.tags or None,
             "ExperimentConfig": job.experiment_config or None,
+            "MlflowConfig": job.mlflow_config and _mlflow(job.mlflow_config),
+            "ModelPackageConfig": job.model_package_config and _model_package(job.model_package_config),
             "InfraCheckConfig": _switch("EnableInfraCheck", job.enable_infra_check),
             "RemoteDebugConfig": _switch("EnableRemoteDebug", job.enable_remote_debug),
             "SessionChainingConfig": _switch("EnableSessionTagChaining", job.enable_session_tag_chaining),
+        }
+    )
+
+
+def _mlflow(config: MlflowConfig) -> dict[str, str]:
+    return given(
+        {
+            "MlflowResourceArn": config.mlflow_resource_arn,
+            "MlflowExperimentName": config.mlflow_experiment_name,
+            "MlflowRunName": config.mlflow_run_name,
+        }
+    )
+
+
+def _model_package(config: ModelPackageConfig) -> dict[str, str]:
+    return given(
+        {
+            "ModelPackageGroupArn": config.model_package_group_arn,
+            "SourceModelPackageArn": config.source_model_package_arn,
         }
     )
 

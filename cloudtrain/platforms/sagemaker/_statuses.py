@@ -76,10 +76,27 @@ def states(answer: Mapping[str, Any]) -> list[JobState]:
     ]
 
 
-def host_count(resources: Mapping[str, Any]) -> int:
-    """The number of hosts in a ResourceConfig, with or without instance groups."""
+def instance_groups(resources: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The groups of instances in a ResourceConfig, each with ``InstanceType`` and ``InstanceCount``.
+
+    For a job with instance preferences, what SageMaker has selected from them; empty as long as it has not.
+    """
+    if resources.get("InstancePreferences"):
+        if "SelectedInstanceType" not in resources:
+            return []
+        kind = resources["SelectedInstanceType"]
+        counts = {one["InstanceType"]: one.get("InstanceCount") for one in resources["InstancePreferences"]}
+        count = (
+            resources.get("SelectedInstanceCount") or counts.get(kind) or resources.get("InstanceCount", 1)
+        )
+        return [{"InstanceType": kind, "InstanceCount": count}]
     groups = resources.get("InstanceGroups") or [resources]
-    return sum(int(group.get("InstanceCount", 0)) for group in groups)
+    return [group for group in groups if "InstanceType" in group]
+
+
+def host_count(resources: Mapping[str, Any]) -> int:
+    """The number of hosts in a ResourceConfig; 0 if it is not known yet."""
+    return sum(int(group.get("InstanceCount", 0)) for group in instance_groups(resources))
 
 
 def first_time(moments: Iterable[datetime | None]) -> float | None:

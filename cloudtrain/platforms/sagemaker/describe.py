@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
-from cloudtrain.contract import FailureClass, FailureReport, JobStatus, decode_arguments
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError, StorageError
 from cloudtrain.platforms.base import JobDescription
-from cloudtrain.platforms.common.request_body import argument_details
+from cloudtrain.platforms.sagemaker._details import details
 from cloudtrain.platforms.sagemaker._statuses import (
     REASONS,
     first_time,
-    host_count,
     job_status,
     phases,
     restarts,
@@ -97,7 +95,7 @@ def describe_answer(answer: Mapping[str, Any], **fields: Any) -> JobDescription:
         model_data=_model_data(answer, status),
         checkpoint_uri=answer.get("CheckpointConfig", {}).get("S3Uri"),
         git_commit=answer.get("Environment", {}).get("CLOUDTRAIN_GIT_COMMIT"),
-        details=_details(answer),
+        details=details(answer),
         answer=answer,
         **fields,
     )
@@ -130,32 +128,3 @@ def _output_data(answer: Mapping[str, Any], aws: Aws) -> str | None:
         return join_uri(folder, "output.tar.gz") if store.stat("output.tar.gz") else None
     except (StorageError, PlatformError):
         return None
-
-
-def _details(answer: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    with contextlib.suppress(ValueError):  # a job of another client, which has a hyperparameter of this name
-        found.update(argument_details(decode_arguments(answer.get("HyperParameters", {}))))
-    resources = answer.get("ResourceConfig", {})
-    groups = resources.get("InstanceGroups") or [resources]
-    if "InstanceType" in groups[0]:
-        found["instances"] = ", ".join(
-            f"{group['InstanceCount']} x {group['InstanceType']}" for group in groups
-        )
-    training, billable = answer.get("TrainingTimeInSeconds"), answer.get("BillableTimeInSeconds")
-    if training is not None:
-        found["training"] = f"{training:,} s"
-    if billable is not None:
-        on_each = " on each instance" if host_count(resources) > 1 else ""
-        found["billable"] = f"{billable:,} s{on_each}"
-    if answer.get("EnableManagedSpotTraining") and training and billable is not None:
-        found["spot saving"] = f"{100 * (1 - billable / training):.0f} %"
-    pool = answer.get("WarmPoolStatus")
-    if pool:
-        kept = pool.get("ResourceRetainedBillableTimeInSeconds")
-        found["warm pool"] = (
-            pool["Status"]
-            + (f" by {pool['ReusedByJob']}" if "ReusedByJob" in pool else "")
-            + (f", kept {kept:,} s" if kept is not None else "")
-        )
-    return found

@@ -38,14 +38,19 @@ class SageMakerPlatform:
         return resolve(job, self.aws)
 
     def render(self, job: TrainingJob) -> Request:
+        from cloudtrain.platforms.sagemaker.check_request import check_training
         from cloudtrain.platforms.sagemaker.render import render
 
-        return render(job, self.aws.region)
+        request = render(job, self.aws.region)
+        check_training(request, self.aws, model_channel=job.model_channel_name if job.model_uri else None)
+        return request
 
     def submit(self, request: Request) -> None:
         from cloudtrain.platforms.sagemaker._bundled_runtime import forget_runtime, runtime_uri
         from cloudtrain.platforms.sagemaker._queue.request import training_request
+        from cloudtrain.platforms.sagemaker.check_request import check_training
 
+        check_training(request, self.aws)
         body = training_request(request.body)
         self.upload_for(request)
         try:

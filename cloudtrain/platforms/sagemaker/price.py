@@ -14,7 +14,7 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import PlatformError, StorageError
-from cloudtrain.platforms.sagemaker._statuses import job_status
+from cloudtrain.platforms.sagemaker._statuses import instance_groups, job_status
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
 
@@ -38,14 +38,14 @@ def cost_of(answer: Mapping[str, Any], price: HourlyPrice) -> float | None:
     billable = answer.get("BillableTimeInSeconds")
     if billable is None or not job_status(answer).is_final:
         return None
-    resources = answer["ResourceConfig"]
+    groups = instance_groups(answer["ResourceConfig"])
     total = 0.0
-    for group in resources.get("InstanceGroups") or [resources]:
-        dollars = price(group["InstanceType"]) if "InstanceType" in group else None
+    for group in groups:
+        dollars = price(group["InstanceType"])
         if dollars is None:
             return None
         total += dollars * group["InstanceCount"] * billable / HOUR
-    return total
+    return total if groups else None
 
 
 def hourly_price(instance_type: str, aws: Aws, now: float | None = None) -> float | None:

@@ -53,7 +53,11 @@ def common(job: TrainingJob, region: str) -> dict[str, Any]:
         ),
         "ResourceConfig": resource_config(job),
         "StoppingCondition": given(
-            {"MaxRuntimeInSeconds": job.max_run, "MaxWaitTimeInSeconds": job.max_wait}
+            {
+                "MaxRuntimeInSeconds": job.max_run,
+                "MaxWaitTimeInSeconds": job.max_wait,
+                "MaxPendingTimeInSeconds": job.max_pending_time_in_seconds,
+            }
         ),
         "Environment": {**job.shown_environment, **_secret_names(job)} or None,
         **options(job),

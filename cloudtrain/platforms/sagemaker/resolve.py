@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import msgspec
 
 from cloudtrain.aws.aws import Aws
@@ -11,6 +13,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.images import AUTO
 from cloudtrain.platforms.sagemaker._inputs import check_s3
 from cloudtrain.platforms.sagemaker._queue.options import QueueOptions
+from cloudtrain.platforms.sagemaker.check_request import check_secrets
 from cloudtrain.spec import TrainingJob
 
 
@@ -25,6 +28,8 @@ def resolve(job: TrainingJob, aws: Aws) -> TrainingJob:
         PlatformError: AWS does not respond, or denies access.
     """
     check(job)
+    if job.secrets:
+        check_secrets({name: os.environ[name] for name in job.secrets if name in os.environ}, aws)
     return msgspec.structs.replace(
         job,
         role=_role_arn(job, aws),

@@ -10,6 +10,9 @@ from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.platforms.base import Request
 from cloudtrain.spec import REDACTED, redact
 
+SELECTED = ("SelectedInstanceType", "SelectedInstanceCount")
+"""Fields of ResourceConfig that only the description has: what SageMaker selected from the preferences."""
+
 
 def submitted_request(job_name: str, aws: Aws) -> Request:
     """The fields of DescribeTrainingJob that CreateTrainingJob accepts, and the tags.
@@ -26,6 +29,10 @@ def submitted_request(job_name: str, aws: Aws) -> Request:
     body: dict[str, Any] = {name: value for name, value in described.items() if name in taken}
     if tags:
         body["Tags"] = tags
+    if body.get("ResourceConfig"):
+        body["ResourceConfig"] = {
+            name: value for name, value in body["ResourceConfig"].items() if name not in SELECTED
+        }
     if body.get("Environment"):
         body["Environment"] = _without_secrets(body["Environment"])
     if body.get("OutputDataConfig", {}).get("CompressionType") == "GZIP":  # SageMaker's default

@@ -56,6 +56,8 @@ _LEFT_OUT = {
     "InfraCheckConfig": "enable_infra_check",
     "RemoteDebugConfig": "enable_remote_debug",
     "SessionChainingConfig": "enable_session_tag_chaining",
+    "MlflowConfig": "mlflow_config",
+    "ModelPackageConfig": "model_package_config",
 }
 
 _PLAIN_RESOURCES = {"InstanceCount", "InstanceType", "VolumeSizeInGB", "VolumeKmsKeyId"}

@@ -74,11 +74,11 @@ def test_the_same_request_for_an_old_job_is_an_error(
 
 
 def test_a_wrong_value_names_its_argument(platform: SageMakerPlatform) -> None:
-    with pytest.raises(InvalidJob, match="InstanceCount") as caught:
+    message = r"instance_count: expected an integer, got str \(ResourceConfig.InstanceCount\)"
+    with pytest.raises(InvalidJob, match=message):
         platform.submit(
             request("a-job", ResourceConfig={"InstanceType": "ml.m5.xlarge", "InstanceCount": "two"})
         )
-    assert caught.value.hint == "Check the argument instance_count."
 
 
 def test_a_refusal_says_what_to_do(platform: SageMakerPlatform, service: SageMakerService) -> None:

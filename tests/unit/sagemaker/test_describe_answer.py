@@ -61,6 +61,25 @@ STATUSES = [
 ]
 
 
+def test_what_sagemaker_knows_of_progress_mlflow_and_the_model_package() -> None:
+    arn = "arn:aws:sagemaker:us-east-1:123456789012"
+    response = answer(
+        "Completed",
+        *RUN,
+        ("Completed", 200),
+        ProgressInfo={"CurrentEpoch": 2, "MaxEpoch": 5, "CurrentStep": 1200, "TotalStepCountPerEpoch": 4000},
+        MlflowConfig={"MlflowResourceArn": f"{arn}:mlflow-app/a", "MlflowExperimentName": "resnet"},
+        MlflowDetails={"MlflowExperimentId": "7", "MlflowRunId": "0a1b"},
+        OutputModelPackageArn=f"{arn}:model-package/resnet/3",
+    )
+    details = describe_answer(response).details
+    assert details["progress"] == "epoch 2 of 5, step 1,200 of 4,000"
+    assert details["mlflow"] == f"{arn}:mlflow-app/a, experiment resnet, run 0a1b"
+    assert details["model package"] == f"{arn}:model-package/resnet/3"
+    assert describe_answer({**response, "ProgressInfo": {"CurrentStep": 0}}).details["progress"] == "step 0"
+    assert "progress" not in describe_answer({**response, "ProgressInfo": {}}).details
+
+
 @pytest.mark.parametrize(
     ("response", "status", "phase", "reason"),
     STATUSES,

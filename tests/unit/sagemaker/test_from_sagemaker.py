@@ -200,6 +200,35 @@ def test_a_plain_estimator_with_source_keeps_its_hyperparameters_as_json() -> No
     assert Estimator.from_sagemaker(obj).arguments["hyperparameters"] == {"epochs": 5, "name": "x"}
 
 
+class Shape:
+    """A shape of version 3, with the attributes that are given."""
+
+    def __init__(self, **attributes: Any) -> None:
+        vars(self).update(attributes)
+
+
+def test_preferences_and_model_package_of_version_3() -> None:
+    plan = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/my-plan"
+    group = "arn:aws:sagemaker:us-east-1:123456789012:model-package-group/g"
+    unset = type("Unassigned", (), {})()
+    trainer = recorded("model_trainer", model_package_config=Shape(model_package_group_arn=group))
+    trainer.compute = Shape(
+        instance_type=None,
+        instance_preferences=[
+            Shape(instance_type="ml.p5.48xlarge", instance_count=1, training_plan_arns=[plan]),
+            Shape(instance_type="ml.g5.12xlarge", instance_count=8, training_plan_arns=unset),
+        ],
+    )
+    arguments = Estimator.from_sagemaker(trainer).arguments
+    assert arguments["instance_preferences"] == [
+        {"instance_type": "ml.p5.48xlarge", "instance_count": 1, "training_plan_arns": [plan]},
+        {"instance_type": "ml.g5.12xlarge", "instance_count": 8},
+    ]
+    assert arguments["model_package_config"] == {"model_package_group_arn": group}
+    one_type = Estimator.from_sagemaker(trainer, instance_type="ml.m5.xlarge").arguments
+    assert "instance_preferences" not in one_type
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [

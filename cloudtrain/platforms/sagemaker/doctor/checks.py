@@ -96,9 +96,11 @@ def _quotas(account: Account, body: Mapping[str, Any]) -> Iterator[tuple[str, Ch
         return  # its capacity is reserved
     kind = "spot training job" if body.get("EnableManagedSpotTraining") else "training job"
     counts: dict[str, int] = {}
-    for group in resources.get("InstanceGroups") or [resources]:
-        if "InstanceType" in group:
-            counts[group["InstanceType"]] = counts.get(group["InstanceType"], 0) + group["InstanceCount"]
+    several = [*resources.get("InstanceGroups", ()), *resources.get("InstancePreferences", ())]
+    for group in several or [resources]:
+        if "InstanceType" in group and "TrainingPlanArns" not in group:
+            count = group.get("InstanceCount", resources.get("InstanceCount"))
+            counts[group["InstanceType"]] = counts.get(group["InstanceType"], 0) + count
     for instance_type, count in counts.items():
         yield f"quota {instance_type}", partial(check_quota, account, Wanted(instance_type, kind, count))
         if resources.get("KeepAlivePeriodInSeconds"):

@@ -1,0 +1,145 @@
+"""Checks a request against the service model of botocore, which itself checks only types and missing fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloudtrain.aws.patterns import matches
+from cloudtrain.errors import nearest
+
+Path = tuple["str | int", ...]
+Shape = Mapping[str, Any]
+
+TYPES: dict[str, tuple[Any, str]] = {
+    "string": (str, "a string"),
+    "integer": (int, "an integer"),
+    "long": (int, "an integer"),
+    "float": ((int, float), "a number"),
+    "double": ((int, float), "a number"),
+    "boolean": (bool, "true or false"),
+    "structure": (Mapping, "a mapping"),
+    "map": (Mapping, "a mapping"),
+    "list": ((list, tuple), "a list"),
+}
+"""Python's types for those of a service model, and what to call them."""
+
+LONGEST_QUOTE = 60
+MANY = 12
+"""An enumeration with more values is not listed."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error in one value of a request."""
+
+    path: Path
+    what: str
+    hint: str = ""
+    is_unknown: bool = False
+    """Whether the service model does not know the field or the value; a newer botocore may."""
+    value: Any = None
+
+    def describe(self, *, quotes: bool) -> str:
+        """The message, without the name of the field."""
+        if not quotes or not isinstance(self.value, str):
+            return self.what
+        text = self.value if len(self.value) <= LONGEST_QUOTE else f"{self.value[: LONGEST_QUOTE - 1]}…"
+        return f"{text!r} {self.what}"
+
+
+def problems(model: Mapping[str, Any], operation: str, body: Mapping[str, Any]) -> Iterator[Problem]:
+    """The values in ``body`` that the service would refuse, in the order of its fields.
+
+    Args:
+        model: the content of botocore's ``service-2.json``.
+        operation: for example ``CreateTrainingJob``.
+    """
+    shapes = model["shapes"]
+    return _check(shapes, model["operations"][operation]["input"]["shape"], body, ())
+
+
+def is_placeholder(value: object) -> bool:
+    """Whether ``value`` is a variable of a pipeline, whose value is known only when the pipeline runs."""
+    return hasattr(value, "expr") or hasattr(value, "to_string")
+
+
+def _check(shapes: Mapping[str, Shape], name: str, value: Any, path: Path) -> Iterator[Problem]:
+    shape = shapes[name]
+    kind = shape["type"]
+    expected, words = TYPES[kind]
+    if is_placeholder(value):
+        return
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        yield Problem(path, f"expected {words}, got {type(value).__name__}")
+    elif kind == "structure":
+        yield from _structure(shapes, shape, value, path)
+    elif kind == "map":
+        yield from _size(shape, len(value), "entries", path)
+        for key, item in value.items():
+            for problem in _check(shapes, shape["key"]["shape"], key, (*path, key)):
+                yield replace(problem, what=f"its name {problem.what}", value=None)
+            yield from _check(shapes, shape["value"]["shape"], item, (*path, key))
+    elif kind == "list":
+        yield from _size(shape, len(value), "items", path)
+        for number, item in enumerate(value):
+            yield from _check(shapes, shape["member"]["shape"], item, (*path, number))
+    elif kind == "string":
+        yield from _string(shape, value, path)
+    else:
+        yield from _number(shape, value, path)
+
+
+def _structure(
+    shapes: Mapping[str, Shape], shape: Shape, value: Mapping[str, Any], path: Path
+) -> Iterator[Problem]:
+    members = shape["members"]
+    for name in shape.get("required", ()):
+        if name not in value:
+            yield Problem((*path, name), "is missing", "Add it.")
+    for name, item in value.items():
+        if name not in members:
+            yield Problem((*path, name), "SageMaker has no such field", nearest(name, members), True)
+        else:
+            yield from _check(shapes, members[name]["shape"], item, (*path, name))
+
+
+def _string(shape: Shape, value: str, path: Path) -> Iterator[Problem]:
+    if "enum" in shape:
+        if value not in shape["enum"]:
+            hint = nearest(value, shape["enum"])
+            if hint.startswith("Known") and len(shape["enum"]) > MANY:
+                hint = ""
+            yield Problem(path, "is not a value that SageMaker knows", hint, True, value)
+        return
+    if len(value) > shape.get("max", len(value)):
+        yield Problem(
+            path,
+            f"has {len(value):,} characters, and SageMaker accepts at most {shape['max']:,}",
+            value=value,
+        )
+    elif "pattern" in shape and not matches(shape["pattern"], value):
+        what = "has a line break, which SageMaker does not accept"
+        if shape["pattern"] not in (".*", ".+") or not value:
+            what = f"does not match SageMaker's pattern {shape['pattern']}" if value else "is empty"
+        yield Problem(path, what, value=value)
+    elif len(value) < shape.get("min", 0):
+        what = f"has {len(value)} characters, and SageMaker needs at least {shape['min']}"
+        yield Problem(path, what if value else "is empty", value=value)
+
+
+def _number(shape: Shape, value: float, path: Path) -> Iterator[Problem]:
+    least, most = shape.get("min"), shape.get("max")
+    if (least is not None and value < least) or (most is not None and value > most):
+        bounds = f"{least:,} to {most:,}" if None not in (least, most) else f"at least {least:,}"
+        if least is None:
+            bounds = f"at most {most:,}"
+        yield Problem(path, f"is {value:,}, and SageMaker accepts {bounds}")
+
+
+def _size(shape: Shape, size: int, what: str, path: Path) -> Iterator[Problem]:
+    if size > shape.get("max", size):
+        yield Problem(path, f"has {size:,} {what}, and SageMaker accepts at most {shape['max']:,}")
+    elif size < shape.get("min", 0):
+        yield Problem(path, f"has {size:,} {what}, and SageMaker needs at least {shape['min']:,}")
