@@ -241,7 +241,14 @@ def test_a_lost_answer_starts_no_second_job(
     platform.submit(queued("a-job"))
     assert len(queues.jobs) == 1
     with pytest.raises(JobExists, match="in the queue gpus"):
-        platform.submit(queued("a-job", serviceRequestPayload=training_request("a-job", RoleArn="r")))
+        platform.submit(
+            queued(
+                "a-job",
+                serviceRequestPayload=training_request(
+                    "a-job", RoleArn="arn:aws:iam::123456789012:role/Other"
+                ),
+            )
+        )
 
 
 @pytest.mark.parametrize(
