@@ -15,7 +15,6 @@ from cloudtrain.job import Job
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
-from cloudtrain.spec._warnings import job_warnings
 from cloudtrain.submission import Submission, prepare
 
 Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
@@ -220,7 +219,7 @@ class Estimator(SdkMembers):
         fields = self._fields(inputs, job_name, experiment_config)
         says = wait and logs and logs != "None"
         submission = prepare(fields, self._platform, self._session, submits=True)
-        for warning in job_warnings(submission.job):
+        for warning in submission.job_warnings:
             warnings.warn(warning, stacklevel=2)
         job = submission.submit(say=print if says else None)
         self.latest_training_job = job

@@ -20,6 +20,7 @@ from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home, hold_caches
 from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
+from cloudtrain.platforms.common.runtime_choice import runtime_warnings
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
@@ -65,7 +66,12 @@ class Submission:
     @property
     def warnings(self) -> list[str]:
         """Warnings about the job and its source, one sentence each."""
-        return [*(self.archive.warnings if self.archive else ()), *job_warnings(self.job)]
+        return [*(self.archive.warnings if self.archive else ()), *self.job_warnings]
+
+    @property
+    def job_warnings(self) -> list[str]:
+        in_image = self.request.platform in ("container", "sagemaker")
+        return [*job_warnings(self.job), *(runtime_warnings(self.job) if in_image else ())]
 
     @property
     def uploads(self) -> list[Upload]:

@@ -77,10 +77,39 @@ def main(sdk: Path) -> None:
             version: f"{max(image['sdk_versions'])}-{image['container_version']['trn']}"
             for version, image in neuron.items()
         },
+        "pythons": {
+            **{
+                name: _pythons(training[name])
+                for name in ("pytorch", "tensorflow", "mxnet", "pytorch-neuron")
+            },
+            **_huggingface_pythons(training["huggingface"]),
+        },
         "p4d": P4D,
         "dataparallel": DATA_PARALLEL,
     }
     TARGET.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def _pythons(config: dict[str, Any]) -> dict[str, str]:
+    """The ``py_version`` of the images of each version."""
+    return {
+        version: " ".join(
+            images.get("py_versions") or sorted(name for name in images if name.startswith("py"))
+        )
+        for version, images in config["versions"].items()
+    }
+
+
+def _huggingface_pythons(config: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """Likewise, by the framework below, and the versions of both: ``4.49.0 2.5.1``."""
+    found: dict[str, dict[str, str]] = {"huggingface-pytorch": {}, "huggingface-tensorflow": {}}
+    for version, images in config["versions"].items():
+        for base, image in images.items():
+            if "py_versions" in image:
+                name = "pytorch" if base.startswith("pytorch") else "tensorflow"
+                pair = f"{version} {base.removeprefix(name)}"
+                found[f"huggingface-{name}"][pair] = " ".join(image["py_versions"])
+    return found
 
 
 def _images(tree: dict[str, Any]) -> list[dict[str, Any]]:

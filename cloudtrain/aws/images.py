@@ -5,17 +5,12 @@ The URI of a version that is newer than ``images.json`` follows the pattern, so 
 
 from __future__ import annotations
 
-import json
 import re
-from functools import cache
-from pathlib import Path
-from typing import Any
 
+from cloudtrain.aws.image_data import image_data, is_alias, numbers
+from cloudtrain.aws.image_pythons import check_python
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
-
-DATA = Path(__file__).with_name("images.json")
-"""The accounts by region, and the suffixes of some tags. The file names its date and source."""
 
 _REPOSITORIES = {
     "pytorch": (("1.2", "pytorch-training"), ("0", "sagemaker-pytorch")),
@@ -44,6 +39,9 @@ _DOMAINS = {
 }
 """The domains of AWS's partitions, by the prefix of their regions."""
 
+_NOT_ON_P2 = {"pytorch": (1, 13), "tensorflow": (2, 12)}
+"""The first versions whose images do not run on p2 instances."""
+
 _OWN_IMAGE = "Or set the image: image_uri='...'."
 
 
@@ -69,6 +67,7 @@ def training_image(job: TrainingJob, region: str) -> str:
             f"framework_version and py_version: {job.framework} needs both, or an image_uri",
             hint="For example: framework_version='2.5.1', py_version='py311'.",
         )
+    _check_instances(job, job.framework, version)
     if _has_model_parallel(job):
         return _uri(
             "smp", region, "smdistributed-modelparallel", f"{version}-gpu-{python}-{_cuda(job, version)}"
@@ -76,8 +75,9 @@ def training_image(job: TrainingJob, region: str) -> str:
     if _family(job).startswith("trn"):
         return _uri("dlc", region, *_neuron(job, version, python))
     repository = _repository(job.framework, version, python)
+    check_python(job.framework, version, python, f"{job.framework} {version}")
     tag = f"{version}-{'gpu' if has_gpus(job) else 'cpu'}-{python}"
-    suffix = _data()["p4d"].get(f"{repository}:{tag}")
+    suffix = image_data()["p4d"].get(f"{repository}:{tag}")
     if suffix and (_family(job) == "p4d" or (job.distribution and job.distribution.smdistributed)):
         tag += f"-{suffix}"
     return _uri("legacy" if repository.startswith("sagemaker-") else "dlc", region, repository, tag)
@@ -121,13 +121,7 @@ def has_data_parallel(job: TrainingJob) -> bool:
     if framework == "huggingface":
         framework = "tensorflow" if job.tensorflow_version else "pytorch"
         version = job.tensorflow_version or job.pytorch_version
-    return version in _data()["dataparallel"].get(framework, "").split()
-
-
-def numbers(version: str) -> tuple[float, ...]:
-    """``"1.4.1"`` as ``(1, 4, 1)``. A short ``"1.4"`` is greater than all of its patch versions."""
-    parts: list[float] = [int(part) for part in re.findall(r"\d+", version)]
-    return (*parts, float("inf")) if len(parts) < 3 else tuple(parts)
+    return version in image_data()["dataparallel"].get(framework, "").split()
 
 
 def _repository(framework: str, version: str, python: str) -> str:
@@ -138,6 +132,22 @@ def _repository(framework: str, version: str, python: str) -> str:
         )
     below, longer = _PYTHON_2.get(name, ((), name))
     return longer if python == "py2" and numbers(version) < below else name
+
+
+def _check_instances(job: TrainingJob, framework: str, version: str) -> None:
+    """Raises InvalidJob if AWS's images of the framework do not run on the instances."""
+    family = _family(job)
+    if family.startswith("inf"):
+        raise InvalidJob(
+            f"instance_type: AWS has no training image for {image_instance_type(job)}: Inferentia is for inference",
+            hint=f"Choose an instance with GPUs or Trainium, for example ml.g5.xlarge. {_OWN_IMAGE}",
+        )
+    first = _NOT_ON_P2.get(framework)
+    if family == "p2" and first and numbers(version) >= first:
+        raise InvalidJob(
+            f"instance_type: AWS's images of {framework} {version} do not run on {image_instance_type(job)}",
+            hint=f"Choose an instance with newer GPUs, for example ml.g5.xlarge. {_OWN_IMAGE}",
+        )
 
 
 def _parts(version: str) -> tuple[float, ...]:
@@ -158,34 +168,34 @@ def _huggingface(job: TrainingJob) -> tuple[str, str]:
             f"instance_type: AWS has no Hugging Face image for {image_instance_type(job)}, only for GPUs",
             hint=f"Choose an instance with GPUs, for example ml.g5.xlarge. {_OWN_IMAGE}",
         )
+    name = f"Hugging Face {version} with {framework} {base}"
+    check_python(
+        f"huggingface-{framework}", f"{version} {base}", job.py_version, name, "transformers_version"
+    )
     suffix = _huggingface_suffix(version, framework + base)
     return f"huggingface-{framework}-training", f"{base}-transformers{version}-gpu-{job.py_version}-{suffix}"
 
 
 def _huggingface_suffix(version: str, base: str) -> str:
     """The CUDA and Ubuntu of the image. An unknown image has those of the newest known for the framework version."""
-    known: dict[str, dict[str, str]] = _data()["huggingface"]
-    of_version = next((known[found] for found in known if _is_alias(version, found)), {})
+    known: dict[str, dict[str, str]] = image_data()["huggingface"]
+    of_version = next((known[found] for found in known if is_alias(version, found)), {})
     if numbers(version) < (4, 6):
         return "cu110-ubuntu18.04"
     newest_first = [of_version, *reversed(known.values())]
-    same = (suffix for images in newest_first for found, suffix in images.items() if _is_alias(base, found))
+    same = (suffix for images in newest_first for found, suffix in images.items() if is_alias(base, found))
     return next(same, next(iter(newest_first[1].values())))
 
 
-def _is_alias(version: str, full: str) -> bool:
-    """Whether ``version`` is ``full`` or a prefix of it, as ``4.49`` is of ``4.49.0``."""
-    return full == version or full.startswith(f"{version}.")
-
-
 def _neuron(job: TrainingJob, version: str, python: str) -> tuple[str, str]:
-    found = next((full for full in _data()["neuron"] if _is_alias(version, full)), None)
+    found = next((full for full in image_data()["neuron"] if is_alias(version, full)), None)
     if job.framework != "pytorch" or found is None:
         raise InvalidJob(
             f"image_uri: the image of {job.framework} {version} for {image_instance_type(job)} is not known",
             hint=f"Its tag includes the version of the Neuron SDK. {_OWN_IMAGE}",
         )
-    return "pytorch-training-neuron", f"{version}-neuron-{python}-{_data()['neuron'][found]}"
+    check_python("pytorch-neuron", version, python, f"{job.framework} {version} for Trainium")
+    return "pytorch-training-neuron", f"{version}-neuron-{python}-{image_data()['neuron'][found]}"
 
 
 def _has_model_parallel(job: TrainingJob) -> bool:
@@ -210,15 +220,9 @@ def _family(job: TrainingJob) -> str:
 
 
 def _uri(kind: str, region: str, repository: str, tag: str) -> str:
-    account = _data()["accounts"][kind].get(region)
+    account = image_data()["accounts"][kind].get(region)
     if account is None:
         hint = "Remove profile_params, or use another region." if kind == "profiler" else _OWN_IMAGE
         raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=hint)
     domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
     return f"{account}.dkr.ecr.{region}.{domain}/{repository}:{tag}"
-
-
-@cache
-def _data() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
-    return data

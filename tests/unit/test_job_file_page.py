@@ -41,6 +41,7 @@ BY_AUTO = {
 """On the container platform these fields choose the image of ``image_uri: auto``, which only an engine can resolve."""
 
 PYTORCH = {"image_uri": None, "framework": "pytorch", "framework_version": "2.5.1", "py_version": "py311"}
+NEWER = {**PYTORCH, "framework_version": "99.1"}
 HUGGING_FACE = {
     "image_uri": None,
     "instance_type": "ml.g5.xlarge",
@@ -71,8 +72,8 @@ SAMPLES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "runtime": ({"runtime": "toolkit"}, {}),
     "image_uri": ({"image_uri": "python:3.11"}, {}),
     "framework": (PYTORCH, {}),
-    "framework_version": ({**PYTORCH, "framework_version": "2.6.0"}, PYTORCH),
-    "py_version": ({**PYTORCH, "py_version": "py312"}, PYTORCH),
+    "framework_version": ({**PYTORCH, "framework_version": "2.4.0"}, PYTORCH),
+    "py_version": ({**NEWER, "py_version": "py312"}, NEWER),
     "transformers_version": (
         {**HUGGING_FACE, "pytorch_version": "2.5.1"},
         {**HUGGING_FACE, "transformers_version": "4.48.0", "pytorch_version": "2.5.1"},

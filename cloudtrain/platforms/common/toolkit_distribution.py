@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from cloudtrain.aws.images import has_data_parallel, numbers
+from cloudtrain.aws.image_data import numbers
+from cloudtrain.aws.images import has_data_parallel
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import DataParallel, Distribution, Mpi, SmDistributed, TrainingJob
 

@@ -23,6 +23,7 @@ from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
+from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained
 from cloudtrain.platforms.common.toolkit import toolkit_hyperparameters
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.container.runtime_files import ENTRYPOINT
@@ -70,14 +71,16 @@ def render(job: TrainingJob) -> Request:
         InvalidJob: the container platform cannot run the job.
     """
     options = ContainerOptions.of(job)
-    runtime = _runtime(job)
+    runtime = choose_runtime(job)
     _check(job, options)
+    with explained(job):
+        program = _own_program(job) if runtime == "toolkit" else _bundled_runtime(job, options)
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
         "image": job.image_uri,
         "pull": options.pull,
         "runtime": runtime,
-        **(_own_program(job) if runtime == "toolkit" else _bundled_runtime(job, options)),
+        **program,
         "resources": {
             "gpus": _gpus(job, options),
             "memory": options.memory,
@@ -92,10 +95,6 @@ def render(job: TrainingJob) -> Request:
     if options.engine:
         body["engine"] = options.engine
     return new_request(NAME, job, body)
-
-
-def _runtime(job: TrainingJob) -> str:
-    return job.runtime or ("cloudtrain" if job.entry_point else "toolkit")
 
 
 def _bundled_runtime(job: TrainingJob, options: ContainerOptions) -> dict[str, Any]:
@@ -137,7 +136,7 @@ def _check(job: TrainingJob, options: ContainerOptions) -> None:
             hint="Use image_uri='auto' for an image of cloudtrain, or platform='local', which needs no image.",
         )
     check_channels(job, NAME)
-    if _runtime(job) == "cloudtrain":
+    if choose_runtime(job) == "cloudtrain":
         check_bundled_runtime(job)
         return
     if job.source:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudtrain.aws.images import numbers
+from cloudtrain.aws.image_data import numbers
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.sagemaker._inputs import given
 from cloudtrain.spec import MlflowConfig, ModelPackageConfig, TrainingJob

@@ -8,6 +8,7 @@ from cloudtrain.aws.images import training_image
 from cloudtrain.contract.settings import HIDDEN_VARIABLES
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.request import new_request
+from cloudtrain.platforms.common.runtime_choice import choose_runtime, explained
 from cloudtrain.platforms.common.toolkit import CODE_CHANNEL, CODE_PATH, toolkit_hyperparameters
 from cloudtrain.platforms.sagemaker._debugger import debugger_fields
 from cloudtrain.platforms.sagemaker._inputs import channel_config, given, input_data_config
@@ -25,9 +26,9 @@ def render(job: TrainingJob, region: str) -> Request:
     """
     check(job)
     body = common(job, region)
-    # without a script there is nothing for cloudtrain's runtime to run: the image has its own program
-    if (job.runtime or ("cloudtrain" if job.entry_point else "toolkit")) == "toolkit":
-        body = _with_toolkit(body, job, region)
+    if choose_runtime(job) == "toolkit":
+        with explained(job):
+            body = _with_toolkit(body, job, region)
     else:
         from cloudtrain.platforms.sagemaker._bundled_runtime import with_runtime
 

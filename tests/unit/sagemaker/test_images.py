@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from cloudtrain.aws.images import DATA, training_image
+from cloudtrain.aws.image_data import DATA
+from cloudtrain.aws.images import training_image
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
 

@@ -1,0 +1,101 @@
+"""The Python of images: which versions AWS built of each framework, and which one a job's image has.
+
+``images.json`` lists them as the SageMaker SDK does. A version that is not listed, such as a newer one, may have any.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cloudtrain.aws.image_data import image_data, is_alias, numbers
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import TrainingJob
+from cloudtrain.spec.names import AUTO_IMAGE
+
+Python = tuple[int, int]
+
+_GENERIC: dict[str, Python] = {"py2": (2, 7), "py3": (3, 6)}
+"""AWS named images so until Python 3.6; later ones have both numbers."""
+
+_IN_TAG = re.compile(r"(?:^|[-_.])(?:py|python|cp)-?(\d)\.?(\d{1,2})(?=$|[-_.])")
+
+_OF_AWS = re.compile(
+    r"(?:(?P<account>\d{12})\.dkr\.ecr\.[\w.-]+|public\.ecr\.aws/deep-learning-containers)/"
+    r"(?:(?:huggingface-)?(?:pytorch|tensorflow|mxnet)(?:-trcomp)?-training(?:-neuronx?)?"
+    r"|sagemaker-(?:pytorch|mxnet|tensorflow-scriptmode|scikit-learn|xgboost))[:@](?P<tag>.*)"
+)
+"""AWS's training images. Copies in other accounts may have been changed."""
+
+
+def check_python(image: str, version: str, python: str, name: str, field: str = "framework_version") -> None:
+    """Raises InvalidJob if AWS built the version of a framework, but not for this Python.
+
+    Args:
+        image: the key in ``images.json``.
+        version: of the framework; of two frameworks with a blank between them.
+        python: the job's ``py_version``.
+        name: of the framework, with its version, for messages.
+        field: the field of the version.
+    """
+    built = _pythons(image)
+    of_version = next((built[full] for full in reversed(built) if _matches(version, full)), None)
+    if of_version is None or python in of_version:
+        return
+    other = [full for full in built if python in built[full]]
+    hint = f"Set py_version={of_version[-1]!r}"
+    if other:
+        nearest = min(other, key=lambda full: _distance(full, version))
+        hint += f", or {field}={nearest.split()[0]!r}, which has {python}"
+    raise InvalidJob(
+        f"py_version: AWS built the image of {name} for {' and '.join(of_version)}, not for {python}",
+        hint=f"{hint}. Or set the image: image_uri='...'.",
+    )
+
+
+def image_python(job: TrainingJob) -> Python | None:
+    """The version of Python in the job's image; None if neither the image's name nor the job shows it."""
+    uri = job.image_uri
+    if uri == AUTO_IMAGE:
+        return None
+    if uri:
+        repository, _, tag = uri.rpartition("/")[2].partition("@")[0].partition(":")
+        found = _IN_TAG.search(tag) or (
+            repository == "python" and re.match(r"(\d)\.(\d{1,2})(?=$|[-_.])", tag)
+        )
+        if found:
+            return int(found[1]), int(found[2])
+        if (match := _OF_AWS.fullmatch(uri)) and (generic := re.search(r"-(py[23])(?=$|-)", match["tag"])):
+            return _GENERIC[generic[1]] if "scikit-learn" not in uri and "xgboost" not in uri else None
+    elif job.framework and job.py_version in _GENERIC:
+        return _GENERIC[job.py_version]
+    declared = re.fullmatch(r"py(\d)(\d{1,2})", job.py_version or "")
+    return (int(declared[1]), int(declared[2])) if declared else None
+
+
+def has_toolkit(job: TrainingJob) -> bool:
+    """Whether the job's image is one of AWS's for SageMaker, which have its training toolkit."""
+    if not job.image_uri:
+        return job.framework is not None
+    match = _OF_AWS.fullmatch(job.image_uri)
+    if match is None or re.search(r"-(?:ec2|ecs|eks)(?=$|-)", match["tag"]):
+        return False
+    accounts = image_data()["accounts"]
+    return match["account"] is None or any(
+        match["account"] in accounts[kind].values() for kind in ("dlc", "legacy")
+    )
+
+
+def _pythons(image: str) -> dict[str, list[str]]:
+    return {version: pythons.split() for version, pythons in image_data()["pythons"][image].items()}
+
+
+def _matches(version: str, full: str) -> bool:
+    wanted, known = version.split(), full.split()
+    return len(wanted) == len(known) and all(map(is_alias, wanted, known))
+
+
+def _distance(full: str, version: str) -> tuple[float, ...]:
+    known, wanted = numbers(full.split()[0]), numbers(version.split()[0])
+    return tuple(
+        abs(one - (0 if two == float("inf") else two)) for one, two in zip(known, wanted, strict=False)
+    )

@@ -1,0 +1,71 @@
+"""Chooses what starts a job's script in its container: cloudtrain's runtime, or the image's own program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from cloudtrain.aws.image_pythons import has_toolkit, image_python
+from cloudtrain.errors import InvalidJob
+from cloudtrain.spec import TrainingJob
+
+OLDEST = (3, 9)
+"""The first version of Python that runs cloudtrain's runtime."""
+
+
+def choose_runtime(job: TrainingJob) -> Literal["cloudtrain", "toolkit"]:
+    """The job's ``runtime``, or the one that runs in its image.
+
+    Raises:
+        InvalidJob: the image's Python is too old for cloudtrain's runtime, and it has no toolkit or the job wants none.
+    """
+    # without a script there is nothing for cloudtrain's runtime to run: the image has its own program
+    wanted = job.runtime or ("cloudtrain" if job.entry_point else "toolkit")
+    if wanted == "toolkit" or not _is_old(job):
+        return wanted
+    if has_toolkit(job):
+        if not job.runtime:
+            return "toolkit"
+        hint = "Leave runtime out: SageMaker's toolkit in the image then starts the script."
+    else:
+        hint = (
+            'Use an image with a newer Python, or runtime="toolkit" if it has SageMaker\'s training toolkit.'
+        )
+    raise InvalidJob(
+        f"runtime: cloudtrain's needs Python 3.9 or newer, and the image has {_python(job)}", hint=hint
+    )
+
+
+def runtime_warnings(job: TrainingJob) -> list[str]:
+    """A warning, one sentence, if the image's Python decides what starts the script."""
+    if job.runtime or not job.entry_point or not _is_old(job) or not has_toolkit(job):
+        return []
+    return [
+        f"the image has Python {_python(job)}, too old for cloudtrain's runtime: SageMaker's toolkit starts the "
+        'script, as with runtime="toolkit"'
+    ]
+
+
+@contextmanager
+def explained(job: TrainingJob) -> Iterator[None]:
+    """Says why the toolkit runs a job, in an error about what it cannot do."""
+    try:
+        yield
+    except InvalidJob as error:
+        if not runtime_warnings(job):
+            raise
+        raise InvalidJob(
+            f"{error.message} (it starts the script because cloudtrain's runtime needs Python 3.9 or newer, and the "
+            f"image has {_python(job)})",
+            hint="Choose a framework_version with a newer Python, or leave out what the toolkit cannot do.",
+        ) from None
+
+
+def _is_old(job: TrainingJob) -> bool:
+    python = image_python(job)
+    return python is not None and python < OLDEST
+
+
+def _python(job: TrainingJob) -> str:
+    return ".".join(map(str, image_python(job) or ()))
