@@ -7,8 +7,8 @@ There are two cases:
 
 - All lines exist already and are read.
 - The job prints its lines over ``--seconds`` while they are followed. The lag of a line is the time from its print to
-  its arrival at the reader. CloudWatch answers 25 GetLogEvents a second per account and region, and cloudtrain does not
-  send more: for any client, a round of 200 streams takes at least 8 seconds.
+  its arrival at the reader. CloudWatch answers 25 GetLogEvents a second per account and region. cloudtrain sends 20: a
+  round of 200 busy streams takes 10 seconds.
 
 The SageMaker SDK, version 2, follows the same job. It is stopped after ``--patience`` seconds.
 """

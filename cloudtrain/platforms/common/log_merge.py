@@ -9,7 +9,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-HELD_EVENTS = 100_000
+from cloudtrain.platforms.common.log_turns import Turns
+
+HELD_EVENTS = 300_000
 """The maximum number of events in memory, for all streams. As many more may be in transfer."""
 
 
@@ -31,15 +33,21 @@ class LogStream(Protocol):
     name: str
 
     @property
+    def holds(self) -> bool:
+        """Whether it has events that `next_page` has not returned yet."""
+        ...
+
+    @property
     def order(self) -> tuple[str, int, str]:
         """Sorts streams, to order events of the same time."""
         ...
 
-    def next_page(self, limit: int, until: float) -> Page:
+    def next_page(self, limit: int, until: float, *, is_partial: bool) -> Page:
         """The next events, at most ``limit``. After an error, the next call requests the same ones.
 
         Args:
             until: milliseconds since the epoch. A page with a later event is the stream's last in this round.
+            is_partial: another round follows. Later events are held for it, and the stream need not be read to its end.
         """
         ...
 
@@ -70,32 +78,40 @@ class LogMerge(Generic[S]):
         self._find_streams = find
         self._is_transient = is_transient
         self._most_events = most_events
+        self._turns = Turns()
 
-    def round(self, pool: ThreadPoolExecutor, *, find: bool = True) -> Iterator[Event]:
+    def round(
+        self, pool: ThreadPoolExecutor, *, find: bool = True, is_partial: bool = False
+    ) -> Iterator[Event]:
         """The new events of all streams, in time order. Raises what ``find`` and the streams raise.
 
         Args:
             find: whether to look for new streams first.
+            is_partial: another round follows: quiet streams may be left to it, and events of this moment.
         """
         self.trouble = None
         if find:
             for stream in self._unless_in_trouble(self._find_streams) or ():
                 self.streams.setdefault(stream.name, stream)
         streams = sorted(self.streams.values(), key=lambda stream: stream.order)
+        if is_partial:
+            streams = self._turns.due(streams)
         began = 1000 * time.time()
         limit = min(self._most_events, max(1, HELD_EVENTS // max(1, len(streams))))
-        asks = [partial(pool.submit, stream.next_page, limit, began) for stream in streams]
+        pages = [partial(stream.next_page, limit, began, is_partial=is_partial) for stream in streams]
+        asks = [partial(pool.submit, page) for page in pages]
         # request the first pages of all streams before waiting for any
-        parts = [self._read(ask(), ask) for ask in asks]
+        parts = [self._read(stream, ask(), ask) for stream, ask in zip(streams, asks, strict=True)]
         return heapq.merge(*parts, key=lambda event: event.time)
 
-    def _read(self, page: Future[Page], ask: Callable[[], Future[Page]]) -> Iterator[Event]:
+    def _read(self, stream: S, page: Future[Page], ask: Callable[[], Future[Page]]) -> Iterator[Event]:
         """The new events of one stream. Requests the next page before it yields the current one."""
         while True:
             read = self._unless_in_trouble(page.result)
             if read is None:
                 return
             events, is_last = read
+            self._turns.was_read(stream, is_busy=bool(events) or stream.holds)
             if not is_last:
                 page = ask()
             yield from events

@@ -12,7 +12,8 @@ from typing import Any
 from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, may_pass
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.sagemaker._log_reader import LogReader
+from cloudtrain.platforms.common.request_budget import RequestBudget
+from cloudtrain.platforms.sagemaker._log_reader import INTERVAL, LogReader, log_budget
 from cloudtrain.platforms.sagemaker._statuses import first_time, host_count, job_status, restarts
 from cloudtrain.platforms.sagemaker._streams import GROUP, find_streams
 from cloudtrain.platforms.sagemaker._training_job import describe_training_job
@@ -37,8 +38,8 @@ class Pace:
     """The maximum between two rounds while AWS throttles requests or the network is down."""
     patience: float = 900.0
     """The maximum duration of such errors."""
-    each_stream: float = 0.05
-    """The minimum for each stream: CloudWatch allows 25 GetLogEvents per second for an account and region."""
+    each_request: float = INTERVAL
+    """Between two GetLogEvents."""
     new_streams: float = 15.0
     """Between two searches for unexpected streams."""
     settle: float = 5.0
@@ -48,33 +49,34 @@ class Pace:
 def logs(job_name: str, aws: Aws, *, follow: bool, pace: Pace | None = None) -> Iterator[str]:
     """The lines of all hosts in time order, each with its host as a prefix.
 
-    Each round reads and merges the new events of all streams. A line that CloudWatch ingests late is in a later
-    round.
+    Each round reads and merges the new events of all streams, or, of many, those that are busy. A line that CloudWatch
+    ingests late, or that breaks the silence of one of many streams, is in a later round.
 
     Raises:
         JobNotFound: there is no such job.
         PlatformError: CloudWatch denies access.
     """
+    pace = pace or Pace()
     answer = describe_training_job(job_name, aws)
-    reader = LogReader(job_name, aws.client("logs"))
-    if follow:
-        return _follow(reader, answer, aws, pace or Pace())
-    return _once(reader, pace or Pace())
+    reader = LogReader(job_name, aws.client("logs"), pace.each_request)
+    return _follow(reader, answer, aws, pace) if follow else _once(reader, pace)
 
 
 def last_lines(job_name: str, aws: Aws, host: str | None = None) -> Mapping[str, Sequence[str]]:
     """The last lines of ``host``, or of the first hosts, by host. Raises PlatformError."""
     client = aws.client("logs")
+    budget = log_budget(client)
     with aws_errors(f"the logs of job {job_name}"):
-        newest = {stream.host: stream for stream in find_streams(job_name, client)}
+        newest = {stream.host: stream for stream in find_streams(job_name, client, budget)}
         names = [host] if host and host in newest else list(newest)[:MOST_HOSTS]
         with ThreadPoolExecutor(READERS) as pool:
-            pages = pool.map(lambda name: _last_page(newest[name].name, client), names)
+            pages = pool.map(lambda name: _last_page(newest[name].name, client, budget), names)
             return dict(zip(names, pages, strict=True))
 
 
-def _last_page(stream: str, client: Any) -> list[str]:
+def _last_page(stream: str, client: Any, budget: RequestBudget) -> list[str]:
     where = {"logGroupName": GROUP, "logStreamName": stream, "limit": LAST_LINES, "startFromHead": False}
+    budget.wait()
     events = client.get_log_events(**where)["events"]
     return [line for event in events for line in event["message"].rstrip("\r\n").split("\n")]
 
@@ -108,7 +110,7 @@ def _follow(reader: LogReader, answer: dict[str, Any], aws: Aws, pace: Pace) -> 
             find = is_final or len(reader.streams) < _expected(answer) or began - looked > pace.new_streams
             looked = began if find else looked
             is_silent = True
-            for line in reader.round(pool, find=find):
+            for line in reader.round(pool, find=find, is_partial=not is_final):
                 is_silent = False
                 yield line
             trouble = reader.trouble
@@ -118,8 +120,7 @@ def _follow(reader: LogReader, answer: dict[str, Any], aws: Aws, pace: Pace) -> 
                 silent_since = silent_since if is_silent and silent_since is not None else time.monotonic()
                 if time.monotonic() - silent_since >= pace.settle:
                     return
-            least = began + pace.each_stream * len(reader.streams) - time.monotonic()
-            waiting.sleep(trouble, is_busy=not is_silent or is_final, least=least)
+            waiting.sleep(trouble, is_busy=not is_silent or is_final or reader.holds)
             if not is_final:
                 answer = _refresh(answer, aws)
 
@@ -132,7 +133,7 @@ class _Waiting:
         self._pause = pace.shortest
         self._well = time.monotonic()
 
-    def sleep(self, trouble: Exception | None, *, is_busy: bool, least: float = 0.0) -> None:
+    def sleep(self, trouble: Exception | None, *, is_busy: bool) -> None:
         """Pause: longer while there are no lines, or errors. Errors that last too long are raised as PlatformError."""
         if trouble is None:
             self._well = time.monotonic()
@@ -143,7 +144,7 @@ class _Waiting:
             if time.monotonic() - self._well > self._pace.patience:
                 with aws_errors("the logs"):
                     raise trouble
-        time.sleep(max(self._pause, least))
+        time.sleep(self._pause)
 
 
 def _refresh(answer: dict[str, Any], aws: Aws) -> dict[str, Any]:

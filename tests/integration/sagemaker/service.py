@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -61,6 +62,8 @@ class SageMakerService:
     jobs: dict[str, ScriptedJob] = field(default_factory=dict)
     calls: list[tuple[str, Parameters]] = field(default_factory=list)
     """The operations that were called, with what was given to them, failed ones too."""
+    called_at: list[float] = field(default_factory=list)
+    """The times of ``calls``, in seconds."""
     on_create: Callable[[ScriptedJob], None] = lambda job: job.enter("Starting", "Starting the training job")
     """Called with each new job before the response is sent, to start the simulated instances."""
     empty_pages: bool = False
@@ -77,6 +80,7 @@ class SageMakerService:
 
     def answer(self, operation: str, given: Parameters) -> Parameters:
         self.calls.append((operation, given))
+        self.called_at.append(time.monotonic())
         fault = self.faults[operation].pop(0) if self.faults[operation] else None
         if isinstance(fault, ServiceError):
             raise fault
@@ -192,6 +196,7 @@ def sagemaker_service() -> Iterator[SageMakerService]:
                 operation = self.headers["X-Amz-Target"].partition(".")[2]
             else:  # STS speaks another protocol
                 service.calls.append(("GetCallerIdentity", {}))
+                service.called_at.append(time.monotonic())
                 self._send(200, IDENTITY.encode(), "text/xml")
                 return
             try:

@@ -21,7 +21,7 @@ from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.sagemaker._log_reader import LogReader
 from cloudtrain.platforms.sagemaker.logs import Pace, logs
 
-QUICK = Pace(shortest=0.05, longest=0.1, each_stream=0.0, new_streams=0.2, settle=0.5)
+QUICK = Pace(shortest=0.05, longest=0.1, each_request=0.0, new_streams=0.2, settle=0.5)
 
 
 @pytest.fixture
