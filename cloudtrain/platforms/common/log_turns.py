@@ -1,4 +1,4 @@
-"""Decides which streams of a log to read next, where there are too many to read all of them at once."""
+"""Decides which streams of a log to read next, where there are too many for every round."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S = TypeVar("S", bound=_Stream)
 
 
 class Turns:
-    """Busy streams are read in every round, and quiet ones in turns: each round has room for a fourth more."""
+    """Busy streams are read in every round, and quiet ones in turns: each round adds a fourth of the busy."""
 
     def __init__(self) -> None:
         self._read_at: dict[str, float] = {}

@@ -21,7 +21,7 @@ _LINE = re.compile(r"\[(algo-\d+)\] line (\d+) at (\d+)")
 
 @dataclass
 class Followed:
-    """What a client saw and asked for."""
+    """The lines that a client saw, and the requests that it sent."""
 
     lines: list[tuple[str, int, int]]
     """Of each line, its host, its number on this host, and when it was printed, in milliseconds."""
