@@ -26,6 +26,7 @@ from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
+from cloudtrain.runtime.outer_step import without_outer_step
 from cloudtrain.runtime.run_folder import (
     RANK_FILE,
     SCRIPT_PYTHONPATH,
@@ -158,6 +159,11 @@ def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
     return config.launcher.ranks_on_host(gpu_count(environ))
 
 
+def _is_alone(config: HostConfig) -> bool:
+    """Whether the script runs as plain ``python train.py`` does: once, and not as a part of a world."""
+    return config.launcher.name == "single" and config.host_in_world.count == 1
+
+
 def network_interface(config: HostConfig) -> str:
     """The network interface for traffic between ranks."""
     return (
@@ -230,9 +236,10 @@ def _environment(
         master=master,
     )
     python_path = library_path(config, environ, alias=horovod.alias)
+    inherited = mpirun.without_outer_mpi(environ)
     program_folders = [os.path.dirname(python), *filter(None, [os.path.dirname(config.settings.python)])]
     environment = {
-        **mpirun.without_outer_mpi(environ),
+        **(inherited if _is_alone(config) else without_outer_step(inherited)),
         # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
         **{
             name: value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -96,6 +97,31 @@ def test_the_ranks_of_an_example_work_together(example: Example, tmp_path: Path)
     assert cloudtrain("download", "by-" + example.folder, cwd=tmp_path).code == 0
     with tarfile.open(tmp_path / "model.tar.gz") as model:
         assert example.model in model.getnames()
+
+
+def test_the_rank_that_failed_is_named_although_others_fail_too(tmp_path: Path) -> None:
+    """XGBoost on rank 0 raises another error when rank 1 leaves the group."""
+    select(FRAMEWORKS)
+    script = (REPOSITORY / "examples/xgboost/train.py").read_text()
+    fails = '    if rank == 1:\n        raise ValueError("the last row has no label")\n    right = '
+    assert script.count("    right = ") == 1
+    (tmp_path / "train.py").write_text(script.replace("    right = ", fails))
+    shutil.copy(REPOSITORY / "examples/xgboost/train.yaml", tmp_path)
+    job = cloudtrain("submit", "train.yaml", "--name", "fails", cwd=tmp_path)
+    assert job.code == 1, job.out + job.err
+    assert "rank 1 on algo-2 raised ValueError: the last row has no label" in job.err
+    assert re.search(r'File ".*/train.py", line \d+, in <module>\n    raise ValueError', job.err)
+    assert processes_in(os.environ["CLOUDTRAIN_HOME"]) == []
+
+
+def processes_in(folder: str) -> list[int]:
+    """The processes of jobs whose folders are in ``folder``."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if b"SM_MODEL_DIR=" in (text := path.read_bytes()) and folder.encode() in text:
+                found.append(int(path.parent.name))
+    return found
 
 
 def test_every_command_of_the_page_is_one_of_these() -> None:

@@ -1,0 +1,73 @@
+"""The variables of a host that ranks take over or not, so that other frameworks connect them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.contract import Paths
+from cloudtrain.runtime.horovod_choice import HorovodChoice
+from cloudtrain.runtime.host_config import HostConfig
+from cloudtrain.runtime.launch_plan import make_launch_plan
+from cloudtrain.runtime.without_gpus import cpu_variables
+
+CPUS = {"ACCELERATE_USE_CPU": "true"}
+TORCHRUN = {"sagemaker_torch_distributed_enabled": "true"}
+PLACE = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NODELIST": "node1"}
+ALLOCATION = {"SLURM_JOB_ID": "71", "SLURM_NODELIST": "node1", "SLURM_TASKS_PER_NODE": "1"}
+
+
+def environment(
+    folder: Path, distribution: dict[str, str], hosts: list[str], environ: dict[str, str]
+) -> dict[str, str]:
+    """The variables of ranks on a host without GPUs, whose own variables are ``environ``."""
+    paths = Paths(folder)
+    paths.make()
+    (paths.code / "train.py").write_text("")
+    documents = {
+        "hyperparameters": {"sagemaker_program": "train.py", **distribution},
+        "resourceconfig": {"current_host": hosts[0], "hosts": hosts},
+    }
+    for name, document in documents.items():
+        (paths.input_config / f"{name}.json").write_text(json.dumps(document))
+    environ = {"CUDA_VISIBLE_DEVICES": "", **environ}
+    config = HostConfig.read(paths, environ)
+    return dict(make_launch_plan(config, "python", (hosts[0], 1), HorovodChoice(), environ).environment)
+
+
+@pytest.mark.parametrize(("ranks", "gpus", "variables"), [(2, 0, CPUS), (1, 0, {}), (2, 1, {}), (16, 8, {})])
+def test_several_ranks_without_gpus(ranks: int, gpus: int, variables: dict[str, str]) -> None:
+    assert cpu_variables(ranks, gpus, accelerators=[]) == variables
+
+
+def test_a_host_with_other_accelerators(tmp_path: Path) -> None:
+    patterns = [f"{tmp_path}/dev/neuron[0-9]*"]
+    assert cpu_variables(2, 0, patterns) == CPUS
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev" / "neuron0").touch()
+    assert cpu_variables(2, 0, patterns) == {}
+
+
+@pytest.mark.parametrize(
+    ("distribution", "environ", "value"),
+    [(TORCHRUN, {}, "true"), (TORCHRUN, {"ACCELERATE_USE_CPU": "false"}, "false"), ({}, {}, None)],
+)
+def test_accelerate_connects_ranks_on_cpus(
+    tmp_path: Path, distribution: dict[str, str], environ: dict[str, str], value: str | None
+) -> None:
+    found = environment(tmp_path, distribution, ["a", "b"], environ)
+    assert found.get("ACCELERATE_USE_CPU") == value
+
+
+@pytest.mark.parametrize(
+    ("distribution", "hosts", "kept"),
+    [(TORCHRUN, ["a", "b"], {}), (TORCHRUN, ["a"], {}), ({}, ["a", "b"], {}), ({}, ["a"], PLACE)],
+)
+def test_ranks_do_not_take_over_the_place_in_an_outer_slurm_step(
+    tmp_path: Path, distribution: dict[str, str], hosts: list[str], kept: dict[str, str]
+) -> None:
+    found = environment(tmp_path, distribution, hosts, {**PLACE, **ALLOCATION})
+    slurm = {name: value for name, value in found.items() if name.startswith("SLURM_")}
+    assert slurm == {**ALLOCATION, **kept}
