@@ -10,8 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cloudtrain.contract.host import Host, cpu_count, gpu_count, neuron_count
+from cloudtrain.contract.host import Host, cpu_count, gpu_count
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, user_hyperparameters
+from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.paths import Paths
 
 DEFAULT_LOG_LEVEL = 20
@@ -63,7 +64,7 @@ def script_environment(
         "output_intermediate_dir": str(paths.output_intermediate),
         "num_cpus": cpu_count(),
         "num_gpus": gpu_count(),
-        "num_neurons": neuron_count(),
+        "num_neurons": neuron_core_count(host.instance_type),
         "current_instance_type": host.instance_type or "local",
         "current_instance_group": host.group or "homogeneousCluster",
         "current_instance_group_hosts": own_group.get("hosts", list(host.hosts)),

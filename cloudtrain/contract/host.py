@@ -211,8 +211,3 @@ def _has_mig_devices() -> bool:
     nodes = [node.name[10:] for node in Path("/dev/nvidia-caps").glob("nvidia-cap*")]
     own = any(name.isdigit() and int(name) > 2 for name in nodes)
     return own and any(Path("/proc/driver/nvidia/capabilities").glob("gpu*/mig/gi*"))
-
-
-def neuron_count() -> int:
-    """AWS Neuron devices of this host."""
-    return len([device for device in Path("/dev").glob("neuron*") if device.name[6:].isdigit()])

@@ -32,7 +32,7 @@ class Launcher:
 
     name: str = "single"
     processes_per_host: int | None = None
-    """None: one per GPU, and one on a host without GPUs."""
+    """None: one per GPU or Neuron core, and one on a host without either."""
     custom_mpi_options: str = ""
     """Additional options for mpirun, in shell syntax."""
     implementation: str = "auto"
@@ -73,7 +73,7 @@ class Launcher:
             max_restarts=given.integer(_MAX_RESTARTS, 0),
         )
 
-    def ranks_on_host(self, gpus: int) -> int:
+    def ranks_on_host(self, accelerators: int) -> int:
         if self.name == "single":
             return 1
-        return self.processes_per_host or gpus or 1
+        return self.processes_per_host or accelerators or 1

@@ -16,6 +16,7 @@ from cloudtrain.contract import (
 )
 from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, framework_variables, hostfile, without_set
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
@@ -156,7 +157,9 @@ def make_launch_plan(
 
 
 def ranks_on_host(config: HostConfig, environ: Mapping[str, str]) -> int:
-    return config.launcher.ranks_on_host(gpu_count(environ))
+    """As many as GPUs or, without any, Neuron cores, unless the job says otherwise."""
+    accelerators = gpu_count(environ) or neuron_core_count(config.host.instance_type, environ)
+    return config.launcher.ranks_on_host(accelerators)
 
 
 def _is_alone(config: HostConfig) -> bool:

@@ -100,6 +100,12 @@ def _check_distribution(job: TrainingJob) -> None:
             "distribution.smdistributed: dataparallel and modelparallel cannot be combined",
             hint="Remove one of them.",
         )
+    on_pytorch = job.framework == "pytorch" or (job.framework == "huggingface" and not job.tensorflow_version)
+    if "parameter_server" in enabled and on_pytorch:
+        raise InvalidJob(
+            "distribution: PyTorch has no parameter server, so every host would train alone",
+            hint='Use {"torch_distributed": {}}, or {"mpi": {}}.',
+        )
     groups = [group.instance_group_name for group in job.instance_groups]
     for group in job.distribution.instance_groups:
         if group not in groups:

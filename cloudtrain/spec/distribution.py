@@ -20,8 +20,8 @@ class _Kind(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 class TorchDistributed(_Kind, frozen=True):
     """``torchrun`` on every host.
 
-    ``processes_per_host`` defaults to the number of GPUs, or 1. ``max_restarts`` is the number of times that a host
-    restarts its ranks after one has failed.
+    ``processes_per_host`` defaults to the number of GPUs or Neuron cores, or 1. ``max_restarts`` is the number of times
+    that a host restarts its ranks after one has failed.
     """
 
     processes_per_host: ProcessesPerHost | None = None

@@ -24,6 +24,7 @@ _GENERATED_NAMES = {
 STRICTER = {
     "distribution/tf_torch_distributed": "the SDK drops a distribution of another framework",
     "distribution/mx_torch_distributed": "the SDK drops a distribution of another framework",
+    "distribution/torch_parameter_server": "PyTorch has none: every host would train alone",
     "distribution/unknown_distribution": "the SDK accepts an unknown distribution, and starts one rank per host",
     "option/spot_no_wait": "the SDK requests spot instances without a max_wait, which SageMaker refuses",
     "tuning/wait_missing": "the SDK requests spot instances without a max_wait, which SageMaker refuses",

@@ -181,6 +181,14 @@ REFUSED = {
         {"environment": {"A": "x", "B": True}},
         r"^environment.B: expected text, got true\n  Put it in quotes to make it text.$",
     ),
+    "parameter-server": (
+        {"framework": "pytorch", "distribution": {"parameter_server": {}}},
+        r"^distribution: PyTorch has no parameter server, so every host would train alone\n  Use .*torch_distributed",
+    ),
+    "hugging-face": (
+        {"framework": "huggingface", "pytorch_version": "2.5.1", "distribution": {"parameter_server": {}}},
+        r"^distribution: PyTorch has no parameter server",
+    ),
     "secret": ({"environment": "TOKEN=sesame"}, r"^environment: expected a mapping, got text$"),
     "variable": ({"environment": {"A-B": "x"}}, r"environment: 'A-B' is not a valid variable name"),
     "name": ({"job_name": "my_job"}, r"job name 'my_job': only letters.*\n  For example: my-job"),

@@ -1,0 +1,54 @@
+"""The cores of AWS's Trainium and Inferentia accelerators."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+
+_CORES = {"inf1": 4, "inf2": 2, "trn1": 2, "trn1n": 2}
+"""Cores of each device, by family. Newer devices have `_NEWER_CORES`."""
+
+_NEWER_CORES = 8
+"""Physical cores of a Trainium2 device, and of newer ones."""
+
+_LOGICAL = "NEURON_LOGICAL_NC_CONFIG"
+"""The variable with the number of their physical cores that programs see as one. The Neuron runtime's default is 2."""
+
+_TOOLS = "/opt/aws/neuron/bin"
+_SECONDS = 30
+
+
+def neuron_core_count(
+    instance_type: str | None, environ: Mapping[str, str] = os.environ, devices: Path = Path("/dev")
+) -> int:
+    """Cores that programs on this host see: as many ranks as SageMaker's toolkit starts. 0 without devices.
+
+    ``neuron-ls`` counts them, as for the toolkit; where it is not installed, the instance type's family says how many a
+    device has. From Trainium2 on, programs see logical cores: 64 on an ``ml.trn2.48xlarge``.
+    """
+    family = re.sub(r"^ml[._]", "", instance_type or "").partition(".")[0]
+    found = len([device for device in devices.glob("neuron*") if device.name[6:].isdigit()])
+    if found and re.match(r"trn[2-9]", family):
+        grouped = environ.get(_LOGICAL, "")
+        return found * _NEWER_CORES // (int(grouped) if grouped in ("1", "2") else 2)
+    path = os.pathsep.join([environ.get("PATH", os.defpath), _TOOLS])
+    listed = _listed_cores(shutil.which("neuron-ls", path=path) or "")
+    return listed or found * _CORES.get(family, 2)
+
+
+@lru_cache(maxsize=1)
+def _listed_cores(program: str) -> int:
+    """The cores that ``neuron-ls`` lists; 0 if it is missing or fails."""
+    if not program:
+        return 0
+    try:
+        output = subprocess.run([program, "-j"], capture_output=True, check=True, timeout=_SECONDS).stdout
+        return sum(int(device.get("nc_count", 0)) for device in json.loads(output))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, AttributeError):
+        return 0
