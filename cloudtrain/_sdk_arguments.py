@@ -52,7 +52,6 @@ _RENAMED = {
 """Names from version 1 that version 2 still accepts."""
 
 _UNSUPPORTED = {
-    "git_config": "Clone the repository, and pass its folder: source_dir='...'.",
     "compiler_config": "AWS no longer releases the SageMaker Training Compiler; use torch.compile in the script.",
     "training_recipe": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
     "recipe_overrides": "Pass the recipe's script as entry_point, and its values as hyperparameters.",

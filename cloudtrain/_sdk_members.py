@@ -43,7 +43,6 @@ _UNSET = (
     *("code_uri", "collection_configs", "compiler_config", "debugger_rule_configs", "debugger_rules"),
     *(
         "deploy_instance_type",
-        "git_config",
         "profiler_rule_configs",
         "profiler_rules",
         "rules",
@@ -95,6 +94,7 @@ class SdkMembers(LeftOut):
     """
 
     arguments: dict[str, Any]
+    git_config: Mapping[str, Any] | None
     jobs: list[Job]
     latest_training_job: Job | None
     uploaded_code: UploadedCode | None

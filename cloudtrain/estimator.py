@@ -37,6 +37,8 @@ class Estimator(SdkMembers):
             that it imports.
         source_dir: the folder to pack and send with the job, or an archive of it in S3.
         dependencies: further files and folders to put next to the script.
+        git_config: the git repository that these paths are in: ``{"repo": "https://...", "branch": ..., "commit":
+            ...}``, and for a private one ``token``, or ``username`` and ``password``. It is cloned when a job starts.
         arguments: the script's command line: ``["fit", "--data", "{channel.train}", "-vv"]`` reaches it unchanged,
             except that the folder of the channel replaces ``{channel.train}``.
         hyperparameters: options of the script: ``{"lr": 0.1}`` becomes ``--lr 0.1``. They precede ``arguments``.
@@ -117,6 +119,7 @@ class Estimator(SdkMembers):
         given = {name: value for name, value in {**named, **fields}.items() if value is not None}
         given = drop_empty(rename_arguments({**given, **_by_name(positional, given)}))
         self._session = given.pop("sagemaker_session", None)
+        self.git_config = given.pop("git_config", None)
         for name in given:
             if name not in FIELDS or name == "source":
                 raise InvalidJob(
@@ -165,8 +168,24 @@ class Estimator(SdkMembers):
         Raises:
             InvalidJob, InvalidSource, UnknownPlatform: as in `fit`.
         """
+        return self._prepare(inputs, job_name, experiment_config)
+
+    def _prepare(
+        self,
+        inputs: Inputs | None,
+        job_name: str | None,
+        experiment_config: Mapping[str, str] | None,
+        *,
+        submits: bool = False,
+    ) -> Submission:
+        """The job, packed and rendered. Its repository, if any, is cloned for it."""
         fields = self._fields(inputs, job_name, experiment_config)
-        return prepare(fields, self._platform, self._session)
+        if not self.git_config:
+            return prepare(fields, self._platform, self._session, submits=submits)
+        from cloudtrain.packaging.git_clone import cloned
+
+        with cloned(self.git_config, fields) as found:
+            return prepare(found, self._platform, self._session, submits=submits)
 
     def _fields(
         self,
@@ -216,9 +235,8 @@ class Estimator(SdkMembers):
             PlatformError: the platform refuses the job.
             TrainingFailed: the job failed; only if ``wait`` is true.
         """
-        fields = self._fields(inputs, job_name, experiment_config)
         says = wait and logs and logs != "None"
-        submission = prepare(fields, self._platform, self._session, submits=True)
+        submission = self._prepare(inputs, job_name, experiment_config, submits=True)
         for warning in submission.job_warnings:
             warnings.warn(warning, stacklevel=2)
         job = submission.submit(say=print if says else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 from cloudtrain._sdk_objects._values import get, given
@@ -35,7 +36,7 @@ SAME = (
 )
 """Attributes that have the same name as the argument."""
 
-UNSUPPORTED = ("compiler_config", "git_config", "rules")
+UNSUPPORTED = ("compiler_config", "rules")
 """Attributes that the `Estimator` refuses, whatever their value."""
 
 OWN_PREFIX = "sagemaker_"
@@ -70,6 +71,8 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
             **{name: get(obj, name) for name in SAME},
             **{name: True for name in UNSUPPORTED if get(obj, name)},
             **_instances(obj, instance_type, finds_image),
+            # fit() replaces the paths by the ones in its clone
+            "git_config": None if os.path.isabs(get(obj, "entry_point") or "") else get(obj, "git_config"),
             "framework": framework,
             "transformers_version" if framework == "huggingface" else "framework_version": version,
             "hyperparameters": _hyperparameters(

@@ -107,10 +107,6 @@ def test_both_names_together_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"git_config": {"repo": "x"}},
-            r"git_config: not supported by cloudtrain\n  Clone the repository",
-        ),
         ({"rules": ["rule"]}, r"rules: not supported by cloudtrain"),
         ({"compiler_config": 1}, r"compiler_config: .*\n.*torch.compile"),
         ({"training_recipe": "x"}, r"training_recipe: .*\n  Pass the recipe's script"),
