@@ -11,7 +11,7 @@ from cloudtrain.errors import InvalidJob
 LAUNCHERS = {"torchrun": "torch_distributed", "mpirun": "mpi", "horovod": "horovod"}
 """The options that choose a launcher, and the ``distribution`` of each."""
 
-COUNTED = (*LAUNCHERS.values(), "processes")
+COUNTED = (*LAUNCHERS.values(), "processes", "agent")
 """The distributions that have ``processes_per_host``."""
 
 NOT_LAUNCHERS = ("instance_groups", "smdistributed")

@@ -13,6 +13,7 @@ _KEYS = {
     "sagemaker_mpi_enabled": "mpirun",
     "sagemaker_horovod_enabled": "horovod",
     "sagemaker_processes_enabled": "processes",
+    "sagemaker_agent_enabled": "agent",
 }
 _COUNT = "sagemaker_processes_per_host"
 _MPI_COUNT = "sagemaker_mpi_num_of_processes_per_host"
@@ -20,12 +21,15 @@ _MPI_OPTIONS = "sagemaker_mpi_custom_mpi_options"
 _MAX_RESTARTS = "sagemaker_torch_distributed_max_restarts"
 _IMPLEMENTATION = "sagemaker_horovod_implementation"
 
+_COMMAND = "sagemaker_agent_command"
+_PRESET = "sagemaker_agent_preset"
+
 HOROVOD_IMPLEMENTATIONS = ("auto", "cloudtrain", "horovod")
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """``name`` is one of single, processes, torchrun, mpirun, horovod.
+    """``name`` is one of single, processes, torchrun, mpirun, horovod, agent.
 
     Raises ValueError if ``implementation`` is not one of `HOROVOD_IMPLEMENTATIONS`.
     """
@@ -39,6 +43,10 @@ class Launcher:
     """Which ``horovod`` the ranks of a horovod job import."""
     max_restarts: int = 0
     """How often torchrun restarts the ranks of a host."""
+    agent_command: str = ""
+    """The command of the agent on each host: see `cloudtrain.contract.agent`."""
+    agent_preset: str = ""
+    """The preset that it comes from; empty if the user wrote it."""
 
     def __post_init__(self) -> None:
         if self.implementation not in HOROVOD_IMPLEMENTATIONS:
@@ -55,6 +63,10 @@ class Launcher:
             values[_MPI_OPTIONS] = self.custom_mpi_options
         if self.max_restarts:
             values[_MAX_RESTARTS] = self.max_restarts
+        if self.name == "agent":
+            values[_COMMAND] = self.agent_command
+            if self.agent_preset:
+                values[_PRESET] = self.agent_preset
         if self.name == "horovod":
             values[_IMPLEMENTATION] = self.implementation
         return values
@@ -70,10 +82,17 @@ class Launcher:
             ),
             custom_mpi_options=str(values.get(_MPI_OPTIONS, "")),
             implementation=given.text(_IMPLEMENTATION, "auto"),
+            agent_command=given.text(_COMMAND, ""),
+            agent_preset=given.text(_PRESET, ""),
             max_restarts=given.integer(_MAX_RESTARTS, 0),
         )
 
+    @property
+    def has_one_rank(self) -> bool:
+        """Whether the script runs on the first host only. The agents of the other hosts serve it."""
+        return self.agent_preset == "ray"
+
     def ranks_on_host(self, accelerators: int) -> int:
-        if self.name == "single":
+        if self.name == "single" or self.has_one_rank:
             return 1
         return self.processes_per_host or accelerators or 1

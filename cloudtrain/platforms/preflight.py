@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudtrain.packaging.imports import BUNDLED, outside_imports, read_sources
 from cloudtrain.platforms.base import Platform, Preflight, Request
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import Agent, TrainingJob
 
 
 def job_checks(
@@ -38,8 +38,11 @@ def job_checks(
 
 
 def _launcher(job: TrainingJob) -> Sequence[str]:
-    uses_torchrun = job.distribution and "torch_distributed" in job.distribution.enabled
-    return ["torch"] if uses_torchrun else []
+    """The packages that start the ranks."""
+    enabled = job.distribution.enabled if job.distribution else {}
+    agent = enabled.get("agent")
+    preset = [agent.preset] if isinstance(agent, Agent) and agent.preset else []
+    return [*preset, *(["torch"] if "torch_distributed" in enabled else [])]
 
 
 def _bundled(job: TrainingJob) -> Sequence[str]:

@@ -187,6 +187,41 @@ def diagnose_agent(
     )
 
 
+def diagnose_command(
+    program: str,
+    exit_code: int,
+    missing: Sequence[int],
+    scripts_started: bool,
+    log_tail: tuple[str, ...],
+    host: str,
+) -> FailureReport:
+    """The report of another project's launcher that failed, though none of its ranks has. Does not name a rank.
+
+    Args:
+        exit_code: negative for a signal.
+        missing: the ranks of this host that it has not started, or that it left without a result.
+        scripts_started: whether any rank had reached its script.
+        log_tail: the last lines of its output.
+    """
+    ranks = ", ".join(map(str, missing[:MOST_RANKS])) + ("..." if len(missing) > MOST_RANKS else "")
+    what = "failed" if exit_code else "ended"
+    if missing:
+        what = f"{what} without starting rank{'s' * (len(missing) > 1)} {ranks}"
+    last = next((line.strip() for line in reversed(log_tail) if line.strip()), "")[:LONGEST_LAST_LINE]
+    return FailureReport(
+        FailureClass.USER_ERROR,
+        f"{program}, which distribution.agent starts, {what}" + (f": {last}" if exit_code and last else ""),
+        "See its own messages below, and check its options."
+        if exit_code
+        else "Check its options for the number of processes: {processes_per_host} on a host, {world_size} in all.",
+        host=host,
+        exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
+        log_tail=log_tail,
+        phase="train" if scripts_started else "launch",
+        time=time.time(),
+    )
+
+
 def diagnose_torchrun(rank_exit: RankExit, python: str, host: str) -> FailureReport | None:
     """The report of a torchrun that cannot start because ``python`` lacks torch; None for any other end."""
     last = rank_exit.log_tail[-1] if rank_exit.log_tail else ""

@@ -382,7 +382,7 @@ class HostRun:
             patience.default.give_up()
             return HostOutcome(JobStatus.INTERRUPTED)
         if not self._launch.scripts_started:
-            self._launch.kill()  # no rank has reached its script: there is nothing to save
+            self._launch.end_unstarted()
         self._kill_at = kill_at
         return None
 

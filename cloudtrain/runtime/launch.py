@@ -25,7 +25,7 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, inquiry
-from cloudtrain.runtime.diagnose import RankExit, diagnose_agent
+from cloudtrain.runtime.diagnose import RankExit, diagnose_agent, diagnose_command
 from cloudtrain.runtime.native_errors import LARGEST
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
@@ -48,6 +48,8 @@ VANISHED_SECONDS = 0.4
 """Seconds that an agent may take to report the exit code of a rank that is gone. Shorter than the time for which the
 leader collects failures: a killed rank must not be reported after the ranks that failed because of it."""
 
+AGENT_SECONDS = 60.0
+"""Seconds that another project's launcher may take to end after its last rank. Then it is killed."""
 LINGER_SECONDS = 2.0
 """Seconds that a rank may take to end after its script has failed."""
 ANSWER_SECONDS = 1.0
@@ -67,7 +69,8 @@ class LaunchPlan:
     cwd: Path
     run: Path
     agent: str = ""
-    """The program that starts the ranks: ``torchrun``, ``mpirun``, or empty for the runtime itself."""
+    """The program that starts the ranks: ``torchrun``, ``mpirun``, ``agent`` for one of another project, or empty for
+    the runtime itself."""
     rank_arguments: tuple[str, ...] = ()
     """The arguments of `cloudtrain.runtime.rank`, for ranks to which the agent does not pass them."""
     programs: Mapping[str, str] = field(default_factory=dict)
@@ -82,6 +85,8 @@ class LaunchPlan:
     """The content of the hostfile, for launchers and libraries of other projects."""
     agent_variables: tuple[Mapping[str, str], ...] = ()
     """With an agent: variables of each rank that the agent does not set. The ranks read them from the run folder."""
+    serves: bool = False
+    """Whether the agent of this host starts no rank, and serves that of the first host until it ends."""
     restarts: bool = False
     """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
 
@@ -108,6 +113,8 @@ class Launch:
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of process id and signal. A restarted rank is signalled again."""
     _agent_output: BinaryIO = field(init=False)
+    _ended: float = 0.0
+    """When all ranks were first found to have ended, on the clock of `time.monotonic`."""
     _killed: bool = False
     _session: str = ""
     """The folder of the files of mpirun or its daemon."""
@@ -160,6 +167,7 @@ class Launch:
                 prefix="ct-", dir=environment.get("TMPDIR") or None
             )
             environment["TMPDIR"] = self._session
+        if self.plan.agent in ("mpirun", "agent"):
             command = (sys.executable, PARENT_DEATH_PROGRAM, *command)
         with self._agent_output as output:
             process = self._spawn(command, environment, output)
@@ -225,6 +233,8 @@ class Launch:
         if self.plan.agent == "mpirun":
             # each rank's parent reports its exit code, even if mpirun dies
             return self._failed_but_lingers(slot, record)
+        if self.plan.agent == "agent" and (agent_code is not None or record is None):
+            return self._code_after_agent(record, agent_code)
         if agent_code is not None:
             return agent_code
         if self.plan.restarts:
@@ -235,7 +245,20 @@ class Launch:
             return None
         # The agent waits for other ranks to end. It reported the first failure before it ended the others.
         others_reported = any(self._reported_code(slot) for slot in self.plan.slots)
+        if self.plan.agent == "agent" and record.exit_code == 0:
+            return 0
         return record.exit_code or (-signal.SIGTERM if others_reported else -SIGKILL)
+
+    def _code_after_agent(self, record: RankRecord | None, agent_code: int | None) -> int | None:
+        """The exit code of a rank whose parent has not reported one, and whose agent has ended.
+
+        An agent that started no rank, and did not fail, ran something else: the rank is what it ran.
+        """
+        if agent_code is None:
+            return None
+        if record is None:
+            return None if agent_code or self.scripts_started else 0
+        return -SIGKILL if record.exit_code is None else record.exit_code
 
     def _failed_but_lingers(self, slot: RankSlot, record: RankRecord | None) -> int | None:
         """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
@@ -271,6 +294,8 @@ class Launch:
     def agent_report(self, host: str) -> FailureReport | None:
         """The report of an mpirun, or its daemon, that ended before all of its ranks; None otherwise."""
         code = self.agent_code
+        if self.plan.agent == "agent" and code is not None:
+            return self._report_of_command(code, host)
         if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
             return None
         program = "mpirun" if self.plan.command else "the daemon of mpirun"
@@ -279,6 +304,15 @@ class Launch:
                 128 + signal.SIGTERM
             )  # mpirun ended it or is gone: a consequence of what the leader reports
         return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
+
+    def _report_of_command(self, code: int, host: str) -> FailureReport | None:
+        missing = [slot.rank for slot in self.plan.slots if slot.rank not in self.exits]
+        if any(rank_exit.exit_code for rank_exit in self.exits.values()) or not (code or missing):
+            return None
+        program = Path(
+            next(word for word in self.plan.command if not Path(word).name.startswith("python"))
+        ).name
+        return diagnose_command(program, code, missing, self.scripts_started, self.output.tail(None), host)
 
     @property
     def completed(self) -> bool:
@@ -293,6 +327,10 @@ class Launch:
         """Whether any process that was or will be started here is still needed."""
         if self.plan.agent == "mpirun" and len(self.exits) == len(self.plan.slots):
             return False  # mpirun may wait forever for a rank that did not finalize MPI
+        if self.plan.agent == "agent" and len(self.exits) == len(self.plan.slots) and self.processes:
+            self._ended = self._ended or time.monotonic()
+            if time.monotonic() - self._ended > AGENT_SECONDS:
+                return False
         if not self.processes:
             return not self._killed  # mpirun has not requested its daemon yet
         return any(process.poll() is None for process in self.processes)
@@ -329,6 +367,15 @@ class Launch:
                     signal_group(record.pid, number)
                 else:
                     os.kill(record.pid, number)
+
+    def end_unstarted(self) -> None:
+        """End ranks of which none has reached its script: there is nothing to save."""
+        if self.plan.agent != "agent":
+            self.kill()
+        elif not self.plan.serves:  # another project's launcher may run programs that save something
+            for process in self.processes:
+                with contextlib.suppress(ProcessLookupError):
+                    signal_group(process.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """Kill the ranks, everything that they started, and the agent. Nothing is started afterwards."""

@@ -15,12 +15,13 @@ from cloudtrain.contract import (
     script_environment,
 )
 from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, framework_variables, hostfile, without_set
-from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
 from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime import mpirun
+from cloudtrain.runtime.agent import agent_command
 from cloudtrain.runtime.cuda_compat import compatibility_folder
 from cloudtrain.runtime.efa import efa_variables
 from cloudtrain.runtime.horovod import horovod_environment
@@ -29,6 +30,7 @@ from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
 from cloudtrain.runtime.outer_step import without_outer_step
 from cloudtrain.runtime.run_folder import (
+    AGENT_COMMAND,
     RANK_FILE,
     SCRIPT_PYTHONPATH,
     STORED_COMMAND,
@@ -80,22 +82,25 @@ def make_launch_plan(
         cpus = cpu_variables(host.count * len(slots), gpu_count(environ))
         environment = {**cpus, **environment}
     rank_arguments = [*entry, *config.script_arguments]
-    if config.launcher.name == "single":
+    if config.launcher.has_one_rank:
+        rank_environments = [RankSlot(0, 0, 1, 1, 0, 1).variables(CLOUDTRAIN) for _ in slots]
+    elif config.launcher.name == "single":
         rank_environments = [slot.environment_without_launcher(*master) for slot in slots]
     else:
         rank_environments = [slot.environment(*master) for slot in slots]
     framework_environments = [
         without_set(framework_variables(slot, master[0], ports, gpu_count(environ)), environ)
         for slot in slots
-        if config.launcher.name != "single" or slot.host_count > 1
+        if not config.launcher.has_one_rank and (config.launcher.name != "single" or slot.host_count > 1)
     ]
     if config.launcher.name == "horovod":
         for slot, rank_environment in zip(slots, rank_environments):
             rank_environment.update(slot.variables(HOROVODRUN))
     agent = _agent(config, horovod)
-    if not agent:
+    if not agent or agent == "agent":
         for rank_environment, variables in zip(rank_environments, framework_environments):
             rank_environment.update(variables)
+    agent_variables = tuple(rank_environments if agent == "agent" else framework_environments)
     rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
     programs = {}
@@ -127,6 +132,21 @@ def make_launch_plan(
         if host.leads:
             options = config.launcher.custom_mpi_options
             command = mpirun.Mpirun.find(environment).command(slots[0], rank_command, environment, options)
+    elif agent == "agent":
+        command = agent_command(
+            config.launcher.agent_command,
+            config.launcher.agent_preset,
+            slots[0],
+            host.hosts,
+            master,
+            ports,
+            run=str(config.paths.run.absolute()),
+            python=python,
+            program_folders=program_folders(config, python),
+            rank_program=rank_command[1],
+            environment=environment,
+            one_machine=network_interface(config) == "lo",
+        )
     else:
         command = [*rank_command, *rank_arguments]
         if horovod.controller == "gloo":
@@ -140,7 +160,7 @@ def make_launch_plan(
         command=tuple(command),
         environment=environment,
         rank_environments=tuple(rank_environments),
-        agent_variables=tuple(framework_environments),
+        agent_variables=agent_variables,
         hostfile=hostfile(
             host.hosts, len(slots) if config.launcher.name != "single" else gpu_count(environ) or 1
         ),
@@ -152,6 +172,7 @@ def make_launch_plan(
         signals_group=entry[0] == "--",
         session=session,
         hosts=host.count,
+        serves=config.launcher.has_one_rank and not host.leads,
         restarts=agent == "torchrun" and config.launcher.max_restarts > 0,
     )
 
@@ -180,7 +201,7 @@ def _agent(config: HostConfig, horovod: HorovodChoice) -> str:
     """The program that starts the ranks; empty for the runtime itself."""
     if config.launcher.name == "horovod":
         return "mpirun" if horovod.controller == "mpi" else ""
-    return config.launcher.name if config.launcher.name in ("torchrun", "mpirun") else ""
+    return config.launcher.name if config.launcher.name in ("torchrun", "mpirun", "agent") else ""
 
 
 def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
@@ -240,7 +261,6 @@ def _environment(
     )
     python_path = library_path(config, environ, alias=horovod.alias)
     inherited = mpirun.without_outer_mpi(environ)
-    program_folders = [os.path.dirname(python), *filter(None, [os.path.dirname(config.settings.python)])]
     environment = {
         **(inherited if _is_alone(config) else without_outer_step(inherited)),
         # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
@@ -253,7 +273,7 @@ def _environment(
         SCRIPT_PYTHONPATH: os.pathsep.join([str(config.paths.code), python_path]).rstrip(os.pathsep),
         "PYTHONUNBUFFERED": "1",
         # "python" in a shell script is the script's interpreter
-        "PATH": os.pathsep.join([*program_folders, environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([*program_folders(config, python), environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
         EVENTS_FILE: str(config.paths.events.absolute()),
         HOSTFILE: hostfile_path(str(config.paths.run.absolute())),
@@ -271,6 +291,11 @@ def _environment(
     if config.settings.timeline:
         environment.setdefault("HOROVOD_TIMELINE", str(config.paths.output_data / TIMELINE))
     return environment
+
+
+def program_folders(config: HostConfig, python: str) -> list[str]:
+    """The folders of the programs of the packages that ``python`` can import: those of requirements, then others."""
+    return [os.path.dirname(python), *filter(None, [os.path.dirname(config.settings.python)])]
 
 
 def library_path(config: HostConfig, environ: Mapping[str, str], *, alias: bool = False) -> str:
@@ -291,6 +316,6 @@ def library_path(config: HostConfig, environ: Mapping[str, str], *, alias: bool 
 def show_command(plan: LaunchPlan) -> str:
     """The command in shell syntax, for the log. Bytes that are not text are escaped."""
     arguments = plan.rank_arguments if plan.agent and plan.command else ()
-    command = [part for part in plan.command if part != STORED_COMMAND]
+    command = [part for part in plan.command if part not in (STORED_COMMAND, AGENT_COMMAND)]
     shown = shlex.join([*command, *arguments]).replace(sys.executable, "python")
     return shown.encode(errors="backslashreplace").decode()

@@ -4,10 +4,11 @@
     python .../cloudtrain/runtime/rank.py -m package.train         a module
     python .../cloudtrain/runtime/rank.py -- ./train.sh --epochs 5 any executable
     python .../cloudtrain/runtime/rank.py @                        arguments from the run folder (under torchrun)
+    python .../cloudtrain/runtime/rank.py @agent                   the same (under another project's launcher)
     python .../cloudtrain/runtime/rank.py                          the same (under mpirun)
 
-With every launcher (cloudtrain, torchrun, mpirun), the rank writes to its own pipe, dies with its parent, records its
-state (`RankRecord`), and dumps its Python stacks on SIGQUIT. The script itself runs as under plain ``python``.
+With every launcher, the rank writes to its own pipe, dies with its parent, records its state (`RankRecord`), and dumps
+its Python stacks on SIGQUIT. The script itself runs as under plain ``python``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from cloudtrain.observe.heartbeat import VARIABLE as HEARTBEAT
 from cloudtrain.runtime.parent_death import RUNTIME_PID, die_with_runtime, execute
 from cloudtrain.runtime.run_folder import (
+    AGENT_COMMAND,
     SCRIPT_PYTHONPATH,
     STORED_COMMAND,
     RankRecord,
@@ -50,6 +52,11 @@ def main(arguments: list[str]) -> None:
         from cloudtrain.runtime.mpi_rank import attach
 
         arguments = attach(folder, os.environ)
+    elif folder and AGENT_COMMAND in arguments:
+        from cloudtrain.runtime.agent_rank import attach as attach_to_agent
+
+        added = [argument for argument in arguments if argument != AGENT_COMMAND]
+        arguments = attach_to_agent(folder, os.environ, added)
     elif folder and arguments == [STORED_COMMAND]:
         arguments = read_command(folder)[1]
     if folder:

@@ -44,6 +44,8 @@ LARGEST_CODE = 2**32
 
 STORED_COMMAND = "@"
 """In place of a rank's arguments: they are in the run folder."""
+AGENT_COMMAND = "@agent"
+"""The same for a rank that another project's launcher starts."""
 
 
 def rank(environ: Mapping[str, str]) -> int:

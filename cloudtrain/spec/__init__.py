@@ -10,6 +10,7 @@ from cloudtrain.spec.debugger import (
     TensorBoardOutputConfig,
 )
 from cloudtrain.spec.distribution import (
+    Agent,
     DataParallel,
     Distribution,
     Horovod,
@@ -41,6 +42,7 @@ __all__ = [
     "FIELDS",
     "REDACTED",
     "RUNTIMES",
+    "Agent",
     "Channel",
     "CollectionConfig",
     "DataParallel",

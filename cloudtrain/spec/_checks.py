@@ -7,6 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob, nearest
+from cloudtrain.spec._agent import check_agent
 from cloudtrain.spec._arguments import check_channels
 from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
 from cloudtrain.spec._preferences import check_preferences
@@ -113,6 +114,8 @@ def _check_distribution(job: TrainingJob) -> None:
                 f"distribution.instance_groups: there is no instance group {group!r}",
                 hint=nearest(group, groups) if groups else "Define it in instance_groups.",
             )
+    if job.distribution.agent and job.distribution.agent.enabled:
+        check_agent(job.distribution.agent)
     for name, kind in enabled.items():
         try:
             shlex.split(getattr(kind, "custom_mpi_options", ""))

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+LONGEST_COMMAND = 2000
+"""In characters. SageMaker limits a hyperparameter, which carries it, to 2,500."""
 ProcessesPerHost = Annotated[int, Meta(ge=1)]
 
 
@@ -52,6 +54,19 @@ class Horovod(_Kind, frozen=True):
     implementation: Literal["auto", "cloudtrain", "horovod"] = "auto"
     processes_per_host: ProcessesPerHost | None = None
     custom_mpi_options: str = ""
+
+
+class Agent(_Kind, frozen=True):
+    """Another project's launcher, started once on each host: ``accelerate launch``, ``deepspeed``, ``ray``, or yours.
+
+    ``command`` is split like a shell command, and has placeholders of the contract, such as ``{host_rank}``. ``preset``
+    is a command that cloudtrain knows, and ``options`` are appended to it.
+    """
+
+    preset: Literal["accelerate", "deepspeed", "ray"] | None = None
+    command: Annotated[str, Meta(max_length=LONGEST_COMMAND)] = ""
+    options: Annotated[str, Meta(max_length=LONGEST_COMMAND)] = ""
+    processes_per_host: ProcessesPerHost | None = None
 
 
 class PytorchDdp(_Kind, frozen=True):
@@ -102,6 +117,7 @@ class Distribution(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     processes: Processes | None = None
     mpi: Mpi | None = None
     horovod: Horovod | None = None
+    agent: Agent | None = None
     pytorchddp: PytorchDdp | None = None
     parameter_server: ParameterServer | None = None
     multi_worker_mirrored_strategy: MultiWorkerMirrored | None = None

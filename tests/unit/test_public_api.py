@@ -178,7 +178,7 @@ PUBLIC = {
         LocalSession Profiler ProfilerConfig Session TrainingInput TrainingJobAnalytics get_execution_role
     """,
     "cloudtrain.spec": """
-        Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
+        Agent Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
         Horovod InstanceGroup InstancePreference MlflowConfig ModelPackageConfig ModelParallel Mpi
         MultiWorkerMirrored ParameterServer Processes Profiler ProfilerConfig PytorchDdp REDACTED
         RUNTIMES ShuffleConfig SmDistributed Source TensorBoardOutputConfig TorchDistributed

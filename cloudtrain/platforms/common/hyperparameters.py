@@ -6,16 +6,18 @@ from dataclasses import fields
 from typing import Any
 
 from cloudtrain.contract import Launcher, encode_hyperparameters
+from cloudtrain.contract.agent import preset_command
 from cloudtrain.contract.hyperparameters import ENCODING, ENCODINGS
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.model_dir import model_dir
-from cloudtrain.spec import TrainingJob
+from cloudtrain.spec import Agent, TrainingJob
 
 LAUNCHERS = {
     "torch_distributed": "torchrun",
     "processes": "processes",
     "mpi": "mpirun",
     "horovod": "horovod",
+    "agent": "agent",
 }
 """The runtime's launchers, by the distribution that asks for them."""
 
@@ -32,6 +34,16 @@ def launcher_of(job: TrainingJob) -> Launcher:
                 hint=f'Use one of {", ".join(LAUNCHERS)}; or, on SageMaker, an image of AWS with runtime="toolkit".',
             )
     for kind, distribution in enabled.items():
+        if isinstance(distribution, Agent):
+            command = distribution.command
+            if distribution.preset:
+                command = preset_command(distribution.preset, distribution.options)
+            return Launcher(
+                "agent",
+                processes_per_host=distribution.processes_per_host,
+                agent_command=command,
+                agent_preset=distribution.preset or "",
+            )
         options = {name: getattr(distribution, name) for name in _OPTIONS if hasattr(distribution, name)}
         return Launcher(LAUNCHERS[kind], **options)
     return Launcher()

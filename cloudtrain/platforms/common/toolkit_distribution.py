@@ -117,7 +117,7 @@ def _instance_type(job: TrainingJob) -> dict[str, str]:
 
 def _check(job: TrainingJob, distribution: Distribution) -> None:
     enabled = distribution.enabled
-    for name in ("processes", "horovod"):
+    for name in ("processes", "horovod", "agent"):
         if name in enabled:
             raise InvalidJob(
                 f"distribution: SageMaker's toolkit cannot launch ranks with {name!r}", hint=_USE_CLOUDTRAIN

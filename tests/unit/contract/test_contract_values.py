@@ -109,12 +109,19 @@ def test_without_launcher_only_our_own_variables_have_the_rank(host_count: int) 
         Launcher("torchrun"),
         Launcher("mpirun", 8, custom_mpi_options="-x 'A=b c'"),
         Launcher("processes", 2),
+        Launcher("agent", 2, agent_command="launch 'a b' {hosts}"),
+        Launcher("agent", agent_command="ray symmetric-run", agent_preset="ray"),
         Launcher("horovod", 2, implementation="cloudtrain"),
     ],
 )
 def test_launchers_survive_a_round_trip_through_hyperparameters(launcher: Launcher) -> None:
     encoded = encode_hyperparameters(launcher.to_hyperparameters())
     assert Launcher.from_hyperparameters(decode_hyperparameters(encoded)) == launcher
+
+
+def test_ray_has_one_rank_on_a_host() -> None:
+    assert Launcher("agent", agent_command="x").ranks_on_host(8) == 8
+    assert Launcher("agent", agent_command="x", agent_preset="ray").ranks_on_host(8) == 1
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,23 @@ CASES: dict[str, tuple[list[str], dict[str, Any]]] = {
             "sagemaker_mpi_custom_mpi_options": "-x 'A=b c'",
         },
     ),
+    "agent": (
+        ["--set", "distribution.agent={command: 'launch --n {hosts}', processes_per_host: 2}"],
+        {
+            "sagemaker_agent_enabled": True,
+            "sagemaker_agent_command": "launch --n {hosts}",
+            "sagemaker_processes_per_host": 2,
+        },
+    ),
+    "preset": (
+        ["--set", "distribution.agent={preset: deepspeed, options: --enable_each_rank_log logs}"],
+        {
+            "sagemaker_agent_enabled": True,
+            "sagemaker_agent_preset": "deepspeed",
+            "sagemaker_agent_command": "deepspeed --hostfile {hostfile} --no_ssh --node_rank {host_rank}"
+            " --master_addr {master_addr} --master_port {master_port} --enable_each_rank_log logs",
+        },
+    ),
     "horovod": (
         ["--horovod"],
         {"sagemaker_horovod_enabled": True, "sagemaker_horovod_implementation": "auto"},
@@ -45,6 +62,6 @@ def test_options_of_submit_become_the_contracts_keys(case: str, tmp_path: Path) 
         key: json.loads(value)
         for key, value in passed.items()
         if key.startswith("sagemaker_")
-        and ("enabled" in key or "process" in key or "mpi" in key or "horovod" in key)
+        and ("enabled" in key or "process" in key or "mpi" in key or "horovod" in key or "agent" in key)
     }
     assert launcher == expected

@@ -93,6 +93,34 @@ REFUSED = {
         r"^framework: expected huggingface, mxnet, pytorch or tensorflow, got 'jax'$",
     ),
     "runtime": ({"runtime": "mine"}, r"^runtime: expected cloudtrain or toolkit, got 'mine'$"),
+    "agent-without-command": (
+        {"distribution": {"agent": {}}},
+        r"agent: set either preset or command\n  preset is one of accelerate, deepspeed, ray; command is",
+    ),
+    "agent-twice": (
+        {"distribution": {"agent": {"preset": "ray", "command": "x"}}},
+        r"agent: set either preset or command",
+    ),
+    "agent-options": (
+        {"distribution": {"agent": {"command": "x", "options": "--y"}}},
+        r"agent.options: they are added to a preset",
+    ),
+    "agent-preset": (
+        {"distribution": {"agent": {"preset": "torchx"}}},
+        r"agent.preset: expected accelerate, deepspeed or ray, got 'torchx'",
+    ),
+    "agent-placeholder": (
+        {"distribution": {"agent": {"command": "x {host_rnk}"}}},
+        r"agent.command: there is no placeholder \{host_rnk\}. Did you mean 'host_rank'\?\n  docs/",
+    ),
+    "agent-quote": (
+        {"distribution": {"agent": {"preset": "deepspeed", "options": "'x"}}},
+        r"agent.options: No closing quotation",
+    ),
+    "agent-ranks-of-ray": (
+        {"distribution": {"agent": {"preset": "ray", "processes_per_host": 2}}},
+        r"agent.processes_per_host: the preset ray runs the script once",
+    ),
     "both-libraries": (
         {"distribution": {"smdistributed": {"dataparallel": {}, "modelparallel": {}}}},
         r"smdistributed: dataparallel and modelparallel cannot be combined",
@@ -150,7 +178,7 @@ REFUSED = {
     "channel": ({"inputs": {"t": 5}}, r"^inputs.t: expected a URI or a mapping, got 5$"),
     "distribution": (
         {"distribution": {"nosuch": {}}},
-        r"unknown field 'distribution.nosuch'\n  Known: horovod, instance_groups, mpi, ",
+        r"unknown field 'distribution.nosuch'\n  Known: agent, horovod, instance_groups, mpi, ",
     ),
     "near-distribution": ({"distribution": {"torch_distribted": {}}}, r"Did you mean 'torch_distributed'\?"),
     "two-distributions": (
