@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cloudtrain.errors import CloudtrainError, InvalidJob, TrainingFailed
     from cloudtrain.estimator import Estimator
     from cloudtrain.execution_role import get_execution_role
-    from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, TensorFlow
+    from cloudtrain.frameworks import HuggingFace, MXNet, PyTorch, SKLearn, TensorFlow, XGBoost
     from cloudtrain.job import Job
     from cloudtrain.sagemaker import image_uris
     from cloudtrain.session import Session
@@ -77,6 +77,7 @@ __getattr__, __dir__ = lazy(
         "Profiler": "cloudtrain.spec",
         "ProfilerConfig": "cloudtrain.spec",
         "PyTorch": "cloudtrain.frameworks",
+        "SKLearn": "cloudtrain.frameworks",
         "Session": "cloudtrain.session",
         "ShuffleConfig": "cloudtrain.spec",
         "StrategyConfig": "cloudtrain.tuning",
@@ -89,6 +90,7 @@ __getattr__, __dir__ = lazy(
         "TuningJobCompletionCriteriaConfig": "cloudtrain.tuning",
         "WarmStartConfig": "cloudtrain.tuning",
         "WarmStartTypes": "cloudtrain.tuning",
+        "XGBoost": "cloudtrain.frameworks",
         "get_execution_role": "cloudtrain.execution_role",
         "image_uris": "cloudtrain.sagemaker",
         "upload_data": "cloudtrain.upload",
@@ -121,6 +123,7 @@ __all__ = [
     "Profiler",
     "ProfilerConfig",
     "PyTorch",
+    "SKLearn",
     "Session",
     "ShuffleConfig",
     "StrategyConfig",
@@ -133,6 +136,7 @@ __all__ = [
     "TuningJobCompletionCriteriaConfig",
     "WarmStartConfig",
     "WarmStartTypes",
+    "XGBoost",
     "__version__",
     "get_execution_role",
     "image_uris",

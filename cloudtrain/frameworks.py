@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cloudtrain.aws.algorithm_images import algorithm_image
 from cloudtrain.estimator import Estimator
 
 
@@ -167,3 +168,85 @@ class MXNet(Estimator):
             distribution=distribution,
             **arguments,
         )
+
+
+class SKLearn(Estimator):
+    """A job in AWS's scikit-learn image. Positional arguments have the order of the SageMaker SDK, version 2.
+
+    Args:
+        framework_version: the version of the image, for example ``1.4-2``. ``image_uri`` overrides it.
+        image_uri_region: the region of the image; defaults to that of the job.
+        arguments: other arguments of `Estimator`.
+
+    Raises:
+        InvalidJob: as in `Estimator`.
+    """
+
+    def __init__(
+        self,
+        entry_point: str | Path | None = None,
+        framework_version: str | None = None,
+        py_version: str | None = "py3",
+        source_dir: str | Path | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
+        image_uri: str | None = None,
+        image_uri_region: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(
+            entry_point=entry_point,
+            framework="sklearn",
+            framework_version=framework_version,
+            py_version=py_version,
+            source_dir=source_dir,
+            hyperparameters=hyperparameters,
+            image_uri=image_uri or _image_in("sklearn", image_uri_region, framework_version, arguments),
+            **arguments,
+        )
+
+
+class XGBoost(Estimator):
+    """A job in AWS's XGBoost image that runs a script. Positional arguments have the order of the SageMaker SDK.
+
+    To train without a script, use an `Estimator` with the image.
+
+    Args:
+        framework_version: the version of the image, for example ``1.7-1``. ``image_uri`` overrides it.
+        image_uri_region: the region of the image; defaults to that of the job.
+        arguments: other arguments of `Estimator`.
+
+    Raises:
+        InvalidJob: as in `Estimator`.
+    """
+
+    def __init__(
+        self,
+        entry_point: str | Path | None = None,
+        framework_version: str | None = None,
+        source_dir: str | Path | None = None,
+        hyperparameters: Mapping[str, Any] | None = None,
+        py_version: str | None = "py3",
+        image_uri: str | None = None,
+        image_uri_region: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__(
+            entry_point=entry_point,
+            framework="xgboost",
+            framework_version=framework_version,
+            py_version=py_version,
+            source_dir=source_dir,
+            hyperparameters=hyperparameters,
+            image_uri=image_uri or _image_in("xgboost", image_uri_region, framework_version, arguments),
+            **arguments,
+        )
+
+
+def _image_in(
+    framework: str, region: str | None, version: str | None, arguments: Mapping[str, Any]
+) -> str | None:
+    """The image in the given region; None without one. Raises InvalidJob if AWS has no such image."""
+    if region is None:
+        return None
+    kind = arguments.get("instance_type") or arguments.get("train_instance_type")
+    return algorithm_image(framework, region, version, instance_type=kind, image_scope="training")

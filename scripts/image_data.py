@@ -61,7 +61,7 @@ def main(sdk: Path) -> None:
     profiler = json.loads((sdk / "image_uri_config" / "detailed-profiler.json").read_text())
     accounts["profiler"] = profiler["versions"]["latest"]["registries"]
     data = {
-        "source": f"image_uri_config of the SageMaker Python SDK {_version(sdk)}",
+        "source": f"image_uri_config of the SageMaker Python SDK {sdk_version(sdk)}",
         "date": datetime.date.today().isoformat(),
         "accounts": {kind: dict(sorted(regions.items())) for kind, regions in accounts.items()},
         "huggingface": {
@@ -119,7 +119,7 @@ def _images(tree: dict[str, Any]) -> list[dict[str, Any]]:
     return [image for value in tree.values() if isinstance(value, dict) for image in _images(value)]
 
 
-def _version(sdk: Path) -> str:
+def sdk_version(sdk: Path) -> str:
     found = importlib.metadata.distributions(path=[str(sdk.parent)], name="sagemaker")
     return next(iter(found)).version
 

@@ -15,6 +15,8 @@ FRAMEWORKS = {
     "TensorFlow": "tensorflow",
     "HuggingFace": "huggingface",
     "MXNet": "mxnet",
+    "SKLearn": "sklearn",
+    "XGBoost": "xgboost",
     "Estimator": None,
 }
 """The supported classes, and the framework of each."""

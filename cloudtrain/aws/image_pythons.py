@@ -7,6 +7,12 @@ from __future__ import annotations
 
 import re
 
+from cloudtrain.aws.algorithm_images import (
+    ALGORITHM_FRAMEWORKS,
+    algorithm_python,
+    framework_python,
+    is_algorithm_account,
+)
 from cloudtrain.aws.image_data import image_data, is_alias, numbers
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
@@ -59,13 +65,17 @@ def image_python(job: TrainingJob) -> Python | None:
         return None
     if uri:
         repository, _, tag = uri.rpartition("/")[2].partition("@")[0].partition(":")
+        if python := algorithm_python(repository, tag):
+            return python
         found = _IN_TAG.search(tag) or (
             repository == "python" and re.match(r"(\d)\.(\d{1,2})(?=$|[-_.])", tag)
         )
         if found:
             return int(found[1]), int(found[2])
         if (match := _OF_AWS.fullmatch(uri)) and (generic := re.search(r"-(py[23])(?=$|-)", match["tag"])):
-            return _GENERIC[generic[1]] if "scikit-learn" not in uri and "xgboost" not in uri else None
+            return None if generic[1] == "py3" and "scikit-learn" in repository else _GENERIC[generic[1]]
+    elif job.framework in ALGORITHM_FRAMEWORKS:
+        return framework_python(job.framework, job.framework_version)
     elif job.framework and job.py_version in _GENERIC:
         return _GENERIC[job.py_version]
     declared = re.fullmatch(r"py(\d)(\d{1,2})", job.py_version or "")
@@ -80,8 +90,11 @@ def has_toolkit(job: TrainingJob) -> bool:
     if match is None or re.search(r"-(?:ec2|ecs|eks)(?=$|-)", match["tag"]):
         return False
     accounts = image_data()["accounts"]
-    return match["account"] is None or any(
-        match["account"] in accounts[kind].values() for kind in ("dlc", "legacy")
+    account = match["account"]
+    return (
+        account is None
+        or is_algorithm_account(account)
+        or any(account in accounts[kind].values() for kind in ("dlc", "legacy"))
     )
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 
+from cloudtrain.aws.algorithm_images import ALGORITHM_FRAMEWORKS, framework_image
 from cloudtrain.aws.image_data import image_data, is_alias, numbers
 from cloudtrain.aws.image_pythons import check_python
+from cloudtrain.aws.registry import image_instance_type, instance_family, registry
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import TrainingJob
 
@@ -28,16 +30,6 @@ _PYTHON_2 = {
     "mxnet-training": ((1, 5), "sagemaker-mxnet"),
 }
 """The repositories of images for Python 2, up to the given version."""
-
-_DOMAINS = {
-    "cn-": "amazonaws.com.cn",
-    "us-iso-": "c2s.ic.gov",
-    "us-isob-": "sc2s.sgov.gov",
-    "us-isof-": "csp.hci.ic.gov",
-    "eu-isoe-": "cloud.adc-e.uk",
-    "eusc-": "amazonaws.eu",
-}
-"""The domains of AWS's partitions, by the prefix of their regions."""
 
 _NOT_ON_P2 = {"pytorch": (1, 13), "tensorflow": (2, 12)}
 """The first versions whose images do not run on p2 instances."""
@@ -61,6 +53,8 @@ def training_image(job: TrainingJob, region: str) -> str:
     _check_preferences(job)
     if job.framework == "huggingface":
         return _uri("dlc", region, *_huggingface(job))
+    if job.framework in ALGORITHM_FRAMEWORKS:
+        return framework_image(job, region)
     version, python = job.framework_version, job.py_version
     if not version or not python:
         raise InvalidJob(
@@ -86,12 +80,6 @@ def training_image(job: TrainingJob, region: str) -> str:
 def profiler_image(region: str) -> str:
     """The URI of the image of SageMaker Profiler. Raises InvalidJob if the region has none."""
     return _uri("profiler", region, "detailed-profiler-processing", "latest")
-
-
-def image_instance_type(job: TrainingJob) -> str:
-    """The instance type that selects the image: the first with GPUs, otherwise the first."""
-    types = job.instance_types or [""]
-    return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
 
 
 def has_gpus(job: TrainingJob) -> bool:
@@ -215,8 +203,7 @@ def _cuda(job: TrainingJob, version: str) -> str:
 
 def _family(job: TrainingJob) -> str:
     """The family of an instance type: ``p4d`` for ``ml.p4d.24xlarge``."""
-    match = re.fullmatch(r"ml[._]([a-z\d\-]+)\.?\w*", image_instance_type(job))
-    return match[1] if match else ""
+    return instance_family(image_instance_type(job))
 
 
 def _uri(kind: str, region: str, repository: str, tag: str) -> str:
@@ -224,5 +211,10 @@ def _uri(kind: str, region: str, repository: str, tag: str) -> str:
     if account is None:
         hint = "Remove profile_params, or use another region." if kind == "profiler" else _OWN_IMAGE
         raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=hint)
-    domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
-    return f"{account}.dkr.ecr.{region}.{domain}/{repository}:{tag}"
+    return f"{registry(account, region)}/{repository}:{tag}"
+
+
+@cache
+def _data() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
+    return data

@@ -34,7 +34,7 @@ _NAMES = {
 
 _MODULES = (
     *("analytics", "debugger", "estimator", "huggingface", "image_uris", "inputs", "instance_group", "local"),
-    *("mxnet", "parameter", "pytorch", "s3", "session", "tensorflow", "tuner", "utils"),
+    *("mxnet", "parameter", "pytorch", "s3", "session", "sklearn", "tensorflow", "tuner", "utils", "xgboost"),
 )
 """The modules of the SDK that are here, too. Each is imported when it is used."""
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain._sdk_left_out import code, refusal
+from cloudtrain.aws.algorithm_images import algorithm_image, algorithm_names
 from cloudtrain.aws.images import training_image
 from cloudtrain.errors import InvalidJob, nearest
 from cloudtrain.spec import TrainingJob
@@ -43,12 +44,13 @@ def retrieve(
     """The URI of AWS's image of a framework for training. The arguments are those of the SageMaker SDK, version 2.
 
     Args:
-        framework: ``pytorch``, ``tensorflow``, ``huggingface`` or ``mxnet``.
+        framework: ``pytorch``, ``tensorflow``, ``huggingface``, ``mxnet``, ``sklearn``, ``xgboost``, or one of AWS's own
+            algorithms, such as ``kmeans`` or ``linear-learner``.
         region: the AWS region of the job.
         version: the version of the framework; of Transformers for ``huggingface``.
         py_version: for example ``py311``.
         instance_type: decides between the images for CPUs, GPUs and Trainium.
-        image_scope: ``training``.
+        image_scope: ``training``; for ``sklearn``, ``xgboost`` and AWS's algorithms also ``inference``.
         distribution: that of the job, which has its own image for some values.
         base_framework_version: ``huggingface`` only: for example ``pytorch2.5.1``.
         others: for inference and JumpStart; they are refused.
@@ -57,6 +59,7 @@ def retrieve(
         InvalidJob: AWS has no such image, or an argument is missing.
         NotSupported: the image is not one for training.
     """
+    is_algorithm = framework in algorithm_names()
     left_out = {
         "accelerator_type": accelerator_type,
         "container_version": container_version,
@@ -65,7 +68,7 @@ def retrieve(
         "sdk_version": sdk_version,
         "inference_tool": inference_tool,
         "serverless_inference_config": serverless_inference_config,
-        "image_scope": image_scope if image_scope != "training" else None,
+        "image_scope": image_scope if image_scope != "training" and not is_algorithm else None,
     }
     used = [f"{name}={value!r}" for name, value in left_out.items() if value is not None]
     if used:
@@ -75,10 +78,11 @@ def retrieve(
             "Use the SageMaker SDK, version 3 (pip install 'sagemaker>=3'):"
             + code("from sagemaker.core import image_uris", f"image_uris.retrieve({asked}, ...)"),
         )
+    if is_algorithm:
+        return algorithm_image(framework, region, version, py_version, instance_type, image_scope)
     if framework not in _FRAMEWORKS:
-        raise InvalidJob(
-            f"framework: there is no image of {framework!r}", hint=nearest(framework, _FRAMEWORKS)
-        )
+        known = (*_FRAMEWORKS, *algorithm_names())
+        raise InvalidJob(f"framework: there is no image of {framework!r}", hint=nearest(framework, known))
     if instance_type is None:
         raise InvalidJob(
             f"instance_type: {framework} has images for CPUs and for GPUs",

@@ -65,7 +65,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     # its image
     runtime: Runtime | None = None
     image_uri: str | None = None
-    framework: Literal["pytorch", "tensorflow", "huggingface", "mxnet"] | None = None
+    framework: Literal["pytorch", "tensorflow", "huggingface", "mxnet", "sklearn", "xgboost"] | None = None
     framework_version: str | None = None
     py_version: str | None = None
     transformers_version: str | None = None
@@ -265,4 +265,8 @@ def base_name(job: TrainingJob) -> str | None:
         return re.split("[:@]", repository)[0]
     if job.framework == "huggingface":
         return f"huggingface-{'tensorflow' if job.tensorflow_version else 'pytorch'}-training"
+    if job.framework == "sklearn":
+        return "sagemaker-scikit-learn"
+    if job.framework == "xgboost":
+        return "xgboost" if job.framework_version in ("1", "latest") else "sagemaker-xgboost"
     return f"{job.framework}-training" if job.framework else None

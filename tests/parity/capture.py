@@ -35,11 +35,13 @@ from sagemaker.inputs import FileSystemInput, ShuffleConfig, TrainingInput
 from sagemaker.instance_group import InstanceGroup
 from sagemaker.mxnet import MXNet
 from sagemaker.pytorch import PyTorch
+from sagemaker.sklearn import SKLearn
 from sagemaker.tensorflow import TensorFlow
 from sagemaker.tuner import (
     CategoricalParameter, ContinuousParameter, HyperbandStrategyConfig, HyperparameterTuner, InstanceConfig,
     IntegerParameter, StrategyConfig, TuningJobCompletionCriteriaConfig, WarmStartConfig, WarmStartTypes,
 )
+from sagemaker.xgboost import XGBoost
 def session(region): return sagemaker.Session(boto3.Session(region_name=region))
 """,
     "cloudtrain": """
@@ -47,8 +49,8 @@ import boto3
 from cloudtrain import (
     CategoricalParameter, CollectionConfig, ContinuousParameter, DebuggerHookConfig, Estimator, FileSystemInput,
     HuggingFace, HyperbandStrategyConfig, HyperparameterTuner, InstanceConfig, InstanceGroup, IntegerParameter,
-    MXNet, Profiler, ProfilerConfig, PyTorch, ShuffleConfig, StrategyConfig, TensorBoardOutputConfig,
-    TensorFlow, TrainingInput, TuningJobCompletionCriteriaConfig, WarmStartConfig, WarmStartTypes,
+    MXNet, Profiler, ProfilerConfig, PyTorch, SKLearn, ShuffleConfig, StrategyConfig, TensorBoardOutputConfig,
+    TensorFlow, TrainingInput, TuningJobCompletionCriteriaConfig, WarmStartConfig, WarmStartTypes, XGBoost,
 )
 def session(region): return boto3.Session(region_name=region)
 """,

@@ -20,6 +20,9 @@ _FRAMEWORKS = {
 }
 """The frameworks whose toolkit supports a distribution. All toolkits support the distributions not listed."""
 
+_ONE_PROCESS = ("sklearn", "xgboost")
+"""The frameworks whose toolkit starts the script once on each host, and knows no distribution."""
+
 _MIRRORED_SINCE = (2, 9)
 """The first version of TensorFlow whose toolkit supports ``MultiWorkerMirroredStrategy``."""
 
@@ -123,6 +126,11 @@ def _check(job: TrainingJob, distribution: Distribution) -> None:
                 f"distribution: SageMaker's toolkit cannot launch ranks with {name!r}", hint=_USE_CLOUDTRAIN
             )
     for name in enabled:
+        if job.framework in _ONE_PROCESS:
+            raise InvalidJob(
+                f"distribution: the toolkit of {job.framework} cannot launch ranks with {name!r}",
+                hint="It starts the script once on each host. Remove distribution.",
+            )
         frameworks = _FRAMEWORKS.get(name)
         if job.framework and frameworks and job.framework not in frameworks:
             raise InvalidJob(

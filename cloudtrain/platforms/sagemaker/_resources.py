@@ -128,5 +128,6 @@ def _metrics(job: TrainingJob) -> bool | None:
         return job.enable_sagemaker_metrics
     if job.framework == "huggingface":
         return True
-    is_new = job.framework_version and numbers(job.framework_version) >= _METRICS_SINCE[job.framework]
+    since = _METRICS_SINCE.get(job.framework)
+    is_new = since and job.framework_version and numbers(job.framework_version) >= since
     return True if is_new else None

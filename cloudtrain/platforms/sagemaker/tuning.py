@@ -24,6 +24,8 @@ ESTIMATORS = {
     "tensorflow": ("TensorFlow", "sagemaker.tensorflow.estimator"),
     "huggingface": ("HuggingFace", "sagemaker.huggingface.estimator"),
     "mxnet": ("MXNet", "sagemaker.mxnet.estimator"),
+    "sklearn": ("SKLearn", "sagemaker.sklearn.estimator"),
+    "xgboost": ("XGBoost", "sagemaker.xgboost.estimator"),
 }
 """By framework, the class and its module that the SageMaker SDK uses to attach to a tuning job."""
 

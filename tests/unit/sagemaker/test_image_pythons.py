@@ -46,7 +46,7 @@ IMAGES: dict[str, tuple[dict[str, Any], tuple[int, int] | None]] = {
     "not a tag": ({"image_uri": "localhost:5000/py38"}, None),
     "digest": ({"image_uri": f"{OWN}/mine@sha256:{'ab' * 32}"}, None),
     "word": ({"image_uri": f"{OWN}/mine:happy38-numpy36"}, None),
-    "scikit-learn": ({"image_uri": f"{AWS}/sagemaker-scikit-learn:1.2-1-cpu-py3"}, None),
+    "scikit-learn": ({"image_uri": f"{AWS}/sagemaker-scikit-learn:1.2-1-cpu-py3"}, (3, 9)),
     "unknown": ({"image_uri": "pytorch/pytorch:2.5.1-cuda12.4"}, None),
 }
 

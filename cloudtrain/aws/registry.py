@@ -1,0 +1,35 @@
+"""What selects an image in ECR: the region's registry, and the instances that will run it."""
+
+from __future__ import annotations
+
+import re
+
+from cloudtrain.spec import TrainingJob
+
+_DOMAINS = {
+    "cn-": "amazonaws.com.cn",
+    "us-iso-": "c2s.ic.gov",
+    "us-isob-": "sc2s.sgov.gov",
+    "us-isof-": "csp.hci.ic.gov",
+    "eu-isoe-": "cloud.adc-e.uk",
+    "eusc-": "amazonaws.eu",
+}
+"""The domains of AWS's partitions, by the prefix of their regions."""
+
+
+def registry(account: str, region: str) -> str:
+    """The host of an account's images in ECR."""
+    domain = next((name for start, name in _DOMAINS.items() if region.startswith(start)), "amazonaws.com")
+    return f"{account}.dkr.ecr.{region}.{domain}"
+
+
+def image_instance_type(job: TrainingJob) -> str:
+    """The instance type that selects the image: the first with GPUs, otherwise the first."""
+    types = job.instance_types or [""]
+    return next((kind for kind in types if re.match("ml[._][gp]", kind)), types[0])
+
+
+def instance_family(instance_type: str) -> str:
+    """The family of an instance type: ``p4d`` for ``ml.p4d.24xlarge``; empty for any other text."""
+    match = re.fullmatch(r"ml[._]([a-z\d\-]+)\.?\w*", instance_type)
+    return match[1] if match else ""

@@ -1,0 +1,7 @@
+"""As `sagemaker.sklearn` of the SDK."""
+
+from __future__ import annotations
+
+from cloudtrain.frameworks import SKLearn
+
+__all__ = ["SKLearn"]

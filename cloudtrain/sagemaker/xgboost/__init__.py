@@ -1,0 +1,7 @@
+"""As `sagemaker.xgboost` of the SDK."""
+
+from __future__ import annotations
+
+from cloudtrain.frameworks import XGBoost
+
+__all__ = ["XGBoost"]
