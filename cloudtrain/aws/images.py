@@ -212,9 +212,3 @@ def _uri(kind: str, region: str, repository: str, tag: str) -> str:
         hint = "Remove profile_params, or use another region." if kind == "profiler" else _OWN_IMAGE
         raise InvalidJob(f"image_uri: the account of {repository} in {region} is not known", hint=hint)
     return f"{registry(account, region)}/{repository}:{tag}"
-
-
-@cache
-def _data() -> dict[str, Any]:
-    data: dict[str, Any] = json.loads(DATA.read_text(encoding="utf-8"))
-    return data

@@ -1,4 +1,4 @@
-"""What selects an image in ECR: the region's registry, and the instances that will run it."""
+"""The registry of a region in ECR, and the instances that decide on an image."""
 
 from __future__ import annotations
 

@@ -44,8 +44,8 @@ def retrieve(
     """The URI of AWS's image of a framework for training. The arguments are those of the SageMaker SDK, version 2.
 
     Args:
-        framework: ``pytorch``, ``tensorflow``, ``huggingface``, ``mxnet``, ``sklearn``, ``xgboost``, or one of AWS's own
-            algorithms, such as ``kmeans`` or ``linear-learner``.
+        framework: ``pytorch``, ``tensorflow``, ``huggingface``, ``mxnet``, ``sklearn``, ``xgboost``, or one of
+            AWS's own algorithms, such as ``kmeans`` or ``linear-learner``.
         region: the AWS region of the job.
         version: the version of the framework; of Transformers for ``huggingface``.
         py_version: for example ``py311``.

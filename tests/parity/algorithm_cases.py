@@ -14,9 +14,10 @@ def _sklearn(arguments: str = "", fit: str = "", version: str = "1.2-1") -> str:
 
 
 def _xgboost(arguments: str = "", fit: str = "", version: str = "1.7-1", instances: str = "**CPU") -> str:
-    return (
-        f"go(XGBoost('train.py',framework_version='{version}',source_dir=SRC,role=ROLE,{instances},{arguments}){fit})"
+    estimator = (
+        f"XGBoost('train.py',framework_version='{version}',source_dir=SRC,role=ROLE,{instances},{arguments})"
     )
+    return f"go({estimator}{fit})"
 
 
 def _own(image: str, arguments: str = "", fit: str = "", instances: str = "1,'ml.m5.xlarge'") -> str:
@@ -74,10 +75,10 @@ SKLEARN = {
         "use_spot_instances=True,max_run=3600,max_wait=7200,checkpoint_s3_uri='s3://my-data/checkpoints'"
     ),
     "isolation": _sklearn("enable_network_isolation=True"),
-    "vpc": _sklearn(
-        "subnets=['subnet-a'],security_group_ids=['sg-1'],encrypt_inter_container_traffic=True"
+    "vpc": _sklearn("subnets=['subnet-a'],security_group_ids=['sg-1'],encrypt_inter_container_traffic=True"),
+    "metrics": _sklearn(
+        "metric_definitions=[{'Name':'median-AE','Regex':'AE-at-50th-percentile: ([0-9.]+).*$'}]"
     ),
-    "metrics": _sklearn("metric_definitions=[{'Name':'median-AE','Regex':'AE-at-50th-percentile: ([0-9.]+).*$'}]"),
     "time_series": _sklearn("enable_sagemaker_metrics=True"),
     "environment": _sklearn("environment={'A':'1'},tags=[{'Key':'a','Value':'b'}]"),
     "log_level": _sklearn("container_log_level=10"),
@@ -107,7 +108,18 @@ XGBOOST = {
     "gpu_old": _xgboost(version="1.0-1", instances="instance_count=1,instance_type='ml.p3.2xlarge'"),
     **{
         f"version_{version}": _xgboost(version=version)
-        for version in ("0.90-1", "0.90-2", "1.0-1", "1.2-1", "1.2-2", "1.3-1", "1.5-1", "3.0-5", "1", "latest")
+        for version in (
+            "0.90-1",
+            "0.90-2",
+            "1.0-1",
+            "1.2-1",
+            "1.2-2",
+            "1.3-1",
+            "1.5-1",
+            "3.0-5",
+            "1",
+            "latest",
+        )
     },
     "version_1.1": _xgboost(version="1.1-1"),
     "version_unknown": _xgboost(version="1.7"),
@@ -225,7 +237,7 @@ OWN = {
     ),
     "isolation": _own(KMEANS, "enable_network_isolation=True,hyperparameters={'k':2}"),
     "no_hyperparameters": _own(KMEANS),
-    "environment": _own(KMEANS, "environment={'A':'1'},tags=[{'Key':'a','Value':'b'}],subnets=['s'],security_group_ids=['g']"),
+    "environment": _own(KMEANS, "environment={'A':'1'},subnets=['s'],security_group_ids=['g']"),
     "tuner": _own(
         XGB,
         "hyperparameters={'num_round':100,'objective':'reg:squarederror'},output_path='s3://my-data/out'",

@@ -2,8 +2,8 @@
 
     python tests/parity/algorithm_images.py tests/data/algorithm_images.json
 
-with the interpreter of the SageMaker SDK, writes those of `image_uris.retrieve`, over all regions and versions; and in one
-region over all scopes, on instances with and without GPUs, with Graviton, and on Trainium.
+with the interpreter of the SageMaker SDK, writes those of `image_uris.retrieve`, over all regions and versions; and
+in one region over all scopes, on instances with and without GPUs, with Graviton, and on Trainium.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ SCOPES = (None, "training", "inference", "inference_graviton")
 
 
 def digests(
-    names: Iterable[str], regions: Iterable[str], versions: Mapping[str, Iterable[str]], retrieve: Callable[..., str]
+    names: Iterable[str],
+    regions: Iterable[str],
+    versions: Mapping[str, Iterable[str]],
+    retrieve: Callable[..., str],
 ) -> dict[str, dict[str, Any]]:
     """By name: the number of URIs, those refused included, and the SHA-256 of all.
 
@@ -63,7 +66,7 @@ def main() -> None:
     regions = {"xx-north-1"}
     for name in names:
         config = image_uris.config_for_framework(name)
-        found = config["training"] if "training" in config else config
+        found = config.get("training", config)
         versions[name] = [*found["versions"], *found.get("version_aliases", {})]
         regions.update(region for image in found["versions"].values() for region in image["registries"])
     recorded = {

@@ -15,6 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+import boto3  # noqa: E402
 from moto import mock_aws  # noqa: E402
 from parity.capture import capture  # noqa: E402
 from parity.cases import CASES  # noqa: E402
@@ -27,6 +28,7 @@ def main(starts: tuple[str, ...]) -> None:
         if not name.startswith(starts):
             continue
         with mock_aws():
+            boto3.client("s3").create_bucket(Bucket="my-data")
             captured = capture(code, "sagemaker")
         case = name.replace("/", "_")
         recorded = {"case": case, "sdk": f"sagemaker {version('sagemaker')}", "code": code, **captured}

@@ -20,9 +20,9 @@ PUBLIC = {
         Estimator FailureClass FailureReport FileSystemInput HuggingFace HyperbandStrategyConfig
         HyperparameterTuner InstanceConfig InstanceGroup InstancePreference IntegerParameter
         InvalidJob Job JobStatus MXNet MlflowConfig ModelPackageConfig
-        Profiler ProfilerConfig PyTorch Session ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
+        Profiler ProfilerConfig PyTorch SKLearn Session ShuffleConfig StrategyConfig TensorBoardOutputConfig TensorFlow
         TrainingFailed TrainingInput TrainingJob TrainingJobAnalytics TuningJobCompletionCriteriaConfig
-        WarmStartConfig WarmStartTypes __version__ get_execution_role image_uris upload_data
+        WarmStartConfig WarmStartTypes XGBoost __version__ get_execution_role image_uris upload_data
     """,
     "cloudtrain.aws": """
         Aws aws_errors error_code owner_of

@@ -48,7 +48,10 @@ def test_newer_versions_follow_the_pattern() -> None:
 
 
 REFUSED = {
-    "no version": ({"framework_version": None}, "sklearn needs it, or an image_uri\n  .*framework_version='1.4-2'"),
+    "no version": (
+        {"framework_version": None},
+        "sklearn needs it, or an image_uri\n  .*framework_version='1.4-2'",
+    ),
     "version": ({"framework_version": "1.2"}, "AWS has no image of sklearn 1.2\n  Did you mean '1.2-1'"),
     "python": ({"py_version": "py2"}, "py_version: the images of sklearn have py3, not py2"),
     "hosts": ({"instance_count": 2}, "the toolkit of sklearn trains on 1 instance, not 2"),

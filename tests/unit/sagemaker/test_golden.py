@@ -17,6 +17,8 @@ from parity.deviations import JOB, TUNING, correct, differences, normalise
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 CASES = {path.stem: json.loads(path.read_text()) for path in sorted(GOLDEN.glob("*.json"))}
 JOBS = [name for name, case in CASES.items() if JOB in case["requests"]]
+TUNERS = [name for name, case in CASES.items() if TUNING in case["requests"]]
+REFUSED = [name for name, case in CASES.items() if case["error"] and name != "pytorchddp"]
 
 FIRST_CALLS = {"sts.GetCallerIdentity", "s3.PutObject"}
 """Of a job with a new source, where the default bucket exists, before CreateTrainingJob."""
@@ -34,14 +36,15 @@ def test_the_request_is_that_of_the_sdk_in_fewer_calls(name: str, toolkit: None)
     assert sorted(first) == sorted({*first} & FIRST_CALLS)
 
 
-def test_the_request_of_a_tuning_job_is_that_of_the_sdk_in_fewer_calls(toolkit: None) -> None:
-    captured = capture(CASES["tuner"]["code"], "cloudtrain")
+@pytest.mark.parametrize("name", TUNERS)
+def test_the_request_of_a_tuning_job_is_that_of_the_sdk_in_fewer_calls(name: str, toolkit: None) -> None:
+    captured = capture(CASES[name]["code"], "cloudtrain")
     assert captured["error"] is None
-    sdk = normalise(CASES["tuner"]["requests"][TUNING])
+    sdk = normalise(CASES[name]["requests"][TUNING])
     assert differences(sdk, normalise(captured["requests"][TUNING])) == []
     *first, last = captured["calls"]
     assert last == "sagemaker.CreateHyperParameterTuningJob"
-    assert sorted(first) == sorted(FIRST_CALLS)
+    assert sorted(first) == sorted({*first} & FIRST_CALLS)
 
 
 def test_what_the_sdk_refuses_is_refused(toolkit: None) -> None:
@@ -50,3 +53,10 @@ def test_what_the_sdk_refuses_is_refused(toolkit: None) -> None:
     assert case["error"].startswith("ValueError: Provided framework_version 2.5.1 is not supported")
     assert "InvalidJob: distribution: the image of pytorch 2.5.1 does not have" in captured["error"]
     assert captured["calls"] == ["sts.GetCallerIdentity"]
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_the_sdk_refuses_of_algorithms_is_refused(name: str, toolkit: None) -> None:
+    captured = capture(CASES[name]["code"], "cloudtrain")
+    assert captured["error"].startswith("InvalidJob: ")
+    assert not captured["requests"]

@@ -90,7 +90,7 @@ REFUSED = {
     ),
     "framework": (
         {"framework": "jax"},
-        r"^framework: expected huggingface, mxnet, pytorch or tensorflow, got 'jax'$",
+        r"^framework: expected huggingface, mxnet, pytorch, sklearn, tensorflow or xgboost, got 'jax'$",
     ),
     "runtime": ({"runtime": "mine"}, r"^runtime: expected cloudtrain or toolkit, got 'mine'$"),
     "agent-without-command": (
