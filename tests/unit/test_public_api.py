@@ -177,6 +177,12 @@ PUBLIC = {
     "cloudtrain.sagemaker": """
         LocalSession Profiler ProfilerConfig Session TrainingInput TrainingJobAnalytics get_execution_role
     """,
+    "cloudtrain.sagemaker.sklearn": """
+        SKLearn
+    """,
+    "cloudtrain.sagemaker.xgboost": """
+        XGBoost
+    """,
     "cloudtrain.spec": """
         Agent Channel CollectionConfig DataParallel DebuggerHookConfig Distribution FIELDS FileSystemInput
         Horovod InstanceGroup InstancePreference MlflowConfig ModelPackageConfig ModelParallel Mpi
