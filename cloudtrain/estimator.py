@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Union
 
 from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
 from cloudtrain._sdk_members import SdkMembers, UploadedCode, to_builtins
 from cloudtrain._sdk_objects import read_inputs, read_object
-from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.job import Job
+from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
+from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
@@ -252,7 +253,30 @@ class Estimator(SdkMembers):
             job.wait()
         return job
 
-    attach = staticmethod(Job.attach)
+    @classmethod
+    def attach(
+        cls, training_job_name: str, sagemaker_session: Any = None, model_channel_name: str = "model"
+    ) -> Estimator:
+        """An estimator for a job that was started before, by this user or another. Waits until the job has ended.
+
+        Its attributes are those of the job, and `latest_training_job` is the job. `Job.attach` does not wait.
+
+        Args:
+            training_job_name: a job of any platform that was submitted from this machine, or a SageMaker training job.
+            sagemaker_session: the AWS session of a SageMaker training job.
+            model_channel_name: the name of the channel with the model to start from, if the job has one.
+
+        Raises:
+            JobNotFound: there is no such job.
+        """
+        from cloudtrain._sdk_attach import attached_arguments
+
+        job = find_any(training_job_name, sagemaker_session)
+        estimator = cls(**attached_arguments(job, model_channel_name), sagemaker_session=sagemaker_session)
+        estimator.latest_training_job = job
+        with suppress(TrainingFailed):  # logs() and describe() say why
+            job.wait()
+        return estimator
 
 
 def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:

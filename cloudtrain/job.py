@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError, TrainingFailed
@@ -178,6 +179,20 @@ class Job:
 
     def __repr__(self) -> str:
         return f"<Job {self.name} on {self.platform.name}>"
+
+
+def find_any(name: str, session: Any = None) -> Job:
+    """The job with this name that was submitted from this machine, or the SageMaker training job, which may not exist.
+
+    Args:
+        session: the AWS session; with it, the job is a SageMaker training job.
+    """
+    entry = find_job(name) if session is None else None
+    if entry is not None and entry.platform != "sagemaker":
+        return Job(name, get_platform(entry.platform))
+    from cloudtrain.platforms.sagemaker import SageMakerPlatform
+
+    return Job(name, SageMakerPlatform(session))
 
 
 def _download(stores: Callable[[str], Store], uri: str, folder: Path, progress: Progress | None) -> Path:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import CloudtrainError, PlatformError
-from cloudtrain.index import find_job
-from cloudtrain.job import Job
-from cloudtrain.platforms import Metrics, get_platform
+from cloudtrain.job import Job, find_any
+from cloudtrain.platforms import Metrics
 from cloudtrain.platforms.base import Series
 
 COLUMNS = ("timestamp", "metric_name", "value")
@@ -43,7 +42,7 @@ class TrainingJobAnalytics:
         end_time: datetime | None = None,
         period: int | None = None,
     ) -> None:
-        self._set(_find(training_job_name, sagemaker_session), metric_names, start_time, end_time, period)
+        self._set(find_any(training_job_name, sagemaker_session), metric_names, start_time, end_time, period)
 
     @classmethod
     def of(cls, job: Job) -> TrainingJobAnalytics:
@@ -105,21 +104,21 @@ class TrainingJobAnalytics:
     def _read(self) -> Series:
         platform = self._job.platform
         assert isinstance(platform, Metrics)
-        if self._period is None:
-            found = platform.metrics(self.name)
-        else:
-            from cloudtrain.platforms.sagemaker import SageMakerPlatform
-            from cloudtrain.platforms.sagemaker.metrics import metrics
+        from cloudtrain.platforms.sagemaker import SageMakerPlatform
+        from cloudtrain.platforms.sagemaker.metrics import Interval, metrics
 
-            if not isinstance(platform, SageMakerPlatform):
-                raise PlatformError(
-                    f"period: the platform {platform.name} keeps every value", hint="Leave period out."
-                )
-            found = metrics(self.name, platform.aws, period=self._period)
+        if isinstance(platform, SageMakerPlatform):
+            interval = Interval(self._start, self._end, self._period)
+            return metrics(self.name, platform.aws, self._names, interval)
+        if self._period is not None:
+            raise PlatformError(
+                f"period: the platform {platform.name} keeps every value", hint="Leave period out."
+            )
         start = self._start.timestamp() if self._start else float("-inf")
         end = self._end.timestamp() if self._end else float("inf")
         return {
-            name: [point for point in points if start <= point[0] <= end] for name, points in found.items()
+            name: [point for point in points if start <= point[0] <= end]
+            for name, points in platform.metrics(self.name).items()
         }
 
     def __repr__(self) -> str:
@@ -135,12 +134,3 @@ def to_dataframe(rows: list[dict[str, Any]], columns: list[str] | None = None) -
             "dataframe() needs pandas", hint="Run pip install pandas, or use rows() instead."
         ) from None
     return pandas.DataFrame(rows, columns=columns)
-
-
-def _find(name: str, session: Any) -> Job:
-    entry = find_job(name) if session is None else None
-    if entry is not None:
-        return Job(name, get_platform(entry.platform))
-    from cloudtrain.platforms.sagemaker import SageMakerPlatform
-
-    return Job(name, SageMakerPlatform(session))

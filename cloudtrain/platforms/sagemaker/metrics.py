@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -22,24 +23,40 @@ MOST_POINTS = 1440
 """The maximum number of points of a metric. Longer jobs have longer intervals."""
 
 
-def metrics(job_name: str, aws: Aws, period: int | None = None) -> Series:
+@dataclass(frozen=True)
+class Interval:
+    """A part of a job's duration. ``period`` is in seconds, a multiple of 60: each value is the average of one."""
+
+    start: datetime | None = None
+    end: datetime | None = None
+    period: int | None = None
+
+
+WHOLE = Interval()
+"""The duration of the job, by the minute, or more for jobs of more than a day."""
+
+
+def metrics(
+    job_name: str, aws: Aws, names: Sequence[str] | None = None, interval: Interval = WHOLE
+) -> Series:
     """The average of each metric of ``metric_definitions`` for each period with values.
 
     Args:
-        period: in seconds, a multiple of 60; defaults to a minute, or more for jobs of more than a day.
+        names: the metrics; defaults to all of the job.
+        interval: the part of the job's duration to read.
 
     Raises:
         JobNotFound: there is no such job.
         PlatformError: CloudWatch denies access.
     """
     answer = describe_training_job(job_name, aws)
-    names = metric_names(answer)
+    names = list(names or metric_names(answer))
     if not names:
         return {}
     found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     with aws_errors(f"the metrics of job {job_name}"):
         pages = aws.client("cloudwatch").get_paginator("get_metric_data")
-        for page in pages.paginate(**metric_query(names, answer, datetime.now(timezone.utc), period)):
+        for page in pages.paginate(**metric_query(names, answer, datetime.now(timezone.utc), interval)):
             for result in page["MetricDataResults"]:
                 moments = (moment.timestamp() for moment in result["Timestamps"])
                 found[names[int(result["Id"][1:])]] += zip(moments, result["Values"], strict=True)
@@ -54,13 +71,14 @@ def metric_names(answer: Mapping[str, Any]) -> list[str]:
 
 
 def metric_query(
-    names: list[str], answer: Mapping[str, Any], now: datetime, period: int | None = None
+    names: list[str], answer: Mapping[str, Any], now: datetime, interval: Interval = WHOLE
 ) -> dict[str, Any]:
-    """The parameters of GetMetricData for the entire duration of the job."""
-    start = answer.get("TrainingStartTime", answer["CreationTime"]).replace(second=0, microsecond=0)
-    end = answer.get("TrainingEndTime", now) + timedelta(seconds=2 * MINUTE)
+    """The parameters of GetMetricData for a part of the duration of the job."""
+    started = answer.get("TrainingStartTime", answer["CreationTime"]).replace(second=0, microsecond=0)
+    start = interval.start or started
+    end = interval.end or answer.get("TrainingEndTime", now) + timedelta(seconds=2 * MINUTE)
     minutes = (end - start).total_seconds() / MINUTE
-    period = period or MINUTE * math.ceil(minutes / MOST_POINTS)
+    period = interval.period or MINUTE * max(1, math.ceil(minutes / MOST_POINTS))
     dimensions = [{"Name": "TrainingJobName", "Value": answer["TrainingJobName"]}]
     return {
         "MetricDataQueries": [

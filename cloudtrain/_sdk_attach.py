@@ -1,0 +1,100 @@
+"""The arguments of an estimator for a job that runs or has ended, for `Estimator.attach`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtrain.contract import decode_hyperparameters, user_hyperparameters
+from cloudtrain.job import Job
+from cloudtrain.platforms import Requests
+from cloudtrain.spec import REDACTED
+
+_TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d{6}-\d{4})$")
+"""The end of a generated job name: the SDK's times, and cloudtrain's."""
+
+_PLACES = {
+    "role": "RoleArn",
+    "image_uri": "AlgorithmSpecification.TrainingImage",
+    "input_mode": "AlgorithmSpecification.TrainingInputMode",
+    "metric_definitions": "AlgorithmSpecification.MetricDefinitions",
+    "instance_type": "ResourceConfig.InstanceType",
+    "instance_count": "ResourceConfig.InstanceCount",
+    "volume_size": "ResourceConfig.VolumeSizeInGB",
+    "volume_kms_key": "ResourceConfig.VolumeKmsKeyId",
+    "keep_alive_period_in_seconds": "ResourceConfig.KeepAlivePeriodInSeconds",
+    "training_plan": "ResourceConfig.TrainingPlanArn",
+    "instance_placement_config": "ResourceConfig.InstancePlacementConfig",
+    "max_run": "StoppingCondition.MaxRuntimeInSeconds",
+    "max_wait": "StoppingCondition.MaxWaitTimeInSeconds",
+    "use_spot_instances": "EnableManagedSpotTraining",
+    "output_path": "OutputDataConfig.S3OutputPath",
+    "output_kms_key": "OutputDataConfig.KmsKeyId",
+    "checkpoint_s3_uri": "CheckpointConfig.S3Uri",
+    "checkpoint_local_path": "CheckpointConfig.LocalPath",
+    "subnets": "VpcConfig.Subnets",
+    "security_group_ids": "VpcConfig.SecurityGroupIds",
+    "enable_network_isolation": "EnableNetworkIsolation",
+    "encrypt_inter_container_traffic": "EnableInterContainerTrafficEncryption",
+    "tags": "Tags",
+}
+"""The fields of a SageMaker request that are arguments."""
+
+
+def attached_arguments(job: Job, model_channel_name: str) -> dict[str, Any]:
+    """The arguments that describe ``job``, as far as its platform still knows them. Secrets are left out.
+
+    Raises:
+        JobNotFound: there is no such job.
+    """
+    if not isinstance(job.platform, Requests):
+        job.describe()
+        return {"platform": job.platform.name}
+    body = job.platform.request(job.name).body
+    encoded = body.get("HyperParameters", body.get("hyperparameters", {}))
+    values = decode_hyperparameters(encoded)
+    source = values.get("sagemaker_submit_directory")
+    environment = body.get("Environment", body.get("environment", {}))
+    found = {
+        **{name: _get(body, place) for name, place in _PLACES.items()},
+        **_hosts(body),
+        "platform": job.platform.name,
+        "base_job_name": _TIME.sub("", job.name),
+        "entry_point": values.get("sagemaker_program"),
+        "source_dir": source if str(source).startswith("s3://") else None,
+        "hyperparameters": user_hyperparameters(values),
+        "environment": {
+            name: value
+            for name, value in environment.items()
+            if value != REDACTED and not name.startswith("CLOUDTRAIN_")
+        },
+        "model_channel_name": _model_channel(body, model_channel_name),
+    }
+    return {name: value for name, value in found.items() if value not in (None, "", [], {})}
+
+
+def _get(body: Mapping[str, Any], place: str) -> Any:
+    value: Any = body
+    for name in place.split("."):
+        value = value.get(name, {}) if isinstance(value, Mapping) else None
+    return value
+
+
+def _hosts(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The instance groups of a SageMaker job, or the number of hosts of a job on another platform."""
+    groups = [
+        {
+            "instance_group_name": group["InstanceGroupName"],
+            "instance_type": group["InstanceType"],
+            "instance_count": group["InstanceCount"],
+        }
+        for group in body.get("ResourceConfig", {}).get("InstanceGroups", ())
+    ]
+    if groups:
+        return {"instance_groups": groups}
+    return {"instance_count": body["host_count"]} if "host_count" in body else {}
+
+
+def _model_channel(body: Mapping[str, Any], name: str) -> str | None:
+    return name if any(one["ChannelName"] == name for one in body.get("InputDataConfig", ())) else None
