@@ -41,6 +41,9 @@ SAME = (
 UNSUPPORTED = ("compiler_config", "rules")
 """Attributes that the `Estimator` refuses, whatever their value."""
 
+RECIPE = ("is_nova_job", "is_nova_or_eval_recipe", "is_llmft_recipe", "training_recipe_file")
+"""Attributes that are set for a training recipe."""
+
 OWN_PREFIX = "sagemaker_"
 """The prefix of the hyperparameters that the SDK adds when it starts a job."""
 
@@ -58,7 +61,7 @@ def read_estimator(obj: Any, instance_type: str | None = None, *, finds_image: b
             f"from_sagemaker: {type(obj).__name__} is not supported",
             hint="Make a cloudtrain.Estimator with its image_uri and the same arguments.",
         )
-    if any(get(obj, name) for name in ("is_nova_job", "is_nova_or_eval_recipe", "is_llmft_recipe")):
+    if any(get(obj, name) for name in RECIPE):
         raise InvalidJob(
             "from_sagemaker: a training_recipe is not supported",
             hint="Pass the recipe's script as entry_point, and its values as hyperparameters.",
@@ -131,7 +134,7 @@ def _hyperparameters(obj: Any, *, is_encoded: bool) -> dict[str, Any]:
     values = {
         name: value
         for name, value in (get(obj, "_hyperparameters") or {}).items()
-        if not name.startswith(OWN_PREFIX)
+        if not (isinstance(name, str) and name.startswith(OWN_PREFIX))
     }
     return {name: json.loads(text) for name, text in values.items()} if is_encoded else values
 

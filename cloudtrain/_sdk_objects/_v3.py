@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
+from cloudtrain._sdk_objects._ignore_patterns import unknown_patterns
+from cloudtrain._sdk_objects._v3_attributes import CHANNEL, FILE_SYSTEM, S3_SOURCE, SAME, check_attributes
 from cloudtrain._sdk_objects._values import get, given, instance_group
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._uris import to_uri
-
-SAME = {
-    "role": "role",
-    "base_job_name": "base_job_name",
-    "image_uri": "training_image",
-    "hyperparameters": "hyperparameters",
-    "environment": "environment",
-    "input_mode": "training_input_mode",
-    "instance_type": "compute.instance_type",
-    "instance_count": "compute.instance_count",
-    "volume_size": "compute.volume_size_in_gb",
-    "volume_kms_key": "compute.volume_kms_key_id",
-    "keep_alive_period_in_seconds": "compute.keep_alive_period_in_seconds",
-    "training_plan": "compute.training_plan_arn",
-    "use_spot_instances": "compute.enable_managed_spot_training",
-    "subnets": "networking.subnets",
-    "security_group_ids": "networking.security_group_ids",
-    "enable_network_isolation": "networking.enable_network_isolation",
-    "encrypt_inter_container_traffic": "networking.enable_inter_container_traffic_encryption",
-    "max_run": "stopping_condition.max_runtime_in_seconds",
-    "max_wait": "stopping_condition.max_wait_time_in_seconds",
-    "max_pending_time_in_seconds": "stopping_condition.max_pending_time_in_seconds",
-    "output_path": "output_data_config.s3_output_path",
-    "output_kms_key": "output_data_config.kms_key_id",
-    "checkpoint_s3_uri": "checkpoint_config.s3_uri",
-    "checkpoint_local_path": "checkpoint_config.local_path",
-    "max_retry_attempts": "_retry_strategy.maximum_retry_attempts",
-    "enable_infra_check": "_infra_check_config.enable_infra_check",
-    "enable_remote_debug": "_remote_debug_config.enable_remote_debug",
-    "enable_session_tag_chaining": "_session_chaining_config.enable_session_tag_chaining",
-    "training_repository_access_mode": "training_image_config.training_repository_access_mode",
-    "training_repository_credentials_provider_arn": (
-        "training_image_config.training_repository_auth_config.training_repository_credentials_provider_arn"
-    ),
-}
-"""Arguments, and the attribute that each is read from."""
-
-REFUSED = {
-    "algorithm_name": "Pass its image as training_image.",
-    "compute.instance_placement_config": "Pass it to the Estimator: instance_placement_config={...}.",
-    "source_code.command": "Move the command into a shell script, and pass that as entry_script.",
-    "distributed.smp": "Pass it to the Estimator: distribution={'smdistributed': {...}}.",
-}
-"""Attributes that cloudtrain does not support, and what to do instead."""
 
 
 def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, Any]:
@@ -59,9 +18,8 @@ def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, 
 
     Its local container mode becomes the container platform, with the same image and GPUs.
     """
-    for path, hint in REFUSED.items():
-        if get(obj, path):
-            raise InvalidJob(f"from_sagemaker: {path} is not supported", hint=hint)
+    check_attributes(obj)
+    _check_source(obj)
     groups = get(obj, "compute.instance_groups") or []
     arguments = {name: get(obj, path) for name, path in SAME.items()}
     if groups:
@@ -71,13 +29,13 @@ def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, 
     read = given(
         {
             **arguments,
-            **_source(obj),
             "platform": "container" if is_local and instance_type is None else None,
             "instance_groups": [instance_group(group) for group in groups],
             "instance_preferences": [
                 _fields(one, "instance_type", "instance_count", "training_plan_arns")
                 for one in (() if instance_type else get(obj, "compute.instance_preferences") or ())
             ],
+            "instance_placement_config": _placement(get(obj, "compute.instance_placement_config")),
             "model_package_config": _fields(
                 get(obj, "model_package_config"), "model_package_group_arn", "source_model_package_arn"
             ),
@@ -103,17 +61,33 @@ def read_model_trainer(obj: Any, instance_type: str | None = None) -> dict[str, 
     return {**read, **({"sagemaker_session": session} if session is not None else {})}
 
 
-def _source(obj: Any) -> dict[str, Any]:
+def _check_source(obj: Any) -> None:
+    """Raises InvalidJob if the source would contain other files than with the SDK, or install other packages."""
     requirements = get(obj, "source_code.requirements")
     if requirements not in (None, "requirements.txt", "./requirements.txt"):
         raise InvalidJob(
             f"from_sagemaker: source_code.requirements: {requirements} is not supported",
             hint="Move it to requirements.txt at the top of source_dir: cloudtrain installs that file.",
         )
-    return {
-        "entry_point": get(obj, "source_code.entry_script"),
-        "source_dir": get(obj, "source_code.source_dir"),
-    }
+    folder = get(obj, "source_code.source_dir")
+    patterns = get(obj, "source_code.ignore_patterns") or ()
+    if isinstance(folder, (str, Path)) and Path(folder).is_dir():
+        ignored = unknown_patterns(Path(folder), patterns)
+        if ignored:
+            raise InvalidJob(
+                f"from_sagemaker: source_code.ignore_patterns: cloudtrain would pack what matches {', '.join(ignored)}",
+                hint=f"Write the patterns into {Path(folder) / '.cloudtrainignore'}, one in each line.",
+            )
+
+
+def _placement(config: Any) -> dict[str, Any]:
+    places = [
+        given({"UltraServerId": get(one, "ultra_server_id"), "InstanceCount": get(one, "instance_count")})
+        for one in get(config, "placement_specifications") or ()
+    ]
+    return given(
+        {"EnableMultipleJobs": get(config, "enable_multiple_jobs"), "PlacementSpecifications": places}
+    )
 
 
 def _distribution(distributed: Any) -> dict[str, Any] | None:
@@ -142,25 +116,19 @@ def _channel(channel: Any) -> tuple[str, Any]:
     else:
         fields = _source_fields(source, channel.channel_name)
     seed = get(channel, "shuffle_config.seed")
-    fields |= {
-        "content_type": get(channel, "content_type"),
-        "compression": get(channel, "compression_type"),
-        "record_wrapping": get(channel, "record_wrapper_type"),
-        "input_mode": get(channel, "input_mode"),
-        "shuffle_config": None if seed is None else {"seed": seed},
-    }
+    fields |= {name: get(channel, attribute) for name, attribute in CHANNEL.items()}
+    fields["shuffle_config"] = None if seed is None else {"seed": seed}
     return str(channel.channel_name), given(fields)
 
 
 def _source_fields(source: Any, name: str) -> dict[str, Any]:
     s3 = get(source, "s3_data_source") or (source if hasattr(source, "s3_uri") else None)
     if s3 is not None:
+        eula = get(s3, "model_access_config.accept_eula")
         return {
-            "s3_data": get(s3, "s3_uri"),
-            "s3_data_type": get(s3, "s3_data_type"),
-            "distribution": get(s3, "s3_data_distribution_type"),
-            "attribute_names": get(s3, "attribute_names"),
-            "instance_groups": get(s3, "instance_group_names"),
+            **{name: get(s3, attribute) for name, attribute in S3_SOURCE.items()},
+            "model_access_config": None if eula is None else {"AcceptEula": eula},
+            "hub_access_config": given({"HubContentArn": get(s3, "hub_access_config.hub_content_arn")}),
         }
     mounted = get(source, "file_system_data_source") or source
     if not hasattr(mounted, "file_system_id"):
@@ -168,8 +136,7 @@ def _source_fields(source: Any, name: str) -> dict[str, Any]:
             f"from_sagemaker: channel {name!r}: a {type(source).__name__} is not supported as its data_source",
             hint="Use an S3DataSource, a FileSystemDataSource, or a URI.",
         )
-    names = ("file_system_id", "file_system_type", "directory_path", "file_system_access_mode")
-    return {field: get(mounted, field) for field in names}
+    return {field: get(mounted, field) for field in FILE_SYSTEM}
 
 
 def _fields(obj: Any, *names: str) -> dict[str, Any]:
