@@ -5,8 +5,8 @@ The ranks of a world have them with every launcher. None of them changes a scrip
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.contract.documents import Fields
@@ -47,12 +47,27 @@ class WorldPorts:
     """For XGBoost's tracker."""
     agent: int = 0
     """For the servers of the agent launcher, such as Ray's."""
+    tasks: tuple[tuple[int, int], ...] = ()
+    """For TensorFlow: a port for the script and one for the parameter server, on each host of the world."""
 
     @classmethod
-    def from_dict(cls, values: object) -> WorldPorts:
-        """The inverse of `dataclasses.asdict`. Raises ValueError, which names the port."""
-        given = Fields(values, "ports")
-        return cls(**{field.name: given.integer(field.name, 0, most=65535) for field in fields(cls)})
+    def from_message(cls, message: Mapping[str, Any], hosts: Sequence[str]) -> WorldPorts:
+        """From the leader's message. Raises ValueError, which names the port.
+
+        Args:
+            hosts: the hosts of the world.
+        """
+        own = Fields(message.get("ports") or {}, "ports")
+        tasks = Fields(message.get("tasks") or {}, "tasks")
+        pairs = [[int(port) for port in tasks.items(host)] for host in hosts] if message.get("tasks") else []
+        return cls(
+            **{name: own.integer(name, 0, most=65535) for name in SHARED_PORTS},
+            tasks=tuple((worker, server) for worker, server in pairs),
+        )
+
+
+SHARED_PORTS = ("coordinator", "tracker", "agent")
+"""The fields of `WorldPorts` that the host of rank 0 chooses."""
 
 
 def framework_variables(slot: RankSlot, master_addr: str, ports: WorldPorts, gpus: int) -> dict[str, str]:

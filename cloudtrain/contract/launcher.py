@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cloudtrain.contract.documents import MOST_HOSTS, Fields
+from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
+from cloudtrain.contract.tf_config import MIRRORED, PARAMETER_SERVER
 
 _KEYS = {
     "sagemaker_torch_distributed_enabled": "torchrun",
@@ -14,6 +16,8 @@ _KEYS = {
     "sagemaker_horovod_enabled": "horovod",
     "sagemaker_processes_enabled": "processes",
     "sagemaker_agent_enabled": "agent",
+    "sagemaker_multi_worker_mirrored_strategy_enabled": MIRRORED,
+    "sagemaker_parameter_server_enabled": PARAMETER_SERVER,
 }
 _COUNT = "sagemaker_processes_per_host"
 _MPI_COUNT = "sagemaker_mpi_num_of_processes_per_host"
@@ -29,7 +33,8 @@ HOROVOD_IMPLEMENTATIONS = ("auto", "cloudtrain", "horovod")
 
 @dataclass(frozen=True)
 class Launcher:
-    """``name`` is one of single, processes, torchrun, mpirun, horovod, agent.
+    """``name`` is one of single, processes, torchrun, mpirun, horovod, agent, multi_worker_mirrored,
+    parameter_server.
 
     Raises ValueError if ``implementation`` is not one of `HOROVOD_IMPLEMENTATIONS`.
     """
@@ -93,6 +98,6 @@ class Launcher:
         return self.agent_preset == "ray"
 
     def ranks_on_host(self, accelerators: int) -> int:
-        if self.name == "single" or self.has_one_rank:
+        if self.name in ("single", *TENSORFLOW) or self.has_one_rank:
             return 1
         return self.processes_per_host or accelerators or 1

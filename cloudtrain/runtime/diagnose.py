@@ -207,17 +207,41 @@ def diagnose_command(
     what = "failed" if exit_code else "ended"
     if missing:
         what = f"{what} without starting rank{'s' * (len(missing) > 1)} {ranks}"
+    hint = (
+        "See its own messages below, and check its options."
+        if exit_code
+        else "Check its options for the number of processes: {processes_per_host} on a host, {world_size} in all."
+    )
+    phase = "train" if scripts_started else "launch"
+    return _of_program(
+        f"{program}, which distribution.agent starts, {what}", hint, exit_code, log_tail, host, phase
+    )
+
+
+def diagnose_server(exit_code: int, log_tail: tuple[str, ...], host: str) -> FailureReport:
+    """The report of a parameter server that ended before the ranks.
+
+    Args:
+        exit_code: negative for a signal.
+        log_tail: the last lines of its output.
+    """
+    hint = "It runs TensorFlow with the job's Python: see its own messages below."
+    return _of_program("the parameter server failed", hint, exit_code or 1, log_tail, host, "train")
+
+
+def _of_program(
+    what: str, hint: str, exit_code: int, log_tail: tuple[str, ...], host: str, phase: str
+) -> FailureReport:
+    """The report of a program that is not a rank. If it failed, its last line says why."""
     last = next((line.strip() for line in reversed(log_tail) if line.strip()), "")[:LONGEST_LAST_LINE]
     return FailureReport(
         FailureClass.USER_ERROR,
-        f"{program}, which distribution.agent starts, {what}" + (f": {last}" if exit_code and last else ""),
-        "See its own messages below, and check its options."
-        if exit_code
-        else "Check its options for the number of processes: {processes_per_host} on a host, {world_size} in all.",
+        what + (f": {last}" if exit_code and last else ""),
+        hint,
         host=host,
         exit_code=128 + linux_number(-exit_code) if exit_code < 0 else exit_code or 1,
         log_tail=log_tail,
-        phase="train" if scripts_started else "launch",
+        phase=phase,
         time=time.time(),
     )
 

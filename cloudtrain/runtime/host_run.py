@@ -13,14 +13,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Callable
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice, gpu_count
-from cloudtrain.contract.frameworks import WorldPorts
+from cloudtrain.contract.frameworks import SHARED_PORTS, WorldPorts
 from cloudtrain.contract.text import one_line
+from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
+from cloudtrain.contract.tf_config import PARAMETER_SERVER
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import end_descendants
 from cloudtrain.runtime.diagnose import diagnose, diagnose_torchrun, report_error
@@ -50,6 +52,9 @@ from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS, upload_failure
 from cloudtrain.storage import patience
 
 POLL_SECONDS = 0.03
+
+CHIEF_SECONDS = 5.0
+"""Seconds that the workers of TensorFlow's parameter servers may go on after the script has completed as the chief."""
 
 LEAVE_SECONDS = 2.0
 """Seconds that other ranks may take to end after a rank has saved its state and exited because of a preemption."""
@@ -93,6 +98,11 @@ class HostRun:
         self._stopping = False
         self._leaving = self._left = False
         """Whether the leader knows that a rank exits because of a preemption, and that it has exited."""
+        self._server_reported = False
+        self._chief_ended = False
+        """Whether the script of a TensorFlow cluster has completed on the first host: the others have nothing to do."""
+        self._end_workers_at: float | None = None
+        """When workers that still run are asked to end."""
         self._watchdog: Watchdog | None = None
         self._warned_of_loss = False
         self._hang_reported = False
@@ -157,6 +167,9 @@ class HostRun:
             self._leader.send({"deadline": deadline, **message})
         elif kind == "notice":
             self._notify_ranks(Notice(message["deadline"], message["reason"]))
+        elif kind == "end-workers":
+            self._chief_ended = True
+            self._end_workers_at = time.monotonic() + CHIEF_SECONDS
         elif kind == "leave":
             self._kill_at = time.monotonic() + LEAVE_SECONDS
         elif kind == "dump":
@@ -236,7 +249,9 @@ class HostRun:
         found = {} if self._config.launcher.name == "single" else {"gpus": self._gpus, "ranks": ranks}
         ready: Message = {"type": "ready", "horovod": asdict(horovod), **found}
         if self._config.host.current == self._config.distribution_hosts[0]:
-            ready["ports"] = asdict(WorldPorts(*(free_port() for _ in fields(WorldPorts))))
+            ready["ports"] = {name: free_port() for name in SHARED_PORTS}
+        if self._config.launcher.name in TENSORFLOW:
+            ready["tasks"] = [free_port(), free_port()]
         self._leader.send(ready)
 
     def _on_pipe_error(self, error: Exception) -> None:
@@ -267,7 +282,7 @@ class HostRun:
         self._phases.begin("launch")
         master = (message["master_addr"], message["master_port"])
         horovod = HorovodChoice.from_dict(message["horovod"])
-        ports = WorldPorts.from_dict(message["ports"])
+        ports = WorldPorts.from_message(message, self._config.host_in_world.hosts)
         plan = make_launch_plan(self._config, self._preparation.python, master, horovod, self._environ, ports)
         if plan.agent == "mpirun" and plan.command:  # mpirun itself runs on this host
             self._leader.write_spawn_address(Path(spawn_address_path(str(plan.run))))
@@ -299,9 +314,19 @@ class HostRun:
         ended = [rank_exit.rank for rank_exit in exits if rank_exit.exit_code == 0]
         if ended:  # before the failures that follow from it
             self._leader.send({"type": "ended", "ranks": ended})
+        if 0 in ended and self._config.launcher.name == PARAMETER_SERVER and launch.plan.hosts > 1:
+            self._leader.send({"type": "chief-ended"})
+        server_report = (
+            None
+            if self._ignores_exits or self._server_reported
+            else launch.server_report(self._config.host.current)
+        )
+        if server_report:
+            self._server_reported = True
+            self._fail(server_report)
         for rank_exit in exits:
             self._events.emit("rank-ended", rank=rank_exit.rank, exit_code=rank_exit.exit_code)
-            if rank_exit.exit_code and not self._ends_early:
+            if rank_exit.exit_code and not self._ignores_exits:
                 kills = memory_kill_count() - self._memory_kills
                 host = self._config.host.current
                 report = (
@@ -317,12 +342,16 @@ class HostRun:
                 self._fail(self._with_opt_ml_hint(report))
         if self._stopping:
             launch.signal_ranks(signal.SIGTERM)  # including ranks that started since
+        if self._end_workers_at is not None and time.monotonic() > self._end_workers_at:
+            self._end_workers_at = None
+            launch.signal_ranks(signal.SIGTERM)
+            self._kill_at = self._kill_at or time.monotonic() + self._config.settings.stop_grace
         if not running and not self._done:
             self._done = True
             agent_report = launch.agent_report(self._config.host.current)
-            if agent_report and not self._ends_early:
+            if agent_report and not self._ignores_exits:
                 self._fail(agent_report)
-            elif self._ends_early or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):
+            elif self._ignores_exits or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):
                 self._leader.send({"type": "done", "completed": launch.completed})
         if self._kill_at is not None and time.monotonic() > self._kill_at:
             self._kill_at = None
@@ -346,6 +375,11 @@ class HostRun:
         """Whether exit codes of ranks no longer count as failures."""
         return self._stopping or self._leaving
 
+    @property
+    def _ignores_exits(self) -> bool:
+        """Whether exit codes of ranks no longer count as failures, also because they have nothing left to do."""
+        return self._ends_early or self._chief_ended
+
     def _check_for_preempted_ranks(self, launch: Launch) -> None:
         """Report to the leader that a rank exits because of a preemption, before others fail without it."""
         if not self._leaving and launch.preempted(gone=False):
@@ -356,7 +390,7 @@ class HostRun:
             self._leader.send({"type": "left"})
 
     def _check_for_hang(self, launch: Launch) -> None:
-        if self._watchdog is None or self._hang_reported or self._ends_early or not launch.running:
+        if self._watchdog is None or self._hang_reported or self._ignores_exits or not launch.running:
             return
         report = self._watchdog.check(self._config.host.current, launch.exits, self._output.tail)
         if report:

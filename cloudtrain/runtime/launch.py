@@ -25,7 +25,7 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, inquiry
-from cloudtrain.runtime.diagnose import RankExit, diagnose_agent, diagnose_command
+from cloudtrain.runtime.diagnose import RankExit, diagnose_agent, diagnose_command, diagnose_server
 from cloudtrain.runtime.native_errors import LARGEST
 from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
@@ -81,6 +81,9 @@ class LaunchPlan:
     """The folder for the files of mpirun and its daemons; empty: a temporary folder."""
     hosts: int = 1
     """The number of hosts in the world."""
+    server: tuple[str, ...] = ()
+    """The command line of a parameter server; () without one."""
+    server_variables: Mapping[str, str] = field(default_factory=dict)
     hostfile: str = ""
     """The content of the hostfile, for launchers and libraries of other projects."""
     agent_variables: tuple[Mapping[str, str], ...] = ()
@@ -102,6 +105,7 @@ class Launch:
     plan: LaunchPlan
     output: OutputMerger
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    server: subprocess.Popen[bytes] | None = None
     exits: dict[int, RankExit] = field(default_factory=dict)
     """By global rank."""
     deaths: dict[int, float] = field(default_factory=dict)
@@ -129,6 +133,12 @@ class Launch:
             self.output.add_rank(pipe_path(run, slot.local_rank), slot.rank)
             heartbeat.create(heartbeat_path(run, slot.local_rank))
             make_spares(run, slot.local_rank)
+        if self.plan.server:
+            command = (sys.executable, PARENT_DEATH_PROGRAM, *self.plan.server)
+            with self.output.add_launcher() as output:
+                self.server = self._popen(
+                    command, {**self.plan.environment, **self.plan.server_variables}, output
+                )
         if self.plan.agent:
             self._agent_output = self.output.add_launcher()
             self._write_agent_files()
@@ -179,7 +189,14 @@ class Launch:
     def _spawn(
         self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO
     ) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
+        process = self._popen(command, environment, output)
+        self.processes.append(process)
+        return process
+
+    def _popen(
+        self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
             command,
             cwd=self.plan.cwd,
             env={**environment, RUNTIME_PID: str(os.getpid())},
@@ -188,8 +205,6 @@ class Launch:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        self.processes.append(process)
-        return process
 
     def poll(self) -> list[RankExit]:
         """The ranks that have ended since the last call."""
@@ -305,6 +320,13 @@ class Launch:
             )  # mpirun ended it or is gone: a consequence of what the leader reports
         return diagnose_agent(program, code, self.scripts_started, self.output.tail(None), host)
 
+    def server_report(self, host: str) -> FailureReport | None:
+        """The report of a parameter server that ended before the ranks; None otherwise."""
+        code = self.server.poll() if self.server else None
+        if code is None or len(self.exits) == len(self.plan.slots):
+            return None
+        return diagnose_server(code, self.output.tail(None), host)
+
     def _report_of_command(self, code: int, host: str) -> FailureReport | None:
         missing = [slot.rank for slot in self.plan.slots if slot.rank not in self.exits]
         if any(rank_exit.exit_code for rank_exit in self.exits.values()) or not (code or missing):
@@ -385,7 +407,7 @@ class Launch:
             # if the rank has ended, a process with its id is another one
             if record is not None and not (slot.rank in self.exits and process_lives(record.pid)):
                 _kill_group(record.pid)
-        for process in self.processes:
+        for process in [*self.processes, *([self.server] if self.server else [])]:
             if process.poll() is None:
                 _kill_group(process.pid)
             process.wait()

@@ -14,8 +14,8 @@ from cloudtrain.contract import (
     gpu_count,
     script_environment,
 )
-from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, framework_variables, hostfile, without_set
-from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
+from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, hostfile
+from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
 from cloudtrain.errors import InvalidJob, NotFound
@@ -29,8 +29,10 @@ from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
 from cloudtrain.runtime.outer_step import without_outer_step
+from cloudtrain.runtime.rank_environments import framework_environments, rank_environments, server_config
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
+    PARAMETER_SERVER_FILE,
     RANK_FILE,
     SCRIPT_PYTHONPATH,
     STORED_COMMAND,
@@ -82,25 +84,14 @@ def make_launch_plan(
         cpus = cpu_variables(host.count * len(slots), gpu_count(environ))
         environment = {**cpus, **environment}
     rank_arguments = [*entry, *config.script_arguments]
-    if config.launcher.has_one_rank:
-        rank_environments = [RankSlot(0, 0, 1, 1, 0, 1).variables(CLOUDTRAIN) for _ in slots]
-    elif config.launcher.name == "single":
-        rank_environments = [slot.environment_without_launcher(*master) for slot in slots]
-    else:
-        rank_environments = [slot.environment(*master) for slot in slots]
-    framework_environments = [
-        without_set(framework_variables(slot, master[0], ports, gpu_count(environ)), environ)
-        for slot in slots
-        if not config.launcher.has_one_rank and (config.launcher.name != "single" or slot.host_count > 1)
-    ]
-    if config.launcher.name == "horovod":
-        for slot, rank_environment in zip(slots, rank_environments):
-            rank_environment.update(slot.variables(HOROVODRUN))
+    one_machine = network_interface(config) == "lo"
+    environments = rank_environments(config, slots, master)
+    of_frameworks = framework_environments(config, slots, master[0], ports, environ, one_machine=one_machine)
+    server = server_config(config, ports, one_machine=one_machine)
     agent = _agent(config, horovod)
     if not agent or agent == "agent":
-        for rank_environment, variables in zip(rank_environments, framework_environments):
+        for rank_environment, variables in zip(environments, of_frameworks):
             rank_environment.update(variables)
-    agent_variables = tuple(rank_environments if agent == "agent" else framework_environments)
     rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
     programs = {}
@@ -126,7 +117,7 @@ def make_launch_plan(
             slots[0], session, network_interface(config), config.settings.hosts_on_machine
         )
         environment = {**defaults, **environment}
-        environment.update(_common(rank_environments[0]))
+        environment.update(_common(environments[0]))
         programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
         command = ()  # mpirun sends the command of its daemon later
         if host.leads:
@@ -145,13 +136,13 @@ def make_launch_plan(
             program_folders=program_folders(config, python),
             rank_program=rank_command[1],
             environment=environment,
-            one_machine=network_interface(config) == "lo",
+            one_machine=one_machine,
         )
     else:
         command = [*rank_command, *rank_arguments]
         if horovod.controller == "gloo":
             rendezvous = (master[0], horovod.port)
-            for slot, rank_environment in zip(slots, rank_environments):
+            for slot, rank_environment in zip(slots, environments):
                 rank_environment.update(
                     horovod_environment(slot, config.host.current, rendezvous, network_interface(config))
                 )
@@ -159,11 +150,13 @@ def make_launch_plan(
         slots=slots,
         command=tuple(command),
         environment=environment,
-        rank_environments=tuple(rank_environments),
-        agent_variables=agent_variables,
+        rank_environments=tuple(environments),
+        agent_variables=tuple(environments if agent == "agent" else of_frameworks),
         hostfile=hostfile(
             host.hosts, len(slots) if config.launcher.name != "single" else gpu_count(environ) or 1
         ),
+        server=(python, f"{config.library}/{PARAMETER_SERVER_FILE}") if server else (),
+        server_variables={"TF_CONFIG": server, "CUDA_VISIBLE_DEVICES": "-1"},  # as in AWS's images
         cwd=config.paths.code,
         run=config.paths.run,
         agent=agent,

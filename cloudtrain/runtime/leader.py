@@ -4,9 +4,9 @@ Hosts, including the leader's own, connect over TCP, prove that they belong to t
 each with a ``type``:
 
     from a host   join, ready, ended, done, files, listed, digests, shared, uploaded, failed, stopping, noticed,
-                  leaving, left, stacks, beat
-    to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, dump, beat,
-                  spawn
+                  leaving, left, chief-ended, stacks, beat
+    to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, end-workers,
+                  dump, beat, spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
 
     join ─ ready ──(all)── start ─ done ──(all)── finish ─ listed ──(all)── share ─ shared ──(all)── assemble
@@ -162,6 +162,8 @@ class Leader:
             if kind == "ready" and link.host == self._ranked[0]:
                 # the host of rank 0 decides for all
                 self._start.update({name: message.get(name) for name in ("horovod", "ports")})
+            if kind == "ready" and link.host in self._ranked and "tasks" in message:
+                self._start.setdefault("tasks", {})[link.host] = message["tasks"]
             if kind == "ready" and link.host in self._ranked and "gpus" in message:
                 self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
         elif kind == "ended":
@@ -193,6 +195,8 @@ class Leader:
             self._decide({"type": "stop"})
         elif kind == "left":
             self._broadcast({"type": "leave"})
+        elif kind == "chief-ended":
+            self._broadcast({"type": "end-workers"})
 
     def _fail(self, report: FailureReport) -> None:
         self._failures.append(report)

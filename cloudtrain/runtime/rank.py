@@ -63,6 +63,10 @@ def main(arguments: list[str]) -> None:
         _attach(folder)
         for name, value in read_variables(folder, local_rank(os.environ)).items():
             os.environ.setdefault(name, value)
+    if "TF_CONFIG" in os.environ and folder:
+        from cloudtrain.runtime.loopback_port import keep_on_loopback
+
+        keep_on_loopback(os.environ)
     os.environ.pop(RUNTIME_PID, None)  # the script may start another runtime
     script_path = os.environ.pop(SCRIPT_PYTHONPATH, None)
     if script_path is not None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 RANK_FILE = "cloudtrain/runtime/rank.py"
 TORCHRUN_FILE = "cloudtrain/runtime/torchrun_agent.py"
+PARAMETER_SERVER_FILE = "cloudtrain/runtime/parameter_server.py"
 """Programs that run in the script's interpreter, relative to the folder that it imports cloudtrain from."""
 
 LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

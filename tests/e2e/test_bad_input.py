@@ -54,8 +54,8 @@ ARGUMENTS = {
     "nan": (["train.py", "--set", "hyperparameters.lr=.nan"], ["hyperparameter 'lr' cannot be written as JSON"]),
     "distribution": (["train.py", "--set", "distribution.nosuch={}"], ["unknown field 'distribution.nosuch'"]),
     "launcher": (
-        ["train.py", "--set", "distribution.parameter_server={}"],
-        ["cannot launch ranks with 'parameter_server'", "torch_distributed"],
+        ["train.py", "--set", "distribution.pytorchddp={}"],
+        ["cannot launch ranks with 'pytorchddp'", "torch_distributed"],
     ),
     "arguments": (["train.py", "--set", "arguments=fit"], ["arguments: expected a list of strings", '["fit"]']),
     "argument-channel": (["train.py", "--", "{channel.x}"], ["the job has no channel 'x'", "It has no inputs"]),

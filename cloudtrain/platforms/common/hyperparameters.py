@@ -8,6 +8,8 @@ from typing import Any
 from cloudtrain.contract import Launcher, encode_hyperparameters
 from cloudtrain.contract.agent import preset_command
 from cloudtrain.contract.hyperparameters import ENCODING, ENCODINGS
+from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
+from cloudtrain.contract.tf_config import MIRRORED, PARAMETER_SERVER
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.model_dir import model_dir
 from cloudtrain.spec import Agent, TrainingJob
@@ -18,6 +20,8 @@ LAUNCHERS = {
     "mpi": "mpirun",
     "horovod": "horovod",
     "agent": "agent",
+    "multi_worker_mirrored_strategy": MIRRORED,
+    "parameter_server": PARAMETER_SERVER,
 }
 """The runtime's launchers, by the distribution that asks for them."""
 
@@ -32,6 +36,15 @@ def launcher_of(job: TrainingJob) -> Launcher:
             raise InvalidJob(
                 f"distribution: cloudtrain's runtime cannot launch ranks with {kind!r}",
                 hint=f'Use one of {", ".join(LAUNCHERS)}; or, on SageMaker, an image of AWS with runtime="toolkit".',
+            )
+        if (
+            LAUNCHERS[kind] in TENSORFLOW
+            and job.framework not in (None, "tensorflow")
+            and not job.tensorflow_version
+        ):
+            raise InvalidJob(
+                f"distribution.{kind}: it is TensorFlow's, but the framework is {job.framework}",
+                hint='Use processes; or, on SageMaker, an image of AWS that has it with runtime="toolkit".',
             )
     for kind, distribution in enabled.items():
         if isinstance(distribution, Agent):

@@ -109,6 +109,8 @@ def test_without_launcher_only_our_own_variables_have_the_rank(host_count: int) 
         Launcher("torchrun"),
         Launcher("mpirun", 8, custom_mpi_options="-x 'A=b c'"),
         Launcher("processes", 2),
+        Launcher("multi_worker_mirrored"),
+        Launcher("parameter_server"),
         Launcher("agent", 2, agent_command="launch 'a b' {hosts}"),
         Launcher("agent", agent_command="ray symmetric-run", agent_preset="ray"),
         Launcher("horovod", 2, implementation="cloudtrain"),
@@ -125,7 +127,14 @@ def test_ray_has_one_rank_on_a_host() -> None:
 
 
 @pytest.mark.parametrize(
-    ("launcher", "gpus", "ranks"), [("single", 8, 1), ("torchrun", 8, 8), ("torchrun", 0, 1)]
+    ("launcher", "gpus", "ranks"),
+    [
+        ("single", 8, 1),
+        ("parameter_server", 8, 1),
+        ("multi_worker_mirrored", 8, 1),
+        ("torchrun", 8, 8),
+        ("torchrun", 0, 1),
+    ],
 )
 def test_one_rank_for_each_gpu(launcher: str, gpus: int, ranks: int) -> None:
     assert Launcher(launcher).ranks_on_host(gpus) == ranks

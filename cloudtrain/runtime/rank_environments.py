@@ -1,0 +1,73 @@
+"""The variables of each rank of a host that state its place, in the names of every framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cloudtrain.contract import RankSlot, gpu_count
+from cloudtrain.contract.frameworks import WorldPorts, address, framework_variables, without_set
+from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN
+from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
+from cloudtrain.contract.tf_config import PARAMETER_SERVER, VARIABLE, tf_config
+from cloudtrain.runtime.host_config import HostConfig
+
+
+def rank_environments(
+    config: HostConfig, slots: Sequence[RankSlot], master: tuple[str, int]
+) -> list[dict[str, str]]:
+    """For each rank, the variables that its launcher sets: those of torchrun, or our own without a launcher."""
+    if config.launcher.has_one_rank:
+        return [RankSlot(0, 0, 1, 1, 0, 1).variables(CLOUDTRAIN) for _ in slots]
+    if config.launcher.name == "single":
+        return [slot.environment_without_launcher(*master) for slot in slots]
+    environments = [slot.environment(*master) for slot in slots]
+    if config.launcher.name == "horovod":
+        for slot, environment in zip(slots, environments):
+            environment.update(slot.variables(HOROVODRUN))
+    return environments
+
+
+def framework_environments(
+    config: HostConfig,
+    slots: Sequence[RankSlot],
+    master_addr: str,
+    ports: WorldPorts,
+    environ: Mapping[str, str],
+    *,
+    one_machine: bool,
+) -> list[dict[str, str]]:
+    """For each rank, the variables of other frameworks that the user has not set. Empty if the ranks have no world."""
+    has_world = config.launcher.name != "single" or slots[0].host_count > 1
+    if config.launcher.has_one_rank or not has_world:
+        return []
+    gpus = gpu_count(environ)
+    environments = [framework_variables(slot, master_addr, ports, gpus) for slot in slots]
+    cluster = _cluster(config, ports, one_machine=one_machine)
+    if cluster:
+        environments[0][VARIABLE] = tf_config(config.launcher.name, slots[0].host_rank, *cluster)
+    return [
+        without_set({name: value for name, value in environment.items() if value}, environ)
+        for environment in environments
+    ]
+
+
+def server_config(config: HostConfig, ports: WorldPorts, *, one_machine: bool) -> str:
+    """``TF_CONFIG`` of this host's parameter server; empty if it has none."""
+    cluster = _cluster(config, ports, one_machine=one_machine)
+    if config.launcher.name != PARAMETER_SERVER or cluster is None:
+        return ""
+    workers, servers = cluster
+    if len(workers) == 1:
+        return ""
+    return tf_config(PARAMETER_SERVER, config.host_in_world.rank, workers, servers, is_server=True)
+
+
+def _cluster(
+    config: HostConfig, ports: WorldPorts, *, one_machine: bool
+) -> tuple[list[str], list[str]] | None:
+    """The addresses of the workers and of the parameter servers of all hosts, for TensorFlow."""
+    if config.launcher.name not in TENSORFLOW:
+        return None
+    names = ["127.0.0.1" if one_machine else name for name in config.host_in_world.hosts]
+    workers = [address(name, worker) for name, (worker, _) in zip(names, ports.tasks)]
+    return workers, [address(name, server) for name, (_, server) in zip(names, ports.tasks)]
