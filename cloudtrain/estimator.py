@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Union
@@ -16,7 +16,7 @@ from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
-from cloudtrain.submission import Submission, prepare
+from cloudtrain.submission import NOT_WAITING, Submission, prepare
 
 Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
 Inputs = Union[str, TrainingInput, FileSystemInput, Mapping[str, Channel]]
@@ -61,7 +61,8 @@ class Estimator(SdkMembers):
         instance_count: the number of hosts.
         volume_size: the disk of each host in GB.
         max_run: the maximum duration of the job in seconds.
-        max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint.
+        max_retry_attempts: the number of times that a failed job is started again, from its last checkpoint; on
+            SageMaker only after an internal error of AWS.
         hang_timeout: the job fails, and reports the Python stacks of all ranks, if a rank sends no heartbeat for this
             number of seconds, counted from the first one.
         join_timeout: the seconds within which all hosts must start and find one another, at least 5. Default: 600.
@@ -245,12 +246,11 @@ class Estimator(SdkMembers):
         self.jobs.append(job)
         source = submission.job.source
         self.uploaded_code = UploadedCode(source.uri, submission.job.entry_point or "") if source else None
+        again = submission.resubmission()
         if wait:
-            if says:
-                with print_states(job.platform, job.name, print):
-                    for line in job.follow():
-                        print(line)  # noqa: T201 - as the SageMaker SDK does
-            job.wait()
+            _wait(job, print if says else None, again)
+        elif again:
+            warnings.warn(NOT_WAITING, stacklevel=2)
         return job
 
     @classmethod
@@ -277,6 +277,29 @@ class Estimator(SdkMembers):
         with suppress(TrainingFailed):  # logs() and describe() say why
             job.wait()
         return estimator
+
+
+def _wait(
+    job: Job, show: Callable[[str], object] | None, again: Callable[[Callable[[str], object]], bool] | None
+) -> None:
+    """Wait for the end of the job. Raises TrainingFailed.
+
+    Args:
+        show: prints a line, of the job or about it.
+        again: submits a failed job again, if that may help.
+    """
+    while True:
+        if show:
+            with print_states(job.platform, job.name, show):
+                for line in job.follow():
+                    show(line)
+        try:
+            job.wait()
+        except TrainingFailed:
+            if again and again(show or (lambda line: None)):
+                continue
+            raise
+        return
 
 
 def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,15 @@ from cloudtrain.index import IndexEntry, add_job, remove_job
 from cloudtrain.job import Job
 from cloudtrain.packaging import SourceArchive, check_entry_point, pack
 from cloudtrain.packaging.cache import archives_home, hold_caches
-from cloudtrain.platforms import AccountStorage, Platform, Request, Resolver, WarmUp, get_platform
+from cloudtrain.platforms import (
+    AccountStorage,
+    Platform,
+    Request,
+    Resolver,
+    Resubmission,
+    WarmUp,
+    get_platform,
+)
 from cloudtrain.platforms.common.runtime_choice import runtime_warnings
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
@@ -38,6 +46,8 @@ OnRead = Callable[[int], None]
 
 
 Say = Callable[[str], object]
+NOT_WAITING = "platform_options.capacity_retries has no effect: only a process that waits submits a job again"
+"""The warning for a job that asks to be submitted again by a process that does not wait for it."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,12 @@ class Submission:
         """Hand the request to the platform; everything is uploaded already. Raises PlatformError."""
         with self.caches or contextlib.nullcontext():
             return self._start()
+
+    def resubmission(self) -> Callable[[Say], bool] | None:
+        """See `cloudtrain.platforms.Resubmission`; None if the platform does not have this ability."""
+        if not isinstance(self.platform, Resubmission):
+            return None
+        return self.platform.resubmission(self.job, self.request)
 
     def _start(self) -> Job:
         job = Job(self.request.job_name, self.platform)

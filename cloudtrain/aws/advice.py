@@ -52,8 +52,10 @@ KNOWN = (
     _advice(
         r"CapacityError|insufficient capacity|unable to provision requested ML compute capacity",
         FailureClass.PLATFORM,
-        "AWS has no free instances of this type: try again later, use another instance_type or region, or reserve "
-        "instances with a training_plan. max_retry_attempts starts the job again automatically.",
+        "AWS has no free instances of this type: list others in instance_preferences, use another instance_type or "
+        "region, or reserve instances with a training_plan (cloudtrain sagemaker offerings). With "
+        "platform_options.capacity_retries, cloudtrain submits the job again while you wait; max_retry_attempts is for "
+        "internal errors of AWS only.",
     ),
     _advice(
         r"iam:PassRole",

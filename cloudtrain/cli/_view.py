@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import click
@@ -22,6 +22,7 @@ from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
 from cloudtrain.contract.text import escape_except_colours
+from cloudtrain.errors import JobNotFound
 from cloudtrain.job import Job
 from cloudtrain.platforms import Events, JobDescription, print_states
 
@@ -30,23 +31,39 @@ RANK_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red")
 _PREFIX = re.compile(r"\[(?:rank (?P<rank>\d+)|(?P<host>[a-z][\w.]*-(?P<number>\d+)))\] ")
 
 
-def watch(job: Job, *, quiet: bool) -> None:
-    """Print the output of a job until it ends, then its outcome. Exits with the job's exit status."""
+def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], bool] | None = None) -> None:
+    """Print the output of a job until it ends, then its outcome. Exits with the job's exit status.
+
+    Args:
+        again: submits a failed job again, if that may help: see `cloudtrain.platforms.Resubmission`.
+    """
     with leave_running(job):
-        if quiet:
-            for _ in job.follow():
-                pass
-        else:
-            _show_live(job)
-        description = job.describe()
-        while not description.status.is_final:
-            time.sleep(0.05)
-            description = job.describe()
+        description = _follow(job, quiet=quiet)
+        while (
+            description.status == JobStatus.FAILED
+            and again
+            and again(lambda line: click.echo(line, err=True))
+        ):
+            description = _follow(job, quiet=quiet)
     if quiet:
         echo_json(description.to_dict())
     else:
         show_job(job, description, warnings=False)
     sys.exit(_exit_code(description))
+
+
+def _follow(job: Job, *, quiet: bool) -> JobDescription:
+    """Print the output of a job until it ends. Returns its final description."""
+    if quiet:
+        for _ in job.follow():
+            pass
+    else:
+        _show_live(job)
+    description = job.describe()
+    while not description.status.is_final:
+        time.sleep(0.05)
+        description = job.describe()
+    return description
 
 
 def _exit_code(description: JobDescription) -> int:
@@ -62,7 +79,7 @@ def leave_running(job: Job, state: str = "continues to run") -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        if not job.status.is_final:
+        if _still_runs(job):
             click.echo(
                 f"\nJob {job.name} {state}.\n"
                 f"  attach:  cloudtrain wait {job.name}\n"
@@ -70,6 +87,14 @@ def leave_running(job: Job, state: str = "continues to run") -> Iterator[None]:
                 err=True,
             )
         sys.exit(INTERRUPTED)
+
+
+def _still_runs(job: Job) -> bool:
+    """False also for a job that is about to be submitted again: no job has its name then."""
+    try:
+        return not job.status.is_final
+    except JobNotFound:
+        return False
 
 
 def print_line(line: str, *, as_json: bool = False, console: Console | None = None) -> None:

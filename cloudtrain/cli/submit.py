@@ -95,7 +95,7 @@ def command(
       cloudtrain submit train.yaml --set hyperparameters.epochs=5 --dry-run
     """
     from cloudtrain.config import config_warnings
-    from cloudtrain.submission import prepare
+    from cloudtrain.submission import NOT_WAITING, prepare
 
     _check_working_folder()
     fields = _fields(file, script_args, options)
@@ -125,12 +125,14 @@ def command(
         f"the job {name} may have been submitted. See: cloudtrain describe {name} --platform {platform}"
     ):
         job = submission.start()
+    if options["no_wait"] and submission.resubmission():
+        click.echo(f"{click.style('Warning:', fg='yellow')} {NOT_WAITING}", err=True)
     if not as_json:
         click.echo(f"Job {click.style(job.name, bold=True)} on {platform}", err=True)
     if not options["no_wait"]:
         from cloudtrain.cli._view import watch  # slow to import: do it while the job starts
 
-        watch(job, quiet=as_json)
+        watch(job, quiet=as_json, again=submission.resubmission())
     elif as_json:
         echo_json(job.describe().to_dict())
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -146,6 +146,21 @@ class WarmUp(Protocol):
 
     def warm_up(self) -> None:
         """Announce that a job is being prepared, and will probably be submitted soon. Returns immediately."""
+        ...
+
+
+@runtime_checkable
+class Resubmission(Protocol):
+    """The ability to submit a job again that the platform could not start, while someone waits for the job."""
+
+    def resubmission(
+        self, job: TrainingJob, request: Request
+    ) -> Callable[[Callable[[str], object]], bool] | None:
+        """A function to call when the job, which was just submitted, has failed; None if it does not ask for this.
+
+        The function gets one that shows a line to the user. It may wait, then submits the job again under its name, and
+        returns whether it did: not if the job failed for another reason. Raises PlatformError.
+        """
         ...
 
 

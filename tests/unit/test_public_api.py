@@ -149,7 +149,7 @@ PUBLIC = {
     """,
     "cloudtrain.platforms": """
         AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics
-        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Series States Trends
+        PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
         WarmUp changes get_platform job_checks platform_names print_states run_checks
     """,
     "cloudtrain.platforms.common": """

@@ -25,6 +25,7 @@ OPTIONS = {
     "sagemaker": (
         *("job_queue", "scheduling_priority", "share_identifier", "quota_share_name"),
         *("retry_strategy", "preemption_configuration", "timeout_config"),
+        *("capacity_retries", "capacity_wait"),
     ),
 }
 """The options of each built-in platform."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,6 +91,15 @@ class SageMakerPlatform:
 
         submit(request, self.aws)
         forget(request.job_name, self.aws)
+
+    def resubmission(
+        self, job: TrainingJob, request: Request
+    ) -> Callable[[Callable[[str], object]], bool] | None:
+        if "capacity_retries" not in job.platform_options:
+            return None
+        from cloudtrain.platforms.sagemaker.capacity import Resubmission
+
+        return Resubmission.of(job, request, self.aws, self.submit)
 
     def describe(self, job_name: str) -> JobDescription:
         from cloudtrain.platforms.sagemaker._queue.describe import describe_queued

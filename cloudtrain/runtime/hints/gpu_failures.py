@@ -11,7 +11,9 @@ from dataclasses import replace
 from cloudtrain.contract import FailureClass
 from cloudtrain.runtime.hints.table import Hint
 
-_ANOTHER_HOST = "Run the job on another host: submit it again, or set max_retry_attempts."
+_ANOTHER_HOST = (
+    "Run the job on another host: submit it again, or away from SageMaker, set max_retry_attempts."
+)
 
 _FAULTY_XIDS = (48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 140, 143, 145, 149, 154)
 """Of memory, links and firmware. Others, such as 13, 31, 43 and 45, are usually mistakes of programs."""

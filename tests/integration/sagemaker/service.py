@@ -66,6 +66,8 @@ class SageMakerService:
     """The times of ``calls``, in seconds."""
     on_create: Callable[[ScriptedJob], None] = lambda job: job.enter("Starting", "Starting the training job")
     """Called with each new job before the response is sent, to start the simulated instances."""
+    deletion_seconds: float = 0.1
+    """How long a job can still be described after DeleteTrainingJob."""
     empty_pages: bool = False
     """Whether CloudWatch puts an empty page before each page of events, as it may."""
     faults: dict[str, list[Exception]] = field(default_factory=lambda: defaultdict(list))
@@ -111,6 +113,14 @@ class SageMakerService:
 
     def _DescribeTrainingJob(self, given: Parameters) -> Parameters:
         return self._job(given).describe()
+
+    def _DeleteTrainingJob(self, given: Parameters) -> Parameters:
+        job = self._job(given)
+        if job.status in ("InProgress", "Stopping"):
+            raise ServiceError("ValidationException", f"The request was rejected: job is {job.status}.")
+        job.extra["TrainingJobStatus"] = "Deleting"
+        threading.Timer(self.deletion_seconds, self.jobs.pop, [job.name]).start()
+        return {}
 
     def _StopTrainingJob(self, given: Parameters) -> Parameters:
         job = self._job(given)

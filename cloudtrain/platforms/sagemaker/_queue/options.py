@@ -15,6 +15,7 @@ _Attempts = Annotated[int, Meta(ge=1, le=10)]
 _Retries = Annotated[int, Meta(ge=0)]
 _Seconds = Annotated[int, Meta(ge=1)]
 _Text = Annotated[str, Meta(min_length=1)]
+_WITHOUT_QUEUE = ("capacity_retries", "capacity_wait")
 
 INTERNAL_ERROR = (
     "Received status from SageMaker:InternalServerError: We encountered an internal error. Please try again."
@@ -49,7 +50,7 @@ class TimeoutConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The options of a job on SageMaker. All but ``job_queue`` need it.
+    """The options of a job on SageMaker: for a job without a queue, ``capacity_retries`` and ``capacity_wait``.
 
     ``job_queue`` is the name or ARN of a queue of AWS Batch. The other options have the names and values of
     SubmitServiceJob, in which mappings keep AWS's spelling. Where it takes a mapping with one number, the number itself
@@ -63,18 +64,29 @@ class QueueOptions(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     retry_strategy: _Attempts | RetryStrategy | None = None
     preemption_configuration: _Retries | PreemptionConfiguration | None = None
     timeout_config: _Seconds | TimeoutConfig | None = None
+    capacity_retries: Annotated[int, Meta(ge=0, le=1000)] | None = None
+    capacity_wait: _Seconds | None = None
 
     @classmethod
     def of(cls, job: TrainingJob) -> QueueOptions:
         """Raises InvalidJob."""
         check_own_options("sagemaker", job.platform_options)
         options = convert(job.platform_options, cls, "platform_options")
-        if options.job_queue is None:
-            for name in job.platform_options:
-                if name != "job_queue":
-                    raise InvalidJob(
-                        f"platform_options.{name}: needs job_queue", hint="Name a queue of AWS Batch, too."
-                    )
+        for name in job.platform_options:
+            if options.job_queue is None and name not in ("job_queue", *_WITHOUT_QUEUE):
+                raise InvalidJob(
+                    f"platform_options.{name}: needs job_queue", hint="Name a queue of AWS Batch, too."
+                )
+            if options.job_queue is not None and name in _WITHOUT_QUEUE:
+                raise InvalidJob(
+                    f"platform_options.{name}: is for jobs without a queue",
+                    hint="Remove it: a queue waits for capacity by itself.",
+                )
+        if options.capacity_wait is not None and not options.capacity_retries:
+            raise InvalidJob(
+                "platform_options.capacity_wait: needs capacity_retries",
+                hint="Set how often the job may be submitted again: capacity_retries=10.",
+            )
         if options.share_identifier and options.quota_share_name:
             raise InvalidJob(
                 "platform_options.share_identifier and quota_share_name: a queue has only one kind of shares",
