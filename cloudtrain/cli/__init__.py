@@ -17,6 +17,7 @@ SECTIONS = {
     "Jobs": ("submit", "list", "describe", "logs", "wait", "stop", "preempt"),
     "Results": ("metrics", "timeline", "download", "upload", "checkpoints"),
     "Checks": ("doctor", "check"),
+    "Clouds": ("sagemaker",),
     "Local environment": ("image", "s3", "clean", "completion"),
 }
 """The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used."""

@@ -66,6 +66,8 @@ class SageMakerService:
     """The times of ``calls``, in seconds."""
     on_create: Callable[[ScriptedJob], None] = lambda job: job.enter("Starting", "Starting the training job")
     """Called with each new job before the response is sent, to start the simulated instances."""
+    offerings: list[Parameters] = field(default_factory=list)
+    """The offerings that SearchTrainingPlanOfferings finds."""
     deletion_seconds: float = 0.1
     """How long a job can still be described after DeleteTrainingJob."""
     empty_pages: bool = False
@@ -121,6 +123,9 @@ class SageMakerService:
         job.extra["TrainingJobStatus"] = "Deleting"
         threading.Timer(self.deletion_seconds, self.jobs.pop, [job.name]).start()
         return {}
+
+    def _SearchTrainingPlanOfferings(self, given: Parameters) -> Parameters:
+        return {"TrainingPlanOfferings": self.offerings}
 
     def _StopTrainingJob(self, given: Parameters) -> Parameters:
         job = self._job(given)

@@ -1,0 +1,145 @@
+"""``cloudtrain sagemaker``."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from cloudtrain.cli._options import echo_json, json_option
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.sagemaker.offerings import Offering, Segment
+
+HEADINGS = ("OFFERING", "INSTANCES", "ZONE", "START", "END", "HOURS", "PER HOUR", "PER INSTANCE", "UPFRONT")
+
+
+@click.group("sagemaker")
+def command() -> None:
+    """Ask Amazon SageMaker.
+
+    \b
+    Example:
+      cloudtrain sagemaker offerings --instance-type ml.p5.48xlarge --instance-count 2 --hours 48
+    """
+
+
+def _moment(text: str) -> datetime:
+    """A date or a time in ISO 8601, of this machine's time zone unless it names another. Raises BadParameter."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).astimezone()
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is not a time such as 2026-12-01 or 2026-12-01T08:00") from None
+
+
+@command.command()
+@click.option("--instance-type", metavar="TYPE", help="Instances to reserve, for example ml.p5.48xlarge.")
+@click.option(
+    "--instance-count", type=click.IntRange(1), metavar="N", help="Number of instances.  [default: 1]"
+)
+@click.option("--ultraserver-type", metavar="TYPE", help="UltraServers to reserve, instead of instances.")
+@click.option("--ultraserver-count", type=click.IntRange(1), metavar="N", help="Number of UltraServers.")
+@click.option("--hours", type=click.IntRange(1), metavar="N", help="Duration of the plan.")
+@click.option(
+    "--start-after", type=_moment, metavar="TIME", help="Earliest start: 2026-12-01, 2026-12-01T08:00."
+)
+@click.option("--end-before", type=_moment, metavar="TIME", help="Latest end.")
+@click.option(
+    "--target", default="training-job", show_default=True, metavar="NAME", help="What is to use the plan."
+)
+@click.option("--region", metavar="REGION", help="Region to search.  [default: from your AWS settings]")
+@json_option
+def offerings(
+    instance_type: str | None,
+    instance_count: int | None,
+    ultraserver_type: str | None,
+    ultraserver_count: int | None,
+    hours: int | None,
+    start_after: datetime | None,
+    end_before: datetime | None,
+    target: str,
+    region: str | None,
+    as_json: bool,
+) -> None:
+    """List the training plans that AWS offers: instances reserved for some days. Reserves nothing.
+
+    The cheapest are first. UPFRONT is the price of the whole plan, PER HOUR that of an hour of all instances, PER
+    INSTANCE that of an hour of one.
+    """
+    from cloudtrain.platforms.sagemaker import SageMakerPlatform
+    from cloudtrain.platforms.sagemaker.offerings import TARGETS, search_offerings
+
+    if target not in TARGETS:
+        raise click.BadParameter(f"{target!r} is not one of {', '.join(TARGETS)}", param_hint="--target")
+    if instance_type and not instance_type.startswith("ml."):
+        raise click.BadParameter(
+            f"{instance_type!r}: SageMaker's types start with ml.", param_hint="--instance-type"
+        )
+    if instance_count and not instance_type:
+        raise click.UsageError("--instance-count needs --instance-type.")
+    if ultraserver_count and not ultraserver_type:
+        raise click.UsageError("--ultraserver-count needs --ultraserver-type.")
+    if start_after and end_before and start_after >= end_before:
+        raise click.UsageError("--end-before is not after --start-after.")
+    wanted = {
+        "InstanceType": instance_type,
+        "InstanceCount": instance_count or (1 if instance_type else None),
+        "UltraServerType": ultraserver_type,
+        "UltraServerCount": ultraserver_count,
+        "DurationHours": hours,
+        "StartTimeAfter": start_after,
+        "EndTimeBefore": end_before,
+        "TargetResources": [target],
+    }
+    given = {name: value for name, value in wanted.items() if value is not None}
+    found = search_offerings(SageMakerPlatform().aws, given, region)
+    if as_json:
+        echo_json([offering.to_dict() for offering in found])
+    elif found:
+        _show(found)
+    else:
+        click.echo(
+            "AWS has no such offering now. Search for fewer instances, other times or hours, or another region.",
+            err=True,
+        )
+
+
+def _show(found: list[Offering]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in HEADINGS:
+        table.add_column(heading, no_wrap=True, justify="right" if heading in HEADINGS[5:] else "left")
+    for offering in found:
+        prices = [
+            _money(price, offering.currency)
+            for price in (offering.price_per_hour, offering.price_per_instance_hour, offering.upfront_fee)
+        ]
+        first = _segment(offering.segments[0]) if offering.segments else ("", "", "", "")
+        table.add_row(offering.id, *first, f"{offering.hours:g}", *prices)
+        for segment in offering.segments[1:]:
+            table.add_row("", *_segment(segment), f"{segment.hours:g}")
+    console = Console()
+    # never truncate IDs: users copy them
+    (console if console.is_terminal else Console(width=200)).print(table)
+
+
+def _segment(segment: Segment) -> tuple[str, str, str, str]:
+    """The columns from INSTANCES to END."""
+    instances = f"{segment.instance_count} x {segment.instance_type}"
+    if segment.ultraserver_type:
+        instances += f" in {segment.ultraserver_count or 1} x {segment.ultraserver_type}"
+    return instances, segment.availability_zone or "", _time(segment.starts_at), _time(segment.ends_at)
+
+
+def _time(moment: datetime | None) -> str:
+    """In the time zone of this machine."""
+    return f"{moment.astimezone():%Y-%m-%d %H:%M}" if moment else ""
+
+
+def _money(amount: float | None, currency: str) -> str:
+    if amount is None:
+        return ""
+    return f"${amount:,.2f}" if currency == "USD" else f"{amount:,.2f} {currency}"
