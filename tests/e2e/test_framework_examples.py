@@ -20,6 +20,7 @@ pytestmark = pytest.mark.timeout(300)
 
 PAGE = REPOSITORY / "docs" / "guides" / "frameworks.md"
 FRAMEWORKS = ("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks")
+DEEPSPEED = ("CLOUDTRAIN_DEEPSPEED_PYTHON", "deepspeed")
 TENSORFLOW = ("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
 
 
@@ -53,6 +54,17 @@ EXAMPLES = [
         "model.safetensors",
     ),
     Example(
+        "accelerate",
+        r"rank (?P<rank>\d) of 2: 2048 of 4096 rows on cpu\S*, weights (?P<same>.*), difference 0e\+00",
+        "model.pt",
+    ),
+    Example(
+        "deepspeed",
+        r"rank (?P<rank>\d) of 2: 2048 of 4096 rows on cpu, weights (?P<same>\[1.0, -2.0, 3.0, 0.0\] \w{8})",
+        "checkpoint/latest",
+        DEEPSPEED,
+    ),
+    Example(
         "lightning",
         r"rank (?P<rank>\d) of 2: 92 steps on cpu\S*, weights (?P<same>\w{8}), accuracy=(?P<accuracy>\S+)",
         "model.pt",
@@ -60,6 +72,8 @@ EXAMPLES = [
 ]
 
 FOLDERS = [example.folder for example in EXAMPLES]
+SOAK = ("deepspeed", "lightning")
+"""DeepSpeed takes long to install, and Lightning to import."""
 
 
 @pytest.fixture(autouse=True)
@@ -68,21 +82,31 @@ def _variables_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-def select(environment: tuple[str, str]) -> None:
+def select(environment: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make this environment's Python the default of all jobs."""
     python = find_python(*environment)
     why = f"{environment[1]} is not installed: ./scripts/build_{environment[1]}"
     if python is None and os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1":
         pytest.skip(why)
     assert python, why
+    folder = Path(python).parents[1].resolve()  # for other paths, DeepSpeed would compile its operator again
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(folder / "torch_extensions"))
     config = Path(os.environ["XDG_CONFIG_HOME"], "cloudtrain", "config.yaml")
     config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(json.dumps({"platform_options": {"python": python}}))
+    config.write_text(json.dumps({"platform_options": {"python": str(folder / "bin" / "python")}}))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.folder)
-def test_the_ranks_of_an_example_work_together(example: Example, tmp_path: Path) -> None:
-    select(example.environment)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(example, id=example.folder, marks=[pytest.mark.soak] * (example.folder in SOAK))
+        for example in EXAMPLES
+    ],
+)
+def test_the_ranks_of_an_example_work_together(
+    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    select(example.environment, monkeypatch)
     shutil.copytree(REPOSITORY / "examples" / example.folder, tmp_path / "examples" / example.folder)
     Reader(tmp_path).follow_command(PAGE, f"submit examples/{example.folder}/")
 
@@ -99,9 +123,11 @@ def test_the_ranks_of_an_example_work_together(example: Example, tmp_path: Path)
         assert example.model in model.getnames()
 
 
-def test_the_rank_that_failed_is_named_although_others_fail_too(tmp_path: Path) -> None:
+def test_the_rank_that_failed_is_named_although_others_fail_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """XGBoost on rank 0 raises another error when rank 1 leaves the group."""
-    select(FRAMEWORKS)
+    select(FRAMEWORKS, monkeypatch)
     script = (REPOSITORY / "examples/xgboost/train.py").read_text()
     fails = '    if rank == 1:\n        raise ValueError("the last row has no label")\n    right = '
     assert script.count("    right = ") == 1
@@ -112,6 +138,14 @@ def test_the_rank_that_failed_is_named_although_others_fail_too(tmp_path: Path) 
     assert "rank 1 on algo-2 raised ValueError: the last row has no label" in job.err
     assert re.search(r'File ".*/train.py", line \d+, in <module>\n    raise ValueError', job.err)
     assert processes_in(os.environ["CLOUDTRAIN_HOME"]) == []
+
+
+@pytest.mark.soak
+def test_deepspeed_without_a_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    select(DEEPSPEED, monkeypatch)
+    shutil.copy(REPOSITORY / "examples/deepspeed/train.py", tmp_path)
+    job = cloudtrain("submit", "train.py", cwd=tmp_path)
+    assert (job.code, "DeepSpeed found no variable RANK." in job.err) == (1, True), job.err
 
 
 def processes_in(folder: str) -> list[int]:

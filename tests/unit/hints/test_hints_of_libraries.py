@@ -193,6 +193,18 @@ def test_a_hint_for_a_message_that_this_machine_cannot_produce(text: str) -> Non
     assert RECORDED[text] in diagnose(RankExit(0, 1, 9.0, record), "algo-1").hint
 
 
+@pytest.mark.parametrize(
+    ("function", "hint"), [("patch_aws_sm_env_for_torch_nccl_backend", "--torchrun"), ("main", "")]
+)
+def test_deepspeed_without_a_launcher(function: str, hint: str) -> None:
+    """Recorded: DeepSpeed 0.19.8 in a job without distribution. tests/e2e/test_framework_examples.py raises it."""
+    traceback = f'File "/lib/deepspeed/comm/comm.py", line 1008, in {function}'
+    record = RankRecord(1, 0, 1, "KeyError", "'OMPI_COMM_WORLD_RANK'", traceback, 5.0)
+    found = diagnose(RankExit(0, 1, 9.0, record), "algo-1").hint
+    assert hint in found
+    assert bool(hint) == ("DeepSpeed" in found)
+
+
 ARGPARSE = (
     "import argparse\nparser = argparse.ArgumentParser()\nparser.add_argument('--epochs', type=int)\n"
     "parser.add_argument('--optimizer', choices=['adam', 'sgd'])\nparser.add_argument('--amp', action='store_true')\n"
