@@ -10,12 +10,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cloudtrain._secrets.hiding import ValueHider
+from cloudtrain.contract.hidden import without_secrets
 from cloudtrain.contract.host import Host, cpu_count, gpu_count
 from cloudtrain.contract.hyperparameters import PLATFORM_PREFIX, user_hyperparameters
 from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.paths import Paths
 
 DEFAULT_LOG_LEVEL = 20
+NOTHING_HIDDEN = ValueHider(())
 
 
 def script_environment(
@@ -28,6 +31,7 @@ def script_environment(
     job_name: str,
     entry_point: str,
     master: tuple[str, int],
+    hider: ValueHider = NOTHING_HIDDEN,
 ) -> dict[str, str]:
     """Every ``SM_*`` variable, ``CURRENT_HOST`` and ``SAGEMAKER_*``.
 
@@ -37,6 +41,7 @@ def script_environment(
         arguments: the script's command line.
         entry_point: as the user gave it, relative to the code folder.
         master: address and port of rank 0.
+        hider: of values that are not in ``SM_TRAINING_ENV``. Nor are likely secrets.
     """
     user = user_hyperparameters(hyperparameters)
     platform = {key: value for key, value in hyperparameters.items() if key.startswith(PLATFORM_PREFIX)}
@@ -82,7 +87,7 @@ def script_environment(
         "source_dir": str(paths.code),
         "entry_script": entry_point,
     }
-    values["training_env"] = {
+    training = {
         **values,
         "hyperparameters": user,
         "job_name": job_name,
@@ -90,6 +95,7 @@ def script_environment(
         "master_hostname": host.leader,
         "channel_input_dirs": {name: str(paths.channel(name)) for name in channels},
     }
+    values["training_env"] = without_secrets(training, hider)
     environment = {f"SM_{name.upper()}": _format(value) for name, value in values.items()}
     environment.update({f"SM_HP_{name.upper()}": _format(value) for name, value in user.items()})
     environment.update({f"SM_CHANNEL_{name.upper()}": str(paths.channel(name)) for name in channels})

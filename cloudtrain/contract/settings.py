@@ -24,6 +24,8 @@ class Settings:
     """The runtime's settings. `from_environ` is the inverse of `to_environ`."""
 
     job_name: str = ""
+    run_id: str = ""
+    """The identity of the job for trackers, the same in all attempts; empty: its name."""
     output_uri: str = ""
     """Where the runtime uploads the model and the outputs; empty if the platform uploads them."""
     checkpoint_uri: str = ""

@@ -95,6 +95,11 @@ class HostConfig:
         return self.settings.job_name or str(self.hyperparameters.get("sagemaker_job_name", "job"))
 
     @property
+    def run_id(self) -> str:
+        """The identity of the job for trackers."""
+        return self.settings.run_id or self.job_name
+
+    @property
     def entry_point(self) -> str:
         """Raises InvalidJob if the job does not name one."""
         entry_point = self.hyperparameters.get("sagemaker_program")

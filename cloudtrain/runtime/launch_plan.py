@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 
+from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.contract import (
     RankSlot,
     cpu_count,
@@ -18,6 +19,7 @@ from cloudtrain.contract.frameworks import HOSTFILE, WorldPorts, hostfile
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
 from cloudtrain.contract.neuron import neuron_core_count
 from cloudtrain.contract.programs import START_BYTES, is_executable, is_program
+from cloudtrain.contract.trackers import RUN_ID, without_empty
 from cloudtrain.errors import InvalidJob, NotFound
 from cloudtrain.observe.progress import VARIABLE as EVENTS_FILE
 from cloudtrain.runtime import mpirun
@@ -29,7 +31,12 @@ from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
 from cloudtrain.runtime.outer_step import without_outer_step
-from cloudtrain.runtime.rank_environments import framework_environments, rank_environments, server_config
+from cloudtrain.runtime.rank_environments import (
+    framework_environments,
+    rank_environments,
+    server_config,
+    tracker_environments,
+)
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
     PARAMETER_SERVER_FILE,
@@ -87,10 +94,12 @@ def make_launch_plan(
     one_machine = network_interface(config) == "lo"
     environments = rank_environments(config, slots, master)
     of_frameworks = framework_environments(config, slots, master[0], ports, environ, one_machine=one_machine)
+    of_trackers = tracker_environments(config, slots, environ)
+    own = [{**frameworks, **trackers} for frameworks, trackers in zip(of_frameworks, of_trackers)]
     server = server_config(config, ports, one_machine=one_machine)
     agent = _agent(config, horovod)
     if not agent or agent == "agent":
-        for rank_environment, variables in zip(environments, of_frameworks):
+        for rank_environment, variables in zip(environments, own):
             rank_environment.update(variables)
     rank_command = [python, f"{config.library}/{RANK_FILE}"]
     command: Sequence[str]
@@ -151,7 +160,7 @@ def make_launch_plan(
         command=tuple(command),
         environment=environment,
         rank_environments=tuple(environments),
-        agent_variables=tuple(environments if agent == "agent" else of_frameworks),
+        agent_variables=tuple(environments if agent == "agent" else own),
         hostfile=hostfile(
             host.hosts, len(slots) if config.launcher.name != "single" else gpu_count(environ) or 1
         ),
@@ -251,11 +260,12 @@ def _environment(
         job_name=config.job_name,
         entry_point=config.entry_point,
         master=master,
+        hider=ValueHider.of_variables(config.settings.hidden_variables.split(","), environ),
     )
     python_path = library_path(config, environ, alias=horovod.alias)
     inherited = mpirun.without_outer_mpi(environ)
     environment = {
-        **(inherited if _is_alone(config) else without_outer_step(inherited)),
+        **without_empty(inherited if _is_alone(config) else without_outer_step(inherited)),
         # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
         **{
             name: value
@@ -269,6 +279,7 @@ def _environment(
         "PATH": os.pathsep.join([*program_folders(config, python), environ.get("PATH", os.defpath)]),
         "CLOUDTRAIN_RUN_DIR": str(config.paths.run),
         EVENTS_FILE: str(config.paths.events.absolute()),
+        RUN_ID: config.run_id,
         HOSTFILE: hostfile_path(str(config.paths.run.absolute())),
     }
     interface = network_interface(config)

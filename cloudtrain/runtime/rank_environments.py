@@ -1,4 +1,4 @@
-"""The variables of each rank of a host that state its place, in the names of every framework."""
+"""The variables of each rank of a host that state its place and its job, in the names of all frameworks."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cloudtrain.contract.frameworks import WorldPorts, address, framework_variab
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN
 from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.tf_config import PARAMETER_SERVER, VARIABLE, tf_config
+from cloudtrain.contract.trackers import tracker_variables
 from cloudtrain.runtime.host_config import HostConfig
 
 
@@ -36,10 +37,10 @@ def framework_environments(
     *,
     one_machine: bool,
 ) -> list[dict[str, str]]:
-    """For each rank, the variables of other frameworks that the user has not set. Empty if the ranks have no world."""
+    """For each rank, the variables of other frameworks that the user has not set; none if the ranks have no world."""
     has_world = config.launcher.name != "single" or slots[0].host_count > 1
     if config.launcher.has_one_rank or not has_world:
-        return []
+        return [{} for _ in slots]
     gpus = gpu_count(environ)
     environments = [framework_variables(slot, master_addr, ports, gpus) for slot in slots]
     cluster = _cluster(config, ports, one_machine=one_machine)
@@ -49,6 +50,20 @@ def framework_environments(
         without_set({name: value for name, value in environment.items() if value}, environ)
         for environment in environments
     ]
+
+
+def tracker_environments(
+    config: HostConfig, slots: Sequence[RankSlot], environ: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """For each rank, the variables of trackers that the user has not set."""
+    environments = []
+    for slot in slots:
+        part = f"rank{slot.rank}" if slot.rank else ""
+        if config.host.current not in config.distribution_hosts:
+            part = config.host.current  # its only rank is rank 0 of another world
+        variables = tracker_variables(config.job_name, config.run_id, part, config.settings.attempt)
+        environments.append(without_set(variables, environ))
+    return environments
 
 
 def server_config(config: HostConfig, ports: WorldPorts, *, one_machine: bool) -> str:

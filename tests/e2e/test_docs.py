@@ -17,6 +17,7 @@ from pages import PASSED, lock_line, parametrize_pages
 from cloudtrain.cli import cli
 from cloudtrain.contract import FailureClass, Host, Paths, RankSlot, script_environment, tf_config
 from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE, WorldPorts, framework_variables
+from cloudtrain.contract.trackers import RUN_ID, tracker_variables
 from cloudtrain.spec import TrainingJob
 
 DOCS = REPOSITORY / "docs"
@@ -88,6 +89,7 @@ def test_every_variable_of_the_contract_is_explained() -> None:
     )
     slot = RankSlot(0, 0, 2, 2, 0, 1)
     promised |= slot.environment("algo-1", 7777) | {HOSTFILE: ""}
+    promised |= tracker_variables("job", "job", "", 0) | {RUN_ID: ""}
     promised |= framework_variables(slot, "127.0.0.1", WorldPorts(), gpus=2)
     promised[tf_config.VARIABLE] = ""
     assert set(FRAMEWORK_VARIABLES) <= set(promised)

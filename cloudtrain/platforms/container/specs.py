@@ -47,7 +47,7 @@ def container_spec(
         network=network,
         entrypoint=request.get("entrypoint"),
         command=request["command"],
-        environment=_environment(request, attempt, user),
+        environment=_environment(request, attempt, user, folder.run_id),
         binds=binds,
         labels=job_labels(folder.name, folder.path),
         user=user,
@@ -64,7 +64,7 @@ def _capabilities(request: Mapping[str, Any]) -> list[str]:
     return sorted({*CAPABILITIES, *services, *request["capabilities"]})
 
 
-def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> dict[str, str]:
+def _environment(request: Mapping[str, Any], attempt: int, user: str | None, run_id: str) -> dict[str, str]:
     given = request_environment(request)
     defaults = _home(user) if user else {}
     if not request["resources"]["gpus"] and NVIDIA.is_dir():
@@ -78,6 +78,7 @@ def _environment(request: Mapping[str, Any], attempt: int, user: str | None) -> 
         source_channel=SOURCE_CHANNEL,
         channels=(),
         attempt=attempt,
+        run_id=run_id,
     )
     tether = {"CLOUDTRAIN_DIE_WITH_PARENT": "stdin"}
     return {**defaults, **_shared_processors(request), **given, **settings.to_environ(), **tether}

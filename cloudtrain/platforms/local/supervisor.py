@@ -11,6 +11,7 @@ from typing import Any
 
 from cloudtrain._system.sockets import LOOPBACK
 from cloudtrain.contract.host import visible_gpus
+from cloudtrain.contract.trackers import without_outer_job
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.local.host_process import HostProcess, NoOptMl
 from cloudtrain.platforms.local.opt_ml import no_opt_ml
@@ -64,9 +65,10 @@ class HostProcesses(FolderHosts):
             requirements_cache=str(state_home() / "environments"),
             attempt=attempt,
             no_opt_ml=self._no_opt_ml,
+            run_id=self._folder.run_id,
             **self._interpreter,
         )
-        environment = {**os.environ, **request_environment(self._request)}
+        environment = {**without_outer_job(os.environ), **request_environment(self._request)}
         return {
             **environment,
             **gpus_of_host(self.names.index(name), len(self.names), environment),

@@ -32,6 +32,7 @@ from cloudtrain._system.files import (
     read_regular,
 )
 from cloudtrain.contract import Paths
+from cloudtrain.contract.trackers import new_run_id
 from cloudtrain.platforms.common.request_body import parse_body
 from cloudtrain.platforms.supervised.record import LARGEST, RECORD, JobRecord, damaged_request, read_record
 from cloudtrain.storage import state_home
@@ -120,6 +121,11 @@ class JobFolder:
         Raises FileNotFoundError if the job does not exist.
         """
         return read_record(lambda: read_regular(self.path / RECORD, LARGEST), str(self.path))
+
+    @property
+    def run_id(self) -> str:
+        """The identity of the job for trackers, the same in all attempts. A later job of this name has another."""
+        return new_run_id(self.name, self.read_record().submitted_at)
 
     def read_events(self, start: int) -> bytes:
         """Some bytes of the events from ``start``; empty at their end."""

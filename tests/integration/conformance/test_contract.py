@@ -203,6 +203,22 @@ def test_the_environment(seen: Seen, rank: int) -> None:
     assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 1e-5)
 
 
+def test_trackers_see_one_job(seen: Seen) -> None:
+    environs = {rank: seen[rank]["environ"] for rank in seen}
+    run_id = environs[0]["CLOUDTRAIN_RUN_ID"]
+    assert run_id.startswith("conforms")
+    assert [environs[rank]["WANDB_RUN_ID"] for rank in sorted(environs)] == [
+        run_id,
+        *(f"{run_id}-rank{rank}" for rank in (1, 2, 3)),
+    ]
+    shared = ("WANDB_RESUME", "WANDB_RUN_GROUP", "CLOUDTRAIN_RUN_ID")
+    assert {tuple(environ[name] for name in shared) for environ in environs.values()} == {
+        ("allow", "conforms", run_id)
+    }
+    assert environs[0]["MLFLOW_RUN_NAME"] == "conforms"
+    assert len({environ["COMET_EXPERIMENT_KEY"] for environ in environs.values()}) == 4
+
+
 def test_all_ranks_have_the_same_master_address(seen: Seen) -> None:
     addresses = {(rank["environ"]["MASTER_ADDR"], rank["environ"]["MASTER_PORT"]) for rank in seen.values()}
     assert len(addresses) == 1

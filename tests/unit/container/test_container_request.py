@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cloudtrain.contract import JobStatus
 from cloudtrain.engine.client import Docker, Podman
 from cloudtrain.engine.pulling import pull_hint
 from cloudtrain.errors import InvalidJob
@@ -18,8 +19,17 @@ from cloudtrain.platforms.container import ContainerPlatform, Engine
 from cloudtrain.platforms.container.specs import container_spec
 from cloudtrain.platforms.container.values import size_in_bytes
 from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.submission import default_platform
+
+
+def submitted_folder() -> JobFolder:
+    folder = JobFolder.of("container", "j")
+    folder.path.mkdir(parents=True)
+    folder.write_record(JobRecord(JobStatus.PENDING, submitted_at=1.8e9))
+    return folder
+
 
 SOURCE = Source("file:///cache/0123/sourcedir.tar.gz", "0123")
 
@@ -102,7 +112,7 @@ def test_invalid_jobs(fields: dict[str, Any], message: str) -> None:
 
 def test_capabilities() -> None:
     given = {"capabilities": ["NET_RAW", "CAP_IPC_LOCK", "KILL"], "new_privileges": True}
-    folder = JobFolder.of("container", "j")
+    folder = submitted_folder()
     specs = [
         container_spec(folder, body(**fields), 0, "algo-1", 0, [], None, 1 << 30)
         for fields in ({}, {"entry_point": None}, {"platform_options": given})
@@ -123,13 +133,13 @@ def test_secrets_are_not_in_the_request(monkeypatch: pytest.MonkeyPatch) -> None
     assert request.secrets == {"WANDB_API_KEY": "k-1"}
     monkeypatch.setenv("WANDB_API_KEY", "k-1")  # the supervisor's environment has the secrets
     environment = container_spec(
-        JobFolder.of("container", "j"), request.body, 0, "algo-1", 0, [], None, 1 << 30
+        submitted_folder(), request.body, 0, "algo-1", 0, [], None, 1 << 30
     ).environment
     assert (environment["WANDB_API_KEY"], environment["A"]) == ("k-1", "b")
 
 
 def test_a_container_gets_only_the_settings_that_it_needs() -> None:
-    folder = JobFolder.of("container", "j")
+    folder = submitted_folder()
     request = body(
         instance_count=2,
         output_path="s3://bucket/out",
@@ -142,6 +152,7 @@ def test_a_container_gets_only_the_settings_that_it_needs() -> None:
     settings = {name: value for name, value in spec.environment.items() if name.startswith("CLOUDTRAIN_")}
     assert settings["CLOUDTRAIN_CHECKPOINT_URI"] == "file:///saved"
     assert settings["CLOUDTRAIN_ATTEMPT"] == "3"
+    assert settings["CLOUDTRAIN_RUN_ID"] == folder.run_id
     assert not {"CLOUDTRAIN_OUTPUT_URI", "CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_RENDEZVOUS"} & set(settings)
     assert (spec.gpus, spec.memory, spec.user) == (["2", "3"], 3 << 29, "1234:100")
     assert spec.environment["HOME"] == "/tmp"
