@@ -13,6 +13,7 @@ from cloudtrain.config import read_config
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.spec import FIELDS, TrainingJob
 from cloudtrain.spec._bounds import check_values
+from cloudtrain.spec._variables import variables
 
 if TYPE_CHECKING:
     from cloudtrain.job import Job
@@ -277,6 +278,9 @@ class SdkMembers(LeftOut):
 def to_builtins(value: Any) -> Any:
     """``value`` with structs, mappings, sequences and paths converted to dicts, lists and strings, for validation."""
     if isinstance(value, msgspec.Struct):
+        held = {name: getattr(value, name) for name in value.__struct_fields__}
+        if next(variables(held), None) is not None:  # msgspec cannot convert variables
+            return {name: to_builtins(item) for name, item in held.items() if item is not None}
         return msgspec.to_builtins(value)
     if isinstance(value, Mapping):
         return {key: to_builtins(item) for key, item in value.items()}

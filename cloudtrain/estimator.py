@@ -16,6 +16,7 @@ from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
+from cloudtrain.spec._variables import is_variable
 from cloudtrain.submission import NOT_WAITING, Submission, prepare
 
 Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
@@ -304,7 +305,9 @@ def _wait(
 
 def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
     """The positional arguments by name. Raises InvalidJob if one is also given by name."""
-    is_script = len(positional) == 1 and "entry_point" not in named and ".dkr.ecr." not in str(positional[0])
+    first = positional[0] if positional else None
+    is_image = is_variable(first) or ".dkr.ecr." in str(first)  # a variable has no text
+    is_script = len(positional) == 1 and "entry_point" not in named and not is_image
     names = ("entry_point",) if is_script else POSITIONS
     if len(positional) > len(names):
         raise InvalidJob(f"Estimator takes {len(names)} positional arguments, not {len(positional)}")
@@ -318,7 +321,7 @@ def _by_name(positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str,
 
 
 def _channels(inputs: Inputs) -> dict[str, Any]:
-    if isinstance(inputs, (str, Path, TrainingInput, FileSystemInput)):
+    if isinstance(inputs, (str, Path, TrainingInput, FileSystemInput)) or is_variable(inputs):
         inputs = {DEFAULT_CHANNEL: inputs}
     if not isinstance(inputs, Mapping):
         raise InvalidJob(f"inputs: expected a URI or a dict of channels, got {type(inputs).__name__}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
 from cloudtrain.spec._warnings import job_warnings
+from cloudtrain.spec.names import clean
 from cloudtrain.spec.secrets import secret_values
 from cloudtrain.storage import join_uri, open_store, split_uri, uri_to_path
 
@@ -152,6 +153,7 @@ def prepare(
     session: Any = None,
     *,
     submits: bool = False,
+    is_template: bool = False,
     defaults: Mapping[str, Any] | None = None,
     on_read: OnRead | None = None,
 ) -> Submission:
@@ -160,6 +162,7 @@ def prepare(
     Args:
         platform: the platform itself, where it is not to be found by its name.
         submits: whether the job will be submitted, and not only looked at: a platform may get ready for it.
+        is_template: whether another service will run the job, any number of times: a generated name has no time.
         defaults: fields that ``fields`` may lack; None for those of the config file.
         on_read: called with the number of bytes just read of a channel on this machine that goes to the cloud.
         session: the AWS session of a job that goes to SageMaker: a ``boto3.Session``, or the SageMaker SDK's.
@@ -171,7 +174,7 @@ def prepare(
     """
     caches = hold_caches()
     try:
-        return _prepare(fields, platform, session, submits, defaults, on_read, caches)
+        return _prepare(fields, platform, session, submits, is_template, defaults, on_read, caches)
     except BaseException:
         if caches:
             caches.close()
@@ -183,6 +186,7 @@ def _prepare(
     platform: Platform | None,
     session: Any,
     submits: bool,
+    is_template: bool,
     defaults: Mapping[str, Any] | None,
     on_read: OnRead | None,
     caches: IO[bytes] | None,
@@ -196,7 +200,9 @@ def _prepare(
     job, archive = _pack(job)
     if job.job_name is None:
         base = base_name(job) or Path(job.entry_point or platform.name).stem
-        job = msgspec.structs.replace(job, job_name=new_job_name(base))
+        job = msgspec.structs.replace(
+            job, job_name=clean(base) or "job" if is_template else new_job_name(base)
+        )
     if isinstance(platform, Resolver):
         job = check_result(platform, "resolve", platform.resolve(job), TrainingJob)
     if archive:
@@ -206,6 +212,14 @@ def _prepare(
     if job.secrets:
         request = replace(request, secrets={**request.secrets, **secret_values(job.secrets, os.environ)})
     return Submission(job, platform, request, archive, data, indexed=by_name, caches=caches)
+
+
+def secrets_left_out(names: Sequence[str]) -> str:
+    """The warning that a service which starts jobs does not get these secrets, and the way to get them."""
+    return (
+        f"{', '.join(names)}: left out, because the service shows what it stores. Keep secrets in AWS Secrets Manager, "
+        "allow the job's role secretsmanager:GetSecretValue, and read them in the script."
+    )
 
 
 def _with_uris(fields: dict[str, Any]) -> dict[str, Any]:

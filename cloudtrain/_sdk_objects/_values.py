@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.spec._variables import is_variable
 
 
 def get(obj: Any, path: str) -> Any:
@@ -22,6 +23,8 @@ def plain(value: Any, where: str) -> Any:
     """``value`` as dicts, lists and scalars. Raises InvalidJob if it contains anything else."""
     if value is None or (isinstance(value, (str, int, float, bool)) and type(value).__module__ == "builtins"):
         return value
+    if is_variable(value):
+        return value
     if isinstance(value, Path):
         return str(value)
     if isinstance(value, Mapping):
@@ -32,7 +35,7 @@ def plain(value: Any, where: str) -> Any:
         return instance_group(value)
     raise InvalidJob(
         f"{where}: the SageMaker SDK's {type(value).__name__} cannot be converted to a plain value",
-        hint="Pass a plain value. Pipeline variables have a value only inside their pipeline.",
+        hint="Pass a plain value.",
     )
 
 

@@ -62,6 +62,9 @@ def _check_choices(options: Mapping[str, Any]) -> None:
         "each of them does something else instead of submitting the job",
         "Run the command once with each of them.",
     )
+    for name, needed in (("export", "dry_run"), ("upload", "export")):
+        if options[name] and not options[needed]:
+            raise InvalidJob(f"{_flag(name)} needs {_flag(needed)}", hint=f"Add {_flag(needed)}.")
     _check_exclusive(
         [_flag(name) for name in ("wait", "no_wait") if options[name]],
         "the command either waits for the job or does not",
@@ -146,4 +149,6 @@ def _twice(one: str, other: str, field: str) -> InvalidJob:
 
 
 def _flag(name: str) -> str:
+    if name == "export":
+        return "--as"
     return f"--{name.replace('_', '-')}"

@@ -68,6 +68,16 @@ SHOWN_COMPANIONS = 8
 @click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
 @click.option("--dry-run", is_flag=True, help="Print the request as JSON; submit nothing.")
 @click.option(
+    "--as",
+    "export",
+    metavar="FORMAT",
+    help="With --dry-run: print a step of SageMaker Pipelines (pipeline-step), or a state of AWS Step Functions "
+    "(step-functions).",
+)
+@click.option(
+    "--upload", is_flag=True, help="With --as: upload the source, so that the printed step can run."
+)
+@click.option(
     "--check", is_flag=True, help="Check for problems that would make the job fail; submit nothing."
 )
 @click.option(
@@ -106,11 +116,19 @@ def command(
     with _interruptible("nothing was submitted."):
         submits = not (options["dry_run"] or options["diff"])
         with _read_bar(quiet=as_json) as on_read:
-            submission = prepare(fields, submits=submits, on_read=on_read, defaults={})
+            is_template = bool(options["export"])
+            submission = prepare(
+                fields, submits=submits, is_template=is_template, on_read=on_read, defaults={}
+            )
         if options["diff"]:
             from cloudtrain.cli._diff import show_diff
 
             show_diff(options["diff"], submission, as_json=as_json)
+            return
+        if options["export"]:
+            from cloudtrain.cli._export import show_export
+
+            show_export(options["export"], submission, uploads=options["upload"])
             return
         if options["dry_run"]:
             click.echo(submission.request.to_json())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.base import (
         AccountStorage,
         Events,
+        Export,
         JobDescription,
         JobState,
         Metrics,
@@ -42,6 +43,7 @@ _getattr, __dir__ = lazy(
         "Change": "cloudtrain.platforms.request_diff",
         "Check": "cloudtrain.platforms.checks",
         "Events": "cloudtrain.platforms.base",
+        "Export": "cloudtrain.platforms.base",
         "Finding": "cloudtrain.platforms.checks",
         "JobDescription": "cloudtrain.platforms.base",
         "JobState": "cloudtrain.platforms.base",
@@ -89,6 +91,7 @@ __all__ = [
     "Check",
     "CheckStatus",
     "Events",
+    "Export",
     "Finding",
     "JobDescription",
     "JobState",

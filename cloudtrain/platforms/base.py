@@ -287,6 +287,24 @@ class Preflight(Protocol):
 
 
 @runtime_checkable
+class Export(Protocol):
+    """The ability to write a request for another service, which then starts the job, any number of times."""
+
+    export_formats: Sequence[str]
+
+    def export(self, request: Request, kind: str) -> tuple[Mapping[str, Any], Sequence[str]]:
+        """The job in the format ``kind`` of the service, as data, and the names of the secrets that are not in it.
+
+        Raises InvalidJob if the service cannot run the job.
+        """
+        ...
+
+    def upload_for(self, request: Request) -> None:
+        """Upload what the job needs in addition to its source and data. Raises StorageError."""
+        ...
+
+
+@runtime_checkable
 class Requests(Protocol):
     """The ability to return the request of a job."""
 

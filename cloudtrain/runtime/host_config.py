@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -92,7 +93,9 @@ class HostConfig:
 
     @property
     def job_name(self) -> str:
-        return self.settings.job_name or str(self.hyperparameters.get("sagemaker_job_name", "job"))
+        """The name given by the request, else by SageMaker: a pipeline names each of its runs."""
+        named = self.settings.job_name or self.hyperparameters.get("sagemaker_job_name")
+        return str(named or os.environ.get("TRAINING_JOB_NAME", "job"))
 
     @property
     def run_id(self) -> str:

@@ -14,6 +14,7 @@ from cloudtrain.spec._arguments import argument_list, number_to_text, without_nu
 from cloudtrain.spec._bounds import check_values
 from cloudtrain.spec._checks import check
 from cloudtrain.spec._convert import convert
+from cloudtrain.spec._variables import check_no_variables
 from cloudtrain.spec.debugger import DebuggerHookConfig, ProfilerConfig, TensorBoardOutputConfig
 from cloudtrain.spec.distribution import Distribution
 from cloudtrain.spec.inputs import Channel, FileSystemInput, InstanceGroup, InstancePreference, TrainingInput
@@ -142,6 +143,7 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
                 starts with the path of the field.
         """
         check_values(fields)
+        check_no_variables(fields)
         job = convert(_expand_short_forms(fields), cls)
         check(job)
         return job

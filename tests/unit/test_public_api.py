@@ -147,8 +147,11 @@ PUBLIC = {
         GitState RUNTIME_FILE RuntimeArchive SourceArchive check_entry_point pack pack_runtime
         runtime_sha256
     """,
+    "cloudtrain.pipelines": """
+        TrainingStep
+    """,
     "cloudtrain.platforms": """
-        AccountStorage Change Check CheckStatus Events Finding JobDescription JobState Metrics
+        AccountStorage Change Check CheckStatus Events Export Finding JobDescription JobState Metrics
         PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
         WarmUp changes get_platform job_checks platform_names print_states run_checks
     """,

@@ -28,6 +28,7 @@ class SageMakerPlatform:
     """
 
     name = "sagemaker"
+    export_formats = ("pipeline-step", "step-functions")
 
     def __init__(self, session: Any = None) -> None:
         self.aws = Aws.of(session, KnownAccounts())
@@ -79,6 +80,11 @@ class SageMakerPlatform:
 
         upload_secret(body, partial(upload, if_absent=True))
         upload_runtime(body, upload)
+
+    def export(self, request: Request, kind: str) -> tuple[Mapping[str, Any], Sequence[str]]:
+        from cloudtrain.platforms.sagemaker.export import EXPORTS, left_out_variables
+
+        return EXPORTS[kind](request, self.aws.partition), left_out_variables(request)
 
     def _start(self, request: Request) -> None:
         if "jobQueue" in request.body:

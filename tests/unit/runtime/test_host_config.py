@@ -41,3 +41,13 @@ def test_an_interpreter_that_has_vanished_is_named(tmp_path: Path) -> None:
         InvalidJob, match=f"platform_options.python: there is no program '{gone}'\n  It was removed"
     ):
         config.check_python()
+
+
+def test_a_run_that_a_service_started_has_the_name_that_sagemaker_gave_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = Paths(tmp_path)
+    paths.make()
+    monkeypatch.setenv("TRAINING_JOB_NAME", "pipelines-k3f9-Train-x1")
+    assert HostConfig.read(paths, {}).job_name == "pipelines-k3f9-Train-x1"
+    assert HostConfig.read(paths, {"CLOUDTRAIN_JOB_NAME": "mine"}).job_name == "mine"

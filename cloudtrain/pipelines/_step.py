@@ -1,0 +1,149 @@
+"""`TrainingStep`: a job as a step of a pipeline."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.pipelines._placeholders import Placeholders
+from cloudtrain.pipelines._sdk import sdk_module
+from cloudtrain.platforms.sagemaker import SageMakerPlatform
+from cloudtrain.platforms.sagemaker.export import left_out_variables, step_arguments
+from cloudtrain.spec._variables import is_variable
+from cloudtrain.submission import prepare, secrets_left_out
+
+if TYPE_CHECKING:
+    from cloudtrain.estimator import Estimator, Inputs
+
+
+def TrainingStep(
+    name: str,
+    estimator: Estimator,
+    inputs: Inputs | None = None,
+    *,
+    display_name: str | None = None,
+    description: str | None = None,
+    cache_config: Any = None,
+    depends_on: Sequence[Any] | None = None,
+    retry_policies: Sequence[Any] | None = None,
+) -> Any:
+    """A step for the ``steps`` of the SageMaker SDK's ``Pipeline``, version 2 or 3.
+
+    Arguments of the estimator, and its inputs, may be pipeline variables: parameters, ``Join``, ``JsonGet``, execution
+    variables, and properties of other steps. The source is packed now, and uploaded when the pipeline's definition is
+    made. Its place depends on its content only, so that the pipeline's cache works.
+
+    Args:
+        name: the name of the step, of letters, digits and hyphens.
+        estimator: describes the job.
+        inputs: as for `Estimator.fit`.
+        display_name: its name in the console.
+        description: of the step, for the console.
+        cache_config: the SDK's ``CacheConfig``.
+        depends_on: steps, or their names, that must have ended.
+        retry_policies: the SDK's ``StepRetryPolicy`` objects.
+
+    Returns:
+        The step: an object of a subclass of the SDK's ``Step``. ``properties`` has what a later step can use, such as
+        ``properties.ModelArtifacts.S3ModelArtifacts``.
+
+    Raises:
+        InvalidJob: an argument is wrong, or a pipeline variable where cloudtrain must know the value.
+        CloudtrainError: the SDK is not installed.
+    """
+    options = {
+        "display_name": display_name,
+        "description": description,
+        "depends_on": list(depends_on) if depends_on is not None else None,
+        "retry_policies": list(retry_policies) if retry_policies is not None else None,
+    }
+    return _step_class()(name, _Training(name, estimator, inputs), cache_config, options)
+
+
+class _Training:
+    """The training job of a step: its arguments, and its uploads."""
+
+    def __init__(self, name: str, estimator: Estimator, inputs: Inputs | None) -> None:
+        platform = estimator.arguments.get("platform", "sagemaker")
+        if platform != "sagemaker":
+            raise InvalidJob(
+                f"platform: a step of a pipeline runs on sagemaker, not on {platform}", hint="Remove it."
+            )
+        fields = {**estimator._fields(inputs, name, None), "platform": "sagemaker"}
+        self._platform = SageMakerPlatform(estimator._session)
+        if is_variable(fields.get("output_path")) and not fields.get("code_location"):
+            # the bucket of the output is not known yet
+            fields["code_location"] = f"{self._platform.aws.default_output_path}cloudtrain/source"
+        if is_variable(fields.get("output_kms_key")) and not is_variable(fields.get("output_path")):
+            _check_key(fields)
+        placeholders = Placeholders()
+        self._submission = prepare(placeholders.replace(fields), self._platform, is_template=True)
+        request = self._submission.request
+        secrets = {
+            name: value for name, value in request.secrets.items() if not placeholders.is_placeholder(value)
+        }
+        left_out = left_out_variables(replace(request, secrets=secrets))
+        hidden = [name for name in left_out if name in secrets]
+        if hidden:
+            warnings.warn(secrets_left_out(hidden), stacklevel=4)
+        self.arguments = placeholders.restore(step_arguments(request), request.secrets)
+        self._is_uploaded = False
+
+    def upload(self) -> None:
+        """Upload the source, local data and the runtime, once. Raises StorageError."""
+        if self._is_uploaded:
+            return
+        with self._submission.caches or nullcontext():
+            self._submission.upload()
+            self._platform.upload_for(self._submission.request)
+        self._is_uploaded = True
+
+
+def _check_key(fields: Mapping[str, Any]) -> None:
+    if not fields.get("code_location"):
+        raise InvalidJob(
+            "output_kms_key: a pipeline variable cannot encrypt the source, which goes to the bucket of the output",
+            hint="Set code_location to another bucket, or pass the key itself.",
+        )
+
+
+@cache
+def _step_class() -> type[Any]:
+    """The class of our steps, below that of the installed SDK. It is made once, because ``isinstance`` needs one."""
+    steps, properties = sdk_module("steps"), sdk_module("properties")
+    base: Any = steps.ConfigurableRetryStep
+
+    class Step(base):  # type: ignore[misc]
+        def __init__(
+            self, name: str, training: _Training, cache_config: Any, options: Mapping[str, Any]
+        ) -> None:
+            super().__init__(name, steps.StepTypeEnum.TRAINING, **options)
+            self.cache_config = cache_config
+            self._training = training
+            self._properties = properties.Properties(
+                step_name=name, step=self, shape_name="DescribeTrainingJobResponse"
+            )
+
+        @property
+        def arguments(self) -> dict[str, Any]:
+            """The CreateTrainingJob request, without what depends on the run."""
+            return dict(self._training.arguments)
+
+        @property
+        def properties(self) -> Any:
+            """The fields of DescribeTrainingJob, as pipeline variables."""
+            return self._properties
+
+        def to_request(self) -> dict[str, Any]:
+            """The step in the pipeline's definition. Uploads the source."""
+            self._training.upload()
+            request: dict[str, Any] = super().to_request()
+            return {**request, **(self.cache_config.config if self.cache_config else {})}
+
+    Step.__name__ = Step.__qualname__ = "TrainingStep"
+    return Step

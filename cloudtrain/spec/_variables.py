@@ -1,0 +1,35 @@
+"""Recognises variables of SageMaker Pipelines, which have no value before their pipeline runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cloudtrain.errors import InvalidJob
+
+
+def is_variable(value: Any) -> bool:
+    """Whether ``value`` is a pipeline variable of the SageMaker SDK, version 2 or 3; the SDK is not imported."""
+    kind = type(value)
+    return kind.__module__.startswith("sagemaker.") and hasattr(kind, "expr") and hasattr(kind, "to_string")
+
+
+def variables(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The pipeline variables in ``value``, with their paths: ``inputs.train.s3_data``, ``subnets[0]``."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from variables(item, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, (list, tuple)):
+        for number, item in enumerate(value):
+            yield from variables(item, f"{path}[{number}]")
+    elif is_variable(value):
+        yield path, value
+
+
+def check_no_variables(fields: Mapping[str, Any]) -> None:
+    """Raises InvalidJob for a pipeline variable: outside a pipeline, it has no value."""
+    for path, value in variables(fields):
+        raise InvalidJob(
+            f"{path}: {type(value).__name__} is a pipeline variable, which has no value before its pipeline runs",
+            hint="Pass a plain value; or make the job a step of the pipeline: cloudtrain.pipelines.TrainingStep.",
+        )
