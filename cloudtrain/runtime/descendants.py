@@ -10,10 +10,13 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from cloudtrain._system.signals import SIGKILL
 
+REAP_SECONDS = 1.0
+"""Seconds between two looks for adopted processes that have ended."""
 ROUNDS = 50
 """Each round ends one generation."""
 
@@ -26,6 +29,33 @@ def adopt_orphans() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER, prctl(2)
+
+
+class OrphanReaper:
+    """Removes adopted processes that have ended: launchers such as Ray's wait until their daemons are gone.
+
+    A process of the runtime itself is left to those who wait for it. They do so immediately: it is never dead for long.
+    """
+
+    def __init__(self) -> None:
+        self._dead: set[int] = set()
+        """The children that were dead at the last look."""
+        self._next = 0.0
+
+    def reap(self, own: set[int]) -> None:
+        """Call it often. ``own`` are processes that someone waits for later."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + REAP_SECONDS
+        children = {int(pid) for task in _CHILDREN.glob("*/children") for pid in _read(task).split()}
+        dead = {
+            pid for pid in children - own if _read(Path(f"/proc/{pid}/stat")).rpartition(")")[2][1:2] == "Z"
+        }
+        for pid in dead & self._dead:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        self._dead = dead
 
 
 def end_descendants() -> None:

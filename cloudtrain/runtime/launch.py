@@ -25,6 +25,7 @@ from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import SIGKILL, SIGQUIT
 from cloudtrain.contract import PREEMPTED, FailureReport, RankSlot
 from cloudtrain.observe import commits, heartbeat, inquiry
+from cloudtrain.runtime.descendants import OrphanReaper
 from cloudtrain.runtime.diagnose import RankExit, diagnose_agent, diagnose_command, diagnose_server
 from cloudtrain.runtime.native_errors import LARGEST
 from cloudtrain.runtime.output import OutputMerger
@@ -117,6 +118,7 @@ class Launch:
     signalled: set[tuple[int, int]] = field(default_factory=set)
     """Pairs of process id and signal. A restarted rank is signalled again."""
     _agent_output: BinaryIO = field(init=False)
+    _reaper: OrphanReaper = field(default_factory=OrphanReaper)
     _ended: float = 0.0
     """When all ranks were first found to have ended, on the clock of `time.monotonic`."""
     _killed: bool = False
@@ -209,6 +211,8 @@ class Launch:
     def poll(self) -> list[RankExit]:
         """The ranks that have ended since the last call."""
         new = []
+        if self.plan.agent == "agent":
+            self._reaper.reap({process.pid for process in self.processes})
         # before the ranks: once the agent has ended, every exit code that it reports is written
         agent_code = self.agent_code
         for slot in self.plan.slots:
@@ -265,14 +269,11 @@ class Launch:
         return record.exit_code or (-signal.SIGTERM if others_reported else -SIGKILL)
 
     def _code_after_agent(self, record: RankRecord | None, agent_code: int | None) -> int | None:
-        """The exit code of a rank whose parent has not reported one, and whose agent has ended.
-
-        An agent that started no rank, and did not fail, ran something else: the rank is what it ran.
-        """
+        """The exit code of a rank whose parent has not reported one, and whose agent has ended."""
         if agent_code is None:
             return None
         if record is None:
-            return None if agent_code or self.scripts_started else 0
+            return agent_code if self.plan.serves else None
         return -SIGKILL if record.exit_code is None else record.exit_code
 
     def _failed_but_lingers(self, slot: RankSlot, record: RankRecord | None) -> int | None:

@@ -8,8 +8,9 @@ import socket
 
 from cloudtrain._system.sockets import ABSTRACT_NAMES
 
-FIRST_PORT, PORT_COUNT = 16384, 16384
-"""Where ports are chosen. Linux uses ports from 32768 on for outgoing connections: those below tend to stay free."""
+FIRST_PORT, PORT_COUNT = 20000, 12768
+"""Where ports are chosen. Linux uses ports from 32768 on for outgoing connections: those below tend to stay free. Ray's
+workers have those from 10002 to 19999."""
 
 _held: list[socket.socket] = []
 """The sockets that hold the ports of this process, until it ends."""

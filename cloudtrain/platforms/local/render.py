@@ -73,6 +73,12 @@ def _check(job: TrainingJob) -> None:
     for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
         if getattr(job, field):
             raise InvalidJob(f"{field}: the local platform has no containers", hint="Leave it out.")
+    agent = job.distribution.agent if job.distribution else None
+    if agent and agent.enabled and agent.preset == "ray" and job.host_count > 1:
+        raise InvalidJob(
+            "distribution.agent: Ray runs once on a machine, and all hosts of the local platform are on one",
+            hint="Use instance_count: 1. Ray uses all processors and GPUs of the machine then.",
+        )
     check_channels(job, "local")
 
 

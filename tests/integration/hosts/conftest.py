@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from host_network import Machine
-from hosts_job import LAUNCHES, HostsJob, Launch, StartJob
+from hosts_job import AGENT, LAUNCHES, HostsJob, Launch, StartJob
 from linked_hosts import linked, missing
 
 
@@ -39,7 +39,7 @@ def launch(request: pytest.FixtureRequest) -> Launch:
     """Every launcher."""
     if request.param.startswith("mpirun"):
         need_mpirun(request.param)
-    return LAUNCHES[request.param]
+    return AGENT if request.param == "agent" else LAUNCHES[request.param]
 
 
 @pytest.fixture(params=[name for name in LAUNCHES if name.startswith("mpirun")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -51,6 +52,24 @@ LAUNCHES = {
     ),
     "mpirun-5": Launch(_MPI),
 }
+
+
+_STARTS_TWO_RANKS = """
+import os, subprocess, sys
+first = 2 * int(sys.argv[1])
+places = [dict(RANK=str(first + local), LOCAL_RANK=str(local)) for local in range(2)]
+ranks = [subprocess.Popen([sys.executable, *sys.argv[2:]], env=dict(os.environ, **place)) for place in places]
+sys.exit(max(abs(rank.wait()) for rank in ranks))
+"""
+
+AGENT = Launch(
+    {
+        "sagemaker_agent_enabled": True,
+        "sagemaker_agent_command": f"{{python}} -c {shlex.quote(_STARTS_TWO_RANKS)} {{host_rank}}",
+        "sagemaker_processes_per_host": 2,
+    }
+)
+"""Another project's launcher. It takes part in few tests: ``test_local_agent`` has more."""
 
 
 DESCRIPTORS = 1024

@@ -37,6 +37,7 @@ ONE_RANK = Launch({"sagemaker_processes_enabled": True, "sagemaker_processes_per
 OTHERS_IN_CI = [pytest.param(name, marks=[pytest.mark.soak] * (name == "processes")) for name in LAUNCHES]
 
 
+@pytest.mark.parametrize("launch", [*LAUNCHES, "agent"], indirect=True)
 def test_all_ranks_start_and_the_job_succeeds(start_job: StartJob, launch: Launch) -> None:
     job = start_job(
         PRINTS_ENVIRONMENT,
@@ -142,6 +143,7 @@ def test_mpi_reaches_the_other_host(start_job: StartJob, mpirun: Launch) -> None
     assert job.output().count("sum 1111 1048576\n") == 4
 
 
+@pytest.mark.parametrize("launch", [*LAUNCHES, "agent"], indirect=True)
 def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: Launch) -> None:
     job = start_job(
         """

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from local_jobs import Run, events, live_processes, wait_for_end, wait_until, write
 
-from cloudtrain import FailureClass, Job, JobStatus
+from cloudtrain import FailureClass, InvalidJob, Job, JobStatus
 
 AGENT = """
     import os, subprocess, sys
@@ -99,6 +99,11 @@ def test_the_first_rank_that_fails_is_named(run_agent: RunAgent) -> None:
             "{python} agent.py 0 1 --",
             None,
             "agent.py, which distribution.agent starts, ended without starting rank 1",
+        ),
+        (
+            "{python} -c pass",
+            None,
+            "-c, which distribution.agent starts, ended without starting ranks 0, 1",
         ),
         (
             "{python} agent.py 0 3 --",
@@ -194,6 +199,28 @@ def test_a_hang_shows_the_stacks_of_the_ranks(run_agent: RunAgent) -> None:
     assert failure
     assert (failure.failure_class, failure.rank) == (FailureClass.HANG, 1)
     assert "waits_for_nobody" in (failure.stacks or "")
+
+
+def test_ray_is_refused_for_several_hosts_of_one_machine(run: Run) -> None:
+    with pytest.raises(InvalidJob, match="Ray runs once on a machine"):
+        run("", instance_count=2, distribution={"agent": {"preset": "ray"}})
+
+
+def test_daemons_of_the_launcher_do_not_stay_as_zombies(run_agent: RunAgent) -> None:
+    """``ray stop`` waits until its daemons are gone."""
+    script = """
+        import os, pathlib, subprocess, sys, time
+        daemon = subprocess.run(
+            ["sh", "-c", "sleep 0.1 & echo $!"], stdout=subprocess.PIPE, check=True, text=True
+        ).stdout.strip()
+        deadline = time.monotonic() + 20
+        while pathlib.Path("/proc", daemon).exists():
+            assert time.monotonic() < deadline, pathlib.Path("/proc", daemon, "stat").read_text()
+            time.sleep(0.05)
+        print("gone")
+    """
+    job = run_agent(script, ONE_HOST.replace("OPTIONS", ""), ranks=1)
+    assert job.failure is None, job.logs()
 
 
 def test_the_interpreter_of_the_job_runs_console_scripts_next_to_it(

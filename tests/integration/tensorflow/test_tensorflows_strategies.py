@@ -66,6 +66,7 @@ print("total", float(total), total.device, flush=True)
             marks=pytest.mark.soak,
         ),
     ],
+    ids=["mirrored", "served"],
 )
 def test_two_hosts_train_as_one_cluster(
     warm_tensorflow: str, tmp_path: Path, distribution: str, script: str, lines: list[str]
