@@ -34,10 +34,12 @@ def version_2() -> dict[str, list[str]]:
     from sagemaker.huggingface import HuggingFace
     from sagemaker.mxnet import MXNet
     from sagemaker.pytorch import PyTorch
+    from sagemaker.sklearn import SKLearn
     from sagemaker.tensorflow import TensorFlow
+    from sagemaker.xgboost import XGBoost
 
     kinds = [
-        *(Estimator, Framework, PyTorch, TensorFlow, HuggingFace, MXNet),
+        *(Estimator, Framework, PyTorch, TensorFlow, HuggingFace, MXNet, SKLearn, XGBoost),
         *(inputs.TrainingInput, inputs.FileSystemInput, inputs.ShuffleConfig, instance_group.InstanceGroup),
         *(debugger.DebuggerHookConfig, debugger.CollectionConfig, debugger.TensorBoardOutputConfig),
         *(debugger.ProfilerConfig, debugger.Profiler),
