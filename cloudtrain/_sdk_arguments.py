@@ -51,7 +51,7 @@ _RENAMED = {
 }
 """Names from version 1 that version 2 still accepts."""
 
-_UNSUPPORTED = {
+UNSUPPORTED = {
     "compiler_config": "AWS no longer releases the SageMaker Training Compiler; use torch.compile in the script.",
     "training_recipe": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
     "recipe_overrides": "Pass the recipe's script as entry_point, and its values as hyperparameters.",
@@ -75,7 +75,7 @@ def rename_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def drop_empty(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """``arguments`` without unsupported ones that are empty. Raises InvalidJob if one is not empty."""
-    for name, hint in _UNSUPPORTED.items():
+    for name, hint in UNSUPPORTED.items():
         if arguments.get(name):
             raise InvalidJob(f"{name}: not supported by cloudtrain", hint=hint)
-    return {name: value for name, value in arguments.items() if name not in _UNSUPPORTED}
+    return {name: value for name, value in arguments.items() if name not in UNSUPPORTED}

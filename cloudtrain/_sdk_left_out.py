@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 INSTALL = "Use the SageMaker SDK, version 3 (pip install 'sagemaker>=3')"
 
-_FRAMEWORKS = ("pytorch", "tensorflow", "huggingface", "mxnet")
-"""The frameworks whose images for training cannot serve a model."""
+_FRAMEWORKS = ("huggingface", "mxnet", "pytorch", "sklearn", "tensorflow", "xgboost")
+"""The frameworks that AWS has images of, which serve a model."""
 
 
 def refusal(what: str, hint: str) -> NotSupported:
@@ -31,6 +31,11 @@ class LeftOut:
 
     arguments: dict[str, Any]
     latest_training_job: Job | None
+
+    @property
+    def sagemaker_session(self) -> Any:
+        """The AWS session of the estimator."""
+        raise NotImplementedError
 
     def deploy(
         self, initial_instance_count: int | None = None, instance_type: str | None = None, *_: Any, **__: Any
@@ -53,9 +58,12 @@ class LeftOut:
     def register(self, *_: Any, **options: Any) -> NoReturn:
         """Raises NotSupported, with the lines that register this job's model."""
         group = options.get("model_package_group_name") or "my-models"
+        arn = f"arn:aws:sagemaker:{self._region()}:<account>:model-package-group/{group}"
         raise refusal(
             "register",
-            f"{INSTALL}:{self._builder()}"
+            "SageMaker registers the model when the job ends, if the estimator asks for it before fit():"
+            + code(f'{type(self).__name__}(..., model_package_config={{"model_package_group_arn": "{arn}"}})')
+            + f"\n  For a job that has ended: {INSTALL}:{self._builder()}"
             + code("builder.build()", f"builder.register(model_package_group_name={group!r})"),
         )
 
@@ -165,19 +173,19 @@ class LeftOut:
     def _inference_image(self, framework: str, instance_type: str) -> str:
         get = self.arguments.get
         version = get("transformers_version") if framework == "huggingface" else get("framework_version")
-        options = [
-            f'"{framework}"',
-            '"<region>"',
-            f"version={version!r}",
-            f"py_version={get('py_version')!r}",
-        ]
+        options = [f'"{framework}"', f'"{self._region()}"', f"version={version!r}"]
+        if framework != "tensorflow":  # its images for inference have only one Python
+            options.append(f"py_version={get('py_version')!r}")
         if framework == "huggingface":
             base = ("tensorflow", "pytorch")[get("pytorch_version") is not None]
             options.append(f'base_framework_version="{base}{get(f"{base}_version")}"')
         options += [f'instance_type="{instance_type}"', 'image_scope="inference"']
-        if framework == "tensorflow":
-            options.remove(f"py_version={get('py_version')!r}")
         return f"image_uris.retrieve({', '.join(options)})"
+
+    def _region(self) -> str:
+        with suppress(CloudtrainError):
+            return str(self.sagemaker_session.boto_region_name)
+        return "<region>"
 
     def _model(self) -> str:
         """The URI of the latest job's model as Python text, or the expression for it."""

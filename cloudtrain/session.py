@@ -6,11 +6,11 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cloudtrain._sdk_left_out import refusal
 from cloudtrain.aws import Aws, aws_errors, owner_of
-from cloudtrain.errors import StorageError
+from cloudtrain.errors import NotSupported, StorageError
 from cloudtrain.execution_role import identity_arn
 from cloudtrain.job import Job
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
@@ -21,6 +21,10 @@ from cloudtrain.upload import upload_data
 
 if TYPE_CHECKING:
     import boto3
+
+
+class NoSuchAttribute(NotSupported, AttributeError):
+    """The session has no attribute of this name."""
 
 
 class Session:
@@ -229,6 +233,14 @@ class Session:
 
     def _store(self, uri: str) -> S3Store:
         return S3Store(uri, self.boto_session, owner=owner_of(uri))
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise NoSuchAttribute(
+            f"Session has no {name}: it has only the SageMaker SDK's members for training",
+            hint="Use boto3 for the rest: session.sagemaker_client.create_endpoint(...).",
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.boto_session.region_name}>"

@@ -33,10 +33,44 @@ _NAMES = {
 }
 
 _MODULES = (
-    *("analytics", "debugger", "estimator", "huggingface", "image_uris", "inputs", "instance_group", "local"),
-    *("mxnet", "parameter", "pytorch", "s3", "session", "sklearn", "tensorflow", "tuner", "utils", "xgboost"),
+    *("analytics", "debugger", "deserializers", "estimator", "huggingface", "image_uris", "inputs"),
+    *(
+        "instance_group",
+        "local",
+        "model",
+        "mxnet",
+        "network",
+        "parameter",
+        "predictor",
+        "processing",
+        "pytorch",
+    ),
+    *("s3", "serializers", "session", "sklearn", "tensorflow", "transformer", "tuner", "utils", "xgboost"),
 )
 """The modules of the SDK that are here, too. Each is imported when it is used."""
+
+
+_ALGORITHMS = {
+    "FactorizationMachines": "factorization-machines",
+    "IPInsights": "ipinsights",
+    "KMeans": "kmeans",
+    "KNN": "knn",
+    "LDA": "lda",
+    "LinearLearner": "linear-learner",
+    "NTM": "ntm",
+    "Object2Vec": "object2vec",
+    "PCA": "pca",
+    "RandomCutForest": "randomcutforest",
+}
+"""The SDK's classes for AWS's algorithms, and the names of their images."""
+
+_ELSEWHERE = {
+    "Model": "model",
+    "Predictor": "predictor",
+    "Processor": "processing",
+    "ScriptProcessor": "processing",
+}
+"""Names that stand in for those of modules that are not for training."""
 
 
 def __getattr__(name: str) -> Any:
@@ -44,6 +78,15 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_NAMES[name]), name)
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name in _ELSEWHERE:
+        return getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+    if name in _ALGORITHMS:
+        from cloudtrain.errors import NotSupported
+
+        line = f'Estimator(image_uris.retrieve("{_ALGORITHMS[name]}", region), role, 1, "ml.m5.xlarge", ...)'
+        raise NotSupported(
+            f"sagemaker.{name}: cloudtrain runs AWS's algorithms by their images", hint=f"Write {line}."
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,7 +1,11 @@
-"""As `sagemaker.debugger` of the SDK, without rules."""
+"""As `sagemaker.debugger` of the SDK. Rules only stand in: they run in separate jobs."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from cloudtrain._sdk_arguments import UNSUPPORTED
+from cloudtrain.sagemaker._elsewhere import stand_in
 from cloudtrain.spec import (
     CollectionConfig,
     DebuggerHookConfig,
@@ -9,6 +13,15 @@ from cloudtrain.spec import (
     ProfilerConfig,
     TensorBoardOutputConfig,
 )
+
+_RULES = ("FrameworkProfile", "ProfilerRule", "Rule", "get_rule_container_image_uri", "rule_configs")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _RULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return stand_in("debugger", name, UNSUPPORTED["rules"])
+
 
 __all__ = [
     "CollectionConfig",

@@ -180,6 +180,18 @@ PUBLIC = {
     "cloudtrain.sagemaker": """
         LocalSession Profiler ProfilerConfig Session TrainingInput TrainingJobAnalytics get_execution_role
     """,
+    "cloudtrain.sagemaker.huggingface": """
+        HuggingFace
+    """,
+    "cloudtrain.sagemaker.mxnet": """
+        MXNet
+    """,
+    "cloudtrain.sagemaker.pytorch": """
+        PyTorch
+    """,
+    "cloudtrain.sagemaker.tensorflow": """
+        TensorFlow
+    """,
     "cloudtrain.sagemaker.sklearn": """
         SKLearn
     """,

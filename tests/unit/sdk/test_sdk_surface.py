@@ -9,6 +9,7 @@ import copy
 import importlib
 import inspect
 import json
+import operator
 import pickle
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,7 @@ MODULES = {
     "debugger": "DebuggerHookConfig CollectionConfig TensorBoardOutputConfig ProfilerConfig",
     "estimator": "Estimator",
     "huggingface": "HuggingFace",
+    "huggingface.estimator": "HuggingFace",
     "image_uris": "retrieve",
     "inputs": "TrainingInput FileSystemInput ShuffleConfig",
     "instance_group": "InstanceGroup",
@@ -164,6 +166,7 @@ MODULES = {
     "mxnet": "MXNet",
     "parameter": "ContinuousParameter IntegerParameter CategoricalParameter",
     "pytorch": "PyTorch",
+    "pytorch.estimator": "PyTorch",
     "s3": "S3Uploader S3Downloader s3_path_join parse_s3_url",
     "session": "Session get_execution_role",
     "tensorflow": "TensorFlow",
@@ -175,7 +178,7 @@ MODULES = {
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_have_their_names_of_the_sdk(module: str) -> None:
     found = importlib.import_module(f"cloudtrain.sagemaker.{module}")
-    assert getattr(sagemaker, module) is found
+    assert operator.attrgetter(module)(sagemaker) is found
     for name in MODULES[module].split():
         assert callable(getattr(found, name))
 
@@ -213,3 +216,68 @@ def test_s3_paths() -> None:
     assert s3.s3_path_join("a", "b/", with_end_slash=True) == "a/b/"
     with pytest.raises(CloudtrainError, match="not an S3 URI"):
         s3.parse_s3_url("bucket/a")
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "line"),
+    [
+        ("model", "Model", "from sagemaker.serve import ModelBuilder"),
+        ("predictor", "Predictor", "from sagemaker.core.resources import Endpoint"),
+        ("processing", "ScriptProcessor", "from sagemaker.core.processing import ScriptProcessor"),
+        ("transformer", "Transformer", "from sagemaker.core.transformer import Transformer"),
+        ("pytorch", "PyTorchModel", "from sagemaker.serve import ModelBuilder"),
+        ("debugger", "Rule", "check the training in the script"),
+    ],
+)
+def test_a_class_for_after_the_training_can_be_imported_and_says_where_it_is(
+    module: str, name: str, line: str
+) -> None:
+    found = getattr(importlib.import_module(f"cloudtrain.sagemaker.{module}"), name)
+    for use in (lambda: found("x", role=ROLE), lambda: found.sagemaker("x")):
+        with pytest.raises(
+            NotSupported, match=f"sagemaker.{module}.{name}: cloudtrain only trains"
+        ) as caught:
+            use()
+        assert line in caught.value.hint
+
+
+def test_a_session_says_what_it_lacks() -> None:
+    session = Session()
+    for name in SDK["session"]:
+        try:
+            getattr(session, name)
+        except CloudtrainError as error:
+            assert error.hint, name
+    with pytest.raises(NotSupported, match=r"(?s)no create_endpoint.*session\.sagemaker_client"):
+        session.create_endpoint("x")
+    assert not hasattr(session, "create_endpoint")
+    assert copy.copy(session).default_bucket_prefix is None
+
+
+def test_serializers_are_refused_where_they_are_used() -> None:
+    from cloudtrain.sagemaker.deserializers import JSONDeserializer
+    from cloudtrain.sagemaker.serializers import CSVSerializer
+
+    with pytest.raises(NotSupported, match="deploy: cloudtrain only trains"):
+        ESTIMATORS["PyTorch"].deploy(
+            1, "ml.m5.large", serializer=CSVSerializer(), deserializer=JSONDeserializer()
+        )
+    with pytest.raises(NotSupported, match=r"from sagemaker\.core\.serializers import CSVSerializer"):
+        CSVSerializer().serialize([1])
+    assert copy.copy(CSVSerializer()) is not None
+
+
+@pytest.mark.parametrize("module", ["pytorch", "tensorflow", "debugger", "processing"])
+def test_a_module_has_no_private_names(module: str) -> None:
+    assert not hasattr(importlib.import_module(f"cloudtrain.sagemaker.{module}"), "_private")
+
+
+def test_a_misspelt_class_is_not_found() -> None:
+    with pytest.raises(ImportError):
+        exec("from cloudtrain.sagemaker.pytorch import PyTroch")
+    with pytest.raises(AttributeError):
+        sagemaker.Sesion  # noqa: B018
+    with pytest.raises(
+        NotSupported, match=r'(?s)sagemaker\.KMeans.*image_uris\.retrieve\("kmeans", region\)'
+    ):
+        sagemaker.KMeans  # noqa: B018

@@ -1,4 +1,4 @@
-"""As `sagemaker.pytorch` of the SDK."""
+"""As `sagemaker.pytorch.estimator` of the SDK."""
 
 from __future__ import annotations
 

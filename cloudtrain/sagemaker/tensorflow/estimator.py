@@ -1,4 +1,4 @@
-"""As `sagemaker.tensorflow` of the SDK."""
+"""As `sagemaker.tensorflow.estimator` of the SDK."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As `sagemaker.huggingface` of the SDK."""
+"""As `sagemaker.huggingface.estimator` of the SDK."""
 
 from __future__ import annotations
 

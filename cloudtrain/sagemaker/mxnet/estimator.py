@@ -1,4 +1,4 @@
-"""As `sagemaker.mxnet` of the SDK."""
+"""As `sagemaker.mxnet.estimator` of the SDK."""
 
 from __future__ import annotations
 

@@ -1,0 +1,7 @@
+"""Stands in for `sagemaker.network` of the SDK: for processing jobs."""
+
+from __future__ import annotations
+
+from cloudtrain.sagemaker._elsewhere import at_home
+
+__getattr__ = at_home("network", "sagemaker.core.network", inert=True)
