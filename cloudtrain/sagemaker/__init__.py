@@ -70,7 +70,7 @@ _ELSEWHERE = {
     "Processor": "processing",
     "ScriptProcessor": "processing",
 }
-"""Names that stand in for those of modules that are not for training."""
+"""Placeholders, and the modules that have them."""
 
 
 def __getattr__(name: str) -> Any:

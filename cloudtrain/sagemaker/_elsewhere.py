@@ -1,4 +1,4 @@
-"""Stands in for classes of the SageMaker SDK that notebooks import with those for training, and use after it.
+"""Placeholders for classes of the SageMaker SDK that notebooks import with those for training, and use after it.
 
 The import works, so that the cells that train run. Using the class raises an error with the line to write.
 """
@@ -12,7 +12,7 @@ from cloudtrain._sdk_left_out import INSTALL, code, refusal
 from cloudtrain.errors import NotSupported
 
 
-class StandIn(type):
+class Placeholder(type):
     """The class of such a class: its attributes raise the error, too, as ``Rule.sagemaker`` does."""
 
     error: Callable[[], NotSupported]
@@ -23,7 +23,7 @@ class StandIn(type):
         raise cls.error()
 
 
-def stand_in(module: str, name: str, hint: str, *, inert: bool = False) -> type:
+def placeholder(module: str, name: str, hint: str, *, inert: bool = False) -> type:
     """The class ``name`` of a module of the SDK.
 
     Args:
@@ -45,7 +45,7 @@ def stand_in(module: str, name: str, hint: str, *, inert: bool = False) -> type:
         raise error()
 
     members = {"__init__": make, "__getattr__": use, "error": error, "__module__": f"sagemaker.{module}"}
-    return StandIn(name, (), members)
+    return Placeholder(name, (), members)
 
 
 def at_home(
@@ -63,13 +63,13 @@ def at_home(
         home: the module of version 3 with these classes.
         renamed: the class of version 3 in place of all of them.
         only: the names of the classes; defaults to every name.
-        inert: as in `stand_in`.
+        inert: as in `placeholder`.
     """
 
     def get_attribute(name: str) -> type:
         if name.startswith("_") or (only is not None and name not in only):
             raise AttributeError(f"module 'cloudtrain.sagemaker.{module}' has no attribute {name!r}")
         line = code(f"from {home} import {renamed or name}")
-        return stand_in(module, name, f"{INSTALL}:{line}", inert=inert)
+        return placeholder(module, name, f"{INSTALL}:{line}", inert=inert)
 
     return get_attribute

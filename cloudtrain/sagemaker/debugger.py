@@ -1,11 +1,11 @@
-"""As `sagemaker.debugger` of the SDK. Rules only stand in: they run in separate jobs."""
+"""As `sagemaker.debugger` of the SDK. Rules are placeholders: they run in separate jobs."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from cloudtrain._sdk_arguments import UNSUPPORTED
-from cloudtrain.sagemaker._elsewhere import stand_in
+from cloudtrain.sagemaker._elsewhere import placeholder
 from cloudtrain.spec import (
     CollectionConfig,
     DebuggerHookConfig,
@@ -20,7 +20,7 @@ _RULES = ("FrameworkProfile", "ProfilerRule", "Rule", "get_rule_container_image_
 def __getattr__(name: str) -> Any:
     if name not in _RULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return stand_in("debugger", name, UNSUPPORTED["rules"])
+    return placeholder("debugger", name, UNSUPPORTED["rules"])
 
 
 __all__ = [

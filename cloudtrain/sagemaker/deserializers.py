@@ -1,4 +1,4 @@
-"""Stands in for `sagemaker.deserializers` of the SDK: for endpoints."""
+"""Placeholders for `sagemaker.deserializers` of the SDK: for endpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for `sagemaker.model` of the SDK: version 3 has ``ModelBuilder`` in its place."""
+"""Placeholders for `sagemaker.model` of the SDK: version 3 has ``ModelBuilder`` in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for `sagemaker.network` of the SDK: for processing jobs."""
+"""Placeholders for `sagemaker.network` of the SDK: for processing jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stands in for `sagemaker.predictor` of the SDK: version 3 calls endpoints with ``endpoint.invoke(body=...)``."""
+"""Placeholders for `sagemaker.predictor` of the SDK: version 3 calls endpoints with ``endpoint.invoke(body=...)``."""
 
 from __future__ import annotations
 

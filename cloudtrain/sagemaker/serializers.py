@@ -1,4 +1,4 @@
-"""Stands in for `sagemaker.serializers` of the SDK: for endpoints."""
+"""Placeholders for `sagemaker.serializers` of the SDK: for endpoints."""
 
 from __future__ import annotations
 

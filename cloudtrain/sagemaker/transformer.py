@@ -1,4 +1,4 @@
-"""Stands in for `sagemaker.transformer` of the SDK: for batch transform."""
+"""Placeholders for `sagemaker.transformer` of the SDK: for batch transform."""
 
 from __future__ import annotations
 
