@@ -9,6 +9,7 @@ from typing import Any
 from cloudtrain.contract import decode_hyperparameters, user_hyperparameters
 from cloudtrain.job import Job
 from cloudtrain.platforms import Requests
+from cloudtrain.platforms.sagemaker._queue.request import training_request
 from cloudtrain.spec import REDACTED
 
 _TIME = re.compile(r"-(\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-\d{3}|\d{8}-\d{6}-\w{4}|\d{6}-\d{4})$")
@@ -51,7 +52,7 @@ def attached_arguments(job: Job, model_channel_name: str) -> dict[str, Any]:
     if not isinstance(job.platform, Requests):
         job.describe()
         return {"platform": job.platform.name}
-    body = job.platform.request(job.name).body
+    body = training_request(job.platform.request(job.name).body)
     encoded = body.get("HyperParameters", body.get("hyperparameters", {}))
     values = decode_hyperparameters(encoded)
     source = values.get("sagemaker_submit_directory")

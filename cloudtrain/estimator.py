@@ -16,7 +16,7 @@ from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
 from cloudtrain.spec import FIELDS, FileSystemInput, TrainingInput
 from cloudtrain.spec._bounds import check_values
-from cloudtrain.spec._variables import is_variable
+from cloudtrain.spec._variables import is_of_sdk, is_variable
 from cloudtrain.submission import NOT_WAITING, Submission, prepare
 
 Channel = Union[str, TrainingInput, FileSystemInput, Mapping[str, Any]]
@@ -238,6 +238,11 @@ class Estimator(SdkMembers):
             PlatformError: the platform refuses the job.
             TrainingFailed: the job failed; only if ``wait`` is true.
         """
+        if is_of_sdk(self._session, "PipelineSession"):
+            raise InvalidJob(
+                "sagemaker_session: a PipelineSession starts no jobs, and fit() would start one",
+                hint="Make the job a step of the pipeline: cloudtrain.pipelines.TrainingStep(name, estimator, inputs).",
+            )
         says = wait and logs and logs != "None"
         submission = self._prepare(inputs, job_name, experiment_config, submits=True)
         for warning in submission.job_warnings:

@@ -10,8 +10,13 @@ from cloudtrain.errors import InvalidJob
 
 def is_variable(value: Any) -> bool:
     """Whether ``value`` is a pipeline variable of the SageMaker SDK, version 2 or 3; the SDK is not imported."""
-    kind = type(value)
-    return kind.__module__.startswith("sagemaker.") and hasattr(kind, "expr") and hasattr(kind, "to_string")
+    return is_of_sdk(value) and hasattr(type(value), "expr") and hasattr(type(value), "to_string")
+
+
+def is_of_sdk(value: Any, name: str | None = None) -> bool:
+    """Whether ``value`` is of a class of the SageMaker SDK, or below one; with ``name``, of that class."""
+    kinds = (kind for kind in type(value).__mro__ if kind.__module__.startswith("sagemaker."))
+    return any(name in (None, kind.__name__) for kind in kinds)
 
 
 def variables(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

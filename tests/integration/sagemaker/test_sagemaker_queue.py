@@ -16,6 +16,7 @@ from scripted_queue import ScriptedQueues, ServiceJob
 from service import Lost, SageMakerService, ServiceError
 from training_requests import request, training_request
 
+from cloudtrain import Estimator
 from cloudtrain.aws.aws import Aws
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import JobExists, JobNotFound, PlatformError, TrainingFailed
@@ -27,6 +28,7 @@ from cloudtrain.platforms.sagemaker._queue.service_job import describe_service_j
 from cloudtrain.platforms.sagemaker.doctor import checks
 from cloudtrain.platforms.sagemaker.logs import Pace
 from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import open_store
 
 
 @pytest.fixture
@@ -341,3 +343,48 @@ def test_doctor_checks_the_queue(
     finding = found["queue"]()
     assert finding.status == (CheckStatus.FAILED if what else CheckStatus.OK)
     assert what in finding.what and hint in finding.hint
+
+
+def test_fit_through_the_queue(
+    queues: ScriptedQueues,
+    service: SageMakerService,
+    s3: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("BATCH", "SAGEMAKER", "CLOUDWATCH_LOGS", "STS"):
+        monkeypatch.setenv(f"AWS_ENDPOINT_URL_{name}", service.endpoint)
+    (tmp_path / "train.py").write_text("print('training')")
+    estimator = Estimator(
+        entry_point=str(tmp_path / "train.py"),
+        role="arn:aws:iam::123456789012:role/Train",
+        image_uri="123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+        instance_type="ml.m5.xlarge",
+        output_path=f"s3://{s3}/out",
+        platform_options={"job_queue": "gpus", "scheduling_priority": 3},
+    )
+
+    def live() -> None:
+        until(lambda: bool(queues.jobs))
+        [job] = queues.jobs
+        job.wait()
+        until(lambda: service.count("getjobqueuesnapshot") > 0)
+        job.start().log("algo-1", "[rank 0] epoch 1")
+        job.training_job.complete()
+        job.end("SUCCEEDED")
+
+    thread = threading.Thread(target=live)
+    thread.start()
+    done = estimator.fit(job_name="from-python")
+    thread.join(30)
+    assert (done.name, done.status) == ("from-python", JobStatus.COMPLETED)
+    lines = capsys.readouterr().out.splitlines()
+    assert "[rank 0] epoch 1" in lines
+    assert any("Queued: waits in the queue gpus at position 1" in line for line in lines)
+    [sent] = queues.jobs
+    assert sent.request["schedulingPriority"] == 3
+    source = json.loads(sent.request["serviceRequestPayload"])["InputDataConfig"][1]["DataSource"]
+    assert [*open_store(source["S3DataSource"]["S3Uri"]).list()]
+    attached = Estimator.attach("from-python")
+    assert (attached.instance_type, attached.entry_point) == ("ml.m5.xlarge", "train.py")

@@ -181,6 +181,13 @@ def test_a_job_with_variables_is_refused_outside_a_pipeline(folder: Path, platfo
     assert "cloudtrain.pipelines.TrainingStep" in caught.value.hint
 
 
+def test_fit_starts_nothing_with_the_session_of_a_pipeline(folder: Path) -> None:
+    kind = type("PipelineSession", (), {"__module__": "sagemaker.workflow.pipeline_context"})
+    with pytest.raises(InvalidJob, match="a PipelineSession starts no jobs") as caught:
+        Estimator(**IMAGE, sagemaker_session=kind()).fit()
+    assert "TrainingStep(name, estimator, inputs)" in caught.value.hint
+
+
 def test_an_image_by_position_may_be_a_variable(folder: Path) -> None:
     estimator = Estimator(ParameterString("Image"), ROLE, 1, "ml.m5.xlarge", output_path="s3://my-data/out")
     found = evaluated(_Training("Train", estimator, None).arguments)
