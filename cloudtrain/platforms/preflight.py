@@ -42,7 +42,8 @@ def _launcher(job: TrainingJob) -> Sequence[str]:
     enabled = job.distribution.enabled if job.distribution else {}
     agent = enabled.get("agent")
     preset = [agent.preset] if isinstance(agent, Agent) and agent.preset else []
-    return [*preset, *(["torch"] if "torch_distributed" in enabled else [])]
+    needed = {"torch_distributed": "torch", "parameter_server": "tensorflow"}
+    return [*preset, *(package for name, package in needed.items() if name in enabled)]
 
 
 def _bundled(job: TrainingJob) -> Sequence[str]:

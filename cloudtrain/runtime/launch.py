@@ -332,9 +332,9 @@ class Launch:
         missing = [slot.rank for slot in self.plan.slots if slot.rank not in self.exits]
         if any(rank_exit.exit_code for rank_exit in self.exits.values()) or not (code or missing):
             return None
-        program = Path(
-            next(word for word in self.plan.command if not Path(word).name.startswith("python"))
-        ).name
+        first, second = (*self.plan.command, "")[:2]
+        is_script = Path(first).name.startswith("python") and not second.startswith("-")
+        program = Path(second if is_script else first).name
         return diagnose_command(program, code, missing, self.scripts_started, self.output.tail(None), host)
 
     @property

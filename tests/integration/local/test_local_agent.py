@@ -103,7 +103,7 @@ def test_the_first_rank_that_fails_is_named(run_agent: RunAgent) -> None:
         (
             "{python} -c pass",
             None,
-            "-c, which distribution.agent starts, ended without starting ranks 0, 1",
+            f"{Path(sys.executable).name}, which distribution.agent starts, ended without starting ranks 0, 1",
         ),
         (
             "{python} agent.py 0 3 --",

@@ -46,6 +46,40 @@ def bundled(**fields: Any) -> dict[str, Any]:
     return with_runtime(BODY, job, "eu-west-1")
 
 
+@pytest.mark.parametrize(
+    ("distribution", "expected"),
+    [
+        (
+            {"agent": {"command": "launch --n={hosts}", "processes_per_host": 2}},
+            {
+                "sagemaker_agent_enabled": "true",
+                "sagemaker_agent_command": '"launch --n={hosts}"',
+                "sagemaker_processes_per_host": "2",
+            },
+        ),
+        ({"parameter_server": {}}, {"sagemaker_parameter_server_enabled": "true"}),
+        (
+            {"multi_worker_mirrored_strategy": {}},
+            {"sagemaker_multi_worker_mirrored_strategy_enabled": "true"},
+        ),
+    ],
+)
+def test_the_launcher_is_in_the_hyperparameters(
+    distribution: dict[str, Any], expected: dict[str, str]
+) -> None:
+    """With the toolkit's own keys, where it has them."""
+    sent = bundled(distribution=distribution)["HyperParameters"]
+    assert {name: value for name, value in sent.items() if "enabled" in name or name in expected} == expected
+
+
+@pytest.mark.parametrize("kind", ["parameter_server", "multi_worker_mirrored_strategy"])
+def test_strategies_of_tensorflow_need_tensorflow(kind: str) -> None:
+    with pytest.raises(
+        InvalidJob, match=f"distribution.{kind}: it is TensorFlow's, but the framework is mxnet"
+    ):
+        bundled(framework="mxnet", distribution={kind: {}})
+
+
 def settings(**fields: Any) -> Settings:
     return Settings.from_environ(bundled(**fields)["Environment"])
 
