@@ -83,6 +83,7 @@ def main(sdk: Path) -> None:
                 for name in ("pytorch", "tensorflow", "mxnet", "pytorch-neuron")
             },
             **_huggingface_pythons(training["huggingface"]),
+            "pytorch-smp": _with_aliases(training["pytorch-smp"]),
         },
         "p4d": P4D,
         "dataparallel": DATA_PARALLEL,
@@ -98,6 +99,12 @@ def _pythons(config: dict[str, Any]) -> dict[str, str]:
         )
         for version, images in config["versions"].items()
     }
+
+
+def _with_aliases(config: dict[str, Any]) -> dict[str, str]:
+    """Likewise, with the other names of versions."""
+    found = _pythons(config)
+    return {**found, **{alias: found[version] for alias, version in config["version_aliases"].items()}}
 
 
 def _huggingface_pythons(config: dict[str, Any]) -> dict[str, dict[str, str]]:

@@ -63,6 +63,8 @@ def training_image(job: TrainingJob, region: str) -> str:
         )
     _check_instances(job, job.framework, version)
     if _has_model_parallel(job):
+        library = "SageMaker's model parallel library"
+        check_python("pytorch-smp", version, python, f"{job.framework} {version} with {library}")
         return _uri(
             "smp", region, "smdistributed-modelparallel", f"{version}-gpu-{python}-{_cuda(job, version)}"
         )

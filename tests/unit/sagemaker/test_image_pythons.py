@@ -146,7 +146,7 @@ def image(framework: str, version: str, python: str, **more: Any) -> str:
     return training_image(TrainingJob.from_dict(fields), "us-east-1")
 
 
-NEVER_BUILT: dict[str, tuple[tuple[Any, ...], dict[str, str], str, str]] = {
+NEVER_BUILT: dict[str, tuple[tuple[Any, ...], dict[str, Any], str, str]] = {
     "newer python": (
         ("pytorch", "2.5.1", "py312"),
         {},
@@ -182,6 +182,12 @@ NEVER_BUILT: dict[str, tuple[tuple[Any, ...], dict[str, str], str, str]] = {
         {"pytorch_version": "2.5.1"},
         "of Hugging Face 4.49.0 with pytorch 2.5.1 for py311, not for py310",
         "Set py_version='py311', or transformers_version='4.36.0', which has py310.",
+    ),
+    "model parallel": (
+        ("pytorch", "2.4.1", "py310"),
+        {"distribution": {"torch_distributed": {}, "smdistributed": {"modelparallel": {}}}},
+        "of pytorch 2.4.1 with SageMaker's model parallel library for py311, not for py310",
+        "Set py_version='py311', or framework_version='2.3.0', which has py310.",
     ),
     "trainium": (
         ("pytorch", "1.11", "py310"),

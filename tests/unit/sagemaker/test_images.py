@@ -97,18 +97,18 @@ def test_uri(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "cuda"),
+    ("version", "python", "kind", "cuda"),
     [
-        ("2.0.1", GPU, "cu118"),
-        ("2.0.1", "ml.p5.48xlarge", "cu121"),
-        ("2.2.0", GPU, "cu121"),
-        ("2.5.0", GPU, "cu124"),
+        ("2.0.1", "py310", GPU, "cu118"),
+        ("2.0.1", "py310", "ml.p5.48xlarge", "cu121"),
+        ("2.2.0", "py310", GPU, "cu121"),
+        ("2.5.0", "py311", GPU, "cu124"),
     ],
 )
-def test_model_parallel_has_its_own_images(version: str, kind: str, cuda: str) -> None:
-    uri = _image("pytorch", version, "py310", kind, distribution=SMP)
+def test_model_parallel_has_its_own_images(version: str, python: str, kind: str, cuda: str) -> None:
+    uri = _image("pytorch", version, python, kind, distribution=SMP)
     account = "658645717510.dkr.ecr.us-east-1.amazonaws.com"
-    assert uri == f"{account}/smdistributed-modelparallel:{version}-gpu-py310-{cuda}"
+    assert uri == f"{account}/smdistributed-modelparallel:{version}-gpu-{python}-{cuda}"
 
 
 def test_the_image_itself_goes_before_all() -> None:
