@@ -129,11 +129,14 @@ class LeftOut:
         raise refusal("get_app_url", "Open the app from the SageMaker console.")
 
     def prepare_workflow_for_training(self, job_name: str | None = None) -> NoReturn:
-        """Raises NotSupported: `prepare` returns the request."""
+        """Raises NotSupported: cloudtrain's own step needs no preparation."""
         raise refusal(
             "prepare_workflow_for_training",
-            "estimator.prepare(inputs).request.body is the request of the job, which a TrainingStep has as its "
-            "Arguments.",
+            "A step of the SDK's Pipeline needs no preparation:"
+            + code(
+                "from cloudtrain.pipelines import TrainingStep",
+                'step = TrainingStep("train", estimator, inputs)',
+            ),
         )
 
     def _remote_debug(self, name: str, enable: bool) -> CloudtrainError:

@@ -282,6 +282,41 @@ def test_a_private_repository_over_http(http: str, home: Path, monkeypatch: pyte
         assert "wrong-token" not in str(caught.value)
 
 
+def test_a_server_that_leads_elsewhere_does_not_pass_the_token_on() -> None:
+    """git follows the first redirect. The host that it leads to asks for a password, and gets none."""
+    sent: list[str | None] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.headers["Authorization"])
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="git"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    class Leading(Elsewhere):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", f"http://localhost:{elsewhere.server_port}{self.path}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as elsewhere,
+        ThreadingHTTPServer(("127.0.0.1", 0), Leading) as leading,
+    ):
+        for server in (elsewhere, leading):
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(InvalidSource, match="cannot be cloned"):
+            script({"repo": f"http://127.0.0.1:{leading.server_port}/repo", "token": TOKEN})
+        for server in (elsewhere, leading):
+            server.shutdown()
+    assert set(sent) == {None}
+
+
 def test_a_repository_through_ssh(repository: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """ssh runs the command that git asks for; here, a program in its place does, without another machine."""
     ssh = home / "bin" / "ssh"

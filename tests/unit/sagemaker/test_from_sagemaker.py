@@ -146,6 +146,15 @@ def test_local_mode_takes_the_image_that_the_sdk_finds_for_the_framework() -> No
     assert Estimator.from_sagemaker(obj).arguments["image_uri"] == IMAGE
 
 
+@pytest.mark.parametrize(("entry_point", "is_kept"), [("train.py", True), ("/tmp/clone/train.py", False)])
+def test_a_git_config_is_kept_until_the_sdk_has_cloned_it(entry_point: str, is_kept: bool) -> None:
+    config = {"repo": "https://github.com/a/b.git", "branch": "main"}
+    found = Estimator.from_sagemaker(
+        local_mode("pytorch", "local", image_uri=IMAGE, entry_point=entry_point, git_config=config)
+    )
+    assert found.git_config == (config if is_kept else None)
+
+
 def test_local_mode_without_an_image_is_refused() -> None:
     def find_image() -> str:
         raise ValueError("Unsupported pytorch version: 0.0")

@@ -22,8 +22,10 @@ from cloudtrain import (
     MXNet,
     PyTorch,
     Session,
+    SKLearn,
     TensorFlow,
     TrainingJobAnalytics,
+    XGBoost,
     get_execution_role,
     image_uris,
     sagemaker,
@@ -40,6 +42,8 @@ ESTIMATORS = {
     "TensorFlow": TensorFlow("py310", "2.16", entry_point="train.py", **ARGUMENTS),
     "HuggingFace": HuggingFace("py311", "train.py", "4.49.0", pytorch_version="2.5.1", **ARGUMENTS),
     "MXNet": MXNet("train.py", "1.9.0", "py38", **ARGUMENTS),
+    "SKLearn": SKLearn("train.py", "1.2-1", **ARGUMENTS),
+    "XGBoost": XGBoost("train.py", "1.7-1", **ARGUMENTS),
 }
 
 
