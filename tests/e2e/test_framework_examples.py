@@ -65,6 +65,12 @@ EXAMPLES = [
         DEEPSPEED,
     ),
     Example(
+        "tensorflow",
+        r"worker (?P<rank>\d) of 2: weights (?P<same>\w{8}), accuracy=(?P<accuracy>\S+)",
+        "model.keras",
+        TENSORFLOW,
+    ),
+    Example(
         "lightning",
         r"rank (?P<rank>\d) of 2: 92 steps on cpu\S*, weights (?P<same>\w{8}), accuracy=(?P<accuracy>\S+)",
         "model.pt",
@@ -72,8 +78,8 @@ EXAMPLES = [
 ]
 
 FOLDERS = [example.folder for example in EXAMPLES]
-SOAK = ("deepspeed", "lightning")
-"""DeepSpeed takes long to install, and Lightning to import."""
+SOAK = ("deepspeed", "tensorflow")
+"""DeepSpeed takes long to install; test_tensorflows_strategies.py runs the strategy in CI."""
 
 
 @pytest.fixture(autouse=True)
@@ -146,6 +152,34 @@ def test_deepspeed_without_a_launcher(tmp_path: Path, monkeypatch: pytest.Monkey
     shutil.copy(REPOSITORY / "examples/deepspeed/train.py", tmp_path)
     job = cloudtrain("submit", "train.py", cwd=tmp_path)
     assert (job.code, "DeepSpeed found no variable RANK." in job.err) == (1, True), job.err
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("folder", "option", "first", "then", "steps"),
+    [("transformers", "num_train_epochs", 1, 3, "16 48 48"), ("lightning", "epochs", 1, 4, "23 92 92")],
+)
+def test_a_later_job_resumes_from_the_last_checkpoint(
+    folder: str,
+    option: str,
+    first: int,
+    then: int,
+    steps: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The third job finds a complete checkpoint, and trains no further: its weights are those of the second."""
+    select(FRAMEWORKS, monkeypatch)
+    example = shutil.copytree(REPOSITORY / "examples" / folder, tmp_path / folder)
+    uri = f"checkpoint_s3_uri={(tmp_path / 'checkpoints').as_uri()}"
+    ends = []
+    for epochs in (first, then, then):
+        options = ("--set", f"hyperparameters.{option}={epochs}", "--set", uri)
+        job = cloudtrain("submit", "train.yaml", *options, cwd=example, timeout=200)
+        assert job.code == 0, job.out + job.err
+        ends += re.findall(r"rank 0 of 2: (\d+) steps .*weights (\w{8})", job.out)
+    assert " ".join(count for count, _ in ends) == steps
+    assert ends[1] == ends[2]
 
 
 def processes_in(folder: str) -> list[int]:
