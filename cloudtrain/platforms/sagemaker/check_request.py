@@ -61,11 +61,13 @@ def check_request(
 
 def check_training(request: Request, aws: Aws, *, model_channel: str | None = None) -> None:
     """Like `check_request`, for the training job of a request with its secrets, also where a queue will start it."""
-    body = training_request(request.body)
+    body = dict(training_request(request.body))
     environment = {**body.get("Environment", {}), **request.secrets}
-    check_request(
-        {**body, **({"Environment": environment} if environment else {})}, aws, model_channel=model_channel
-    )
+    if environment:
+        body["Environment"] = environment
+    if "tags" in request.body:  # those of a job in a queue, for which Batch has limits like SageMaker's
+        body["Tags"] = [{"Key": key, "Value": value} for key, value in request.body["tags"].items()]
+    check_request(body, aws, model_channel=model_channel)
 
 
 def check_secrets(values: Mapping[str, str], aws: Aws) -> None:

@@ -204,20 +204,15 @@ def test_a_tuning_job_that_sagemaker_would_refuse(case: str, aws: None, tmp_path
         assert str(caught.value).startswith(message)
 
 
-def test_a_variable_of_a_pipeline_is_not_checked(aws: None) -> None:
-    from cloudtrain.aws.validation import problems
-
-    class Variable:
-        def __init__(self) -> None:
-            self.expr = {"Get": "Parameters.Count"}
-
-    body = dict(Estimator(**BASE).prepare(job_name="job").request.body)
-    body["ResourceConfig"] = {
-        **body["ResourceConfig"],
-        "InstanceCount": Variable(),
-        "InstanceType": Variable(),
-    }
-    assert not [*problems(Aws().service_model("sagemaker"), "CreateTrainingJob", body)]
+def test_a_job_for_a_queue_is_checked_with_its_tags(aws: None) -> None:
+    queued = {**BASE, "platform_options": {"job_queue": "q"}}
+    for arguments, message in (
+        ({"tags": {"team": "a;b"}}, r"tags\[0\].Value: 'a;b' does not match"),
+        ({"training_plan": "arn:plan"}, "training_plan: 'arn:plan' does not match"),
+        ({"environment": {"PASSWORD": "v" * 513}}, "environment.PASSWORD: has 513 characters"),
+    ):
+        with pytest.raises(InvalidJob, match=message):
+            Estimator(**{**queued, **arguments}).prepare(job_name="job")
 
 
 @pytest.mark.parametrize("service", ["sagemaker", "batch"])
