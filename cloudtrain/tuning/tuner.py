@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
+from cloudtrain._sdk_left_out import code, refusal
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.estimator import Estimator
 from cloudtrain.job import Job
@@ -301,6 +302,17 @@ class HyperparameterTuner:
         estimator.set_hyperparameters(**tuned_values(best))
         estimator.latest_training_job = Job(best["TrainingJobName"], tuning_job.platform)
         return estimator
+
+    def deploy(
+        self, initial_instance_count: int | None = None, instance_type: str | None = None, *_: Any, **__: Any
+    ) -> NoReturn:
+        """Raises NotSupported: the best job's `Estimator` knows the lines that deploy its model."""
+        kind, count = instance_type or "ml.m5.xlarge", initial_instance_count or 1
+        raise refusal(
+            "deploy",
+            "The error of the best job's estimator has the lines for its model:"
+            + code(f'tuner.best_estimator().deploy({count}, "{kind}")'),
+        )
 
     def analytics(self) -> TuningJobAnalytics:
         """The training jobs of the latest search as a table."""

@@ -60,9 +60,8 @@ def _report(notebook: Notebook, checkouts: Path, pythons: dict[str, str]) -> boo
             )
         found = outcome.differences(notebook, local=is_local)
         passed = sum(error is None for error in outcome.errors.values())
-        print(
-            f"{'differs' if found else 'as listed':10} {notebook.name} on {platform}: {passed} of {notebook.cells} cells", flush=True
-        )
+        verdict = "differs" if found else "as listed"
+        print(f"{verdict:10} {notebook.name} on {platform}: {passed} of {notebook.cells} cells", flush=True)
         for line in found:
             print(f"    {line}")
         if found and not outcome.errors:

@@ -1,10 +1,10 @@
-"""Runs the code cells of a notebook in this interpreter, with its imports of `sagemaker` changed to `cloudtrain.sagemaker`.
+"""Runs the code cells of a notebook in this interpreter, with `sagemaker` in its imports changed to cloudtrain's.
 
 python cells.py NOTEBOOK RESULTS [LEFT_OUT]
 
-IPython runs the cells, as in a kernel: with its magics and shell commands. A cell that fails does not keep the next ones
-from running. LEFT_OUT is the numbers of cells that are not run, with commas. RESULTS gets one line of JSON for each
-cell: its number, its error or null, and what it printed.
+IPython runs the cells, as in a kernel: with its magics and shell commands. The cells after one that fails run, too.
+LEFT_OUT is the numbers of cells that are not run, with commas. RESULTS gets one line of JSON for each cell: its number,
+its error or null, and what it printed.
 """
 
 from __future__ import annotations
@@ -39,9 +39,7 @@ def change_imports(source: str) -> str:
 
 def code_cells(notebook: dict[str, Any]) -> list[str]:
     """The sources of the code cells; a source may be stored as lines."""
-    return [
-        "".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"
-    ]
+    return ["".join(cell["source"]) for cell in notebook["cells"] if cell["cell_type"] == "code"]
 
 
 def main(path: Path, results: Path, left_out: set[int]) -> None:

@@ -53,6 +53,8 @@ class Notebook:
     """The folder with its script, where the repository has moved the notebook away from it."""
     local: bool = False
     """Whether they succeed on `local`, too."""
+    not_local: str = ""
+    """Why they are not run on `local`."""
     python: str = "torch"
     """The interpreter of the jobs on `local`: a key of `pythons.yaml` of the public scripts."""
     objects: dict[str, str] = field(default_factory=dict)

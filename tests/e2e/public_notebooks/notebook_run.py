@@ -29,7 +29,7 @@ REGION = "us-east-1"
 STUBS = {
     "pip": "echo left out: pip $@",
     "pip3": "echo left out: pip $@",
-    "aws": f"exec {sys.executable} {HERE / 'aws_cp.py'} \"$@\"",
+    "aws": f'exec {sys.executable} {HERE / "aws_cp.py"} "$@"',
 }
 """Programs of a notebook's machine, which cells call."""
 
@@ -98,8 +98,8 @@ class Workplace:
             job_python: the interpreter of jobs on `local`; defaults to this one.
         """
         self._new_account(notebook)
-        folder = self.work / ("local" if local else "sagemaker")
-        shutil.copytree(files, folder, symlinks=True)
+        folder = Path(tempfile.mkdtemp(dir=self.work))
+        shutil.copytree(files, folder, symlinks=True, dirs_exist_ok=True)
         shutil.copyfile(path, folder / path.name)
         for name, maker in notebook.files.items():
             self._make(maker, folder / name)
@@ -112,7 +112,13 @@ class Workplace:
         results = self.work / "results.jsonl"
         results.unlink(missing_ok=True)
         left_out = ",".join(map(str, notebook.left_out))
-        command = [self.python, HERE / "cells.py", folder / path.name, results, *([left_out] if left_out else [])]
+        command = [
+            self.python,
+            HERE / "cells.py",
+            folder / path.name,
+            results,
+            *([left_out] if left_out else []),
+        ]
         with (self.work / "log").open("w") as log:
             try:
                 subprocess.run(
@@ -134,7 +140,9 @@ class Workplace:
         return outcome
 
     def _environment(self) -> dict[str, str]:
-        mine = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "CLOUDTRAIN_"))}
+        mine = {
+            key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "CLOUDTRAIN_"))
+        }
         return {
             **mine,
             "AWS_ACCESS_KEY_ID": "testing",

@@ -23,6 +23,10 @@ def _row(notebook: Notebook) -> str:
     jobs = f"{notebook.jobs} job{'s' if notebook.jobs > 1 else ''}"
     columns = (
         *(link, notebook.framework, f"{passed} of {notebook.cells}", jobs),
-        *("trains" if notebook.local else "not run", notebook.shows or "none", notebook.changed),
+        *(
+            "trains" if notebook.local else f"not run: {notebook.not_local}",
+            notebook.shows or "none",
+            notebook.changed,
+        ),
     )
     return f"| {' | '.join(columns)} |"

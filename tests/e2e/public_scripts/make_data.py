@@ -186,6 +186,17 @@ def abalone_libsvm(folder: Path) -> None:
 
 
 @maker
+def abalone_of_eight_libsvm(folder: Path) -> None:
+    """With whole numbers as the first of eight features."""
+    features, labels = table(60, 7)
+    lines = [
+        f"{label + 1} 1:{label} " + " ".join(f"{number}:{value}" for number, value in enumerate(row, 2))
+        for row, label in zip(features, labels, strict=True)
+    ]
+    (folder / "abalone.libsvm").write_text("\n".join(lines) + "\n")
+
+
+@maker
 def sentences(folder: Path) -> None:
     """Text for language models: `train.txt`, `valid.txt`, `test.txt`."""
     line = "the cat sat on the mat and the dog sat on the log near a tree\n"
