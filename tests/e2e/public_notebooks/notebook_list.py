@@ -58,7 +58,7 @@ class Notebook:
     python: str = "torch"
     """The interpreter of the jobs on `local`: a key of `pythons.yaml` of the public scripts."""
     objects: dict[str, str] = field(default_factory=dict)
-    """Sample data: the URI that the notebook reads, and the name in `make_data.py` of what is there instead."""
+    """Sample data: the URI that the notebook reads, and the name in `notebook_data.py` of what is there instead."""
     files: dict[str, str] = field(default_factory=dict)
     """The same for folders next to the notebook."""
     fails: dict[int, str] = field(default_factory=dict)

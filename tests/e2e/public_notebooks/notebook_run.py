@@ -20,7 +20,7 @@ from moto.server import ThreadedMotoServer
 from notebook_list import Notebook
 
 HERE = Path(__file__).parent
-MAKE_DATA = HERE.parent / "public_scripts" / "make_data.py"
+MAKE_DATA = HERE / "notebook_data.py"
 REPOSITORY = HERE.parents[2]
 
 ROLE = "arn:aws:iam::123456789012:role/service-role/AmazonSageMaker-ExecutionRole"
@@ -36,7 +36,7 @@ STUBS = {
 
 @dataclass
 class Outcome:
-    """What the cells of one notebook did: by number, the error (None without one) and what was printed."""
+    """The outcome of the cells of one notebook: by number, the error (None without one) and what was printed."""
 
     errors: dict[int, str | None] = field(default_factory=dict)
     printed: dict[int, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from cells import change_imports
-from e2e.public_scripts.make_data import MAKERS
+from notebook_data import MAKERS, NOTEBOOK_MAKERS
 from notebook_list import Notebook, Repository, read_notebooks
 from notebook_run import Outcome, Workplace
 from notebook_table import table
@@ -32,9 +32,9 @@ def test_an_entry_is_complete(notebook: Notebook) -> None:
     assert re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", repository.url)
     assert re.fullmatch(r"[0-9a-f]{40}", repository.commit)
     assert repository.licence in {"Apache-2.0", "MIT"}
-    assert {*notebook.objects.values(), *notebook.files.values()} <= MAKERS.keys()
+    assert {*notebook.objects.values(), *notebook.files.values()} <= MAKERS.keys() | NOTEBOOK_MAKERS.keys()
     assert not {*notebook.trains} & (notebook.fails.keys() | notebook.left_out.keys())
-    assert max(*notebook.fails, *notebook.trains, *notebook.left_out) <= notebook.cells
+    assert max([*notebook.fails, *notebook.trains, *notebook.left_out]) <= notebook.cells
     assert bool(notebook.shows) == bool(notebook.fails or notebook.left_out)
     assert bool(notebook.not_local) != notebook.local
 

@@ -128,21 +128,6 @@ def iris_csv(folder: Path) -> None:
 
 
 @maker
-def iris_names_csv(folder: Path) -> None:
-    """With the names of the classes, as the original data set has them."""
-    features, labels = table(150, 4, classes=3)
-    names = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
-    rows = zip(features, sorted(labels), strict=True)
-    write_csv(folder / "iris.data", [[*row, names[label]] for row, label in rows])
-
-
-@maker
-def abalone_csv(folder: Path) -> None:
-    features, labels = table(60, 8)
-    write_csv(folder / "abalone.csv", np.column_stack([labels + 1, features]))
-
-
-@maker
 def classes_csv(folder: Path) -> None:
     features, labels = table(60, 4, classes=3)
     rows = [[*row, f"class-{label}", label] for row, label in zip(features, labels, strict=True)]
@@ -186,30 +171,11 @@ def abalone_libsvm(folder: Path) -> None:
 
 
 @maker
-def abalone_of_eight_libsvm(folder: Path) -> None:
-    """With whole numbers as the first of eight features."""
-    features, labels = table(60, 7)
-    lines = [
-        f"{label + 1} 1:{label} " + " ".join(f"{number}:{value}" for number, value in enumerate(row, 2))
-        for row, label in zip(features, labels, strict=True)
-    ]
-    (folder / "abalone.libsvm").write_text("\n".join(lines) + "\n")
-
-
-@maker
 def sentences(folder: Path) -> None:
     """Text for language models: `train.txt`, `valid.txt`, `test.txt`."""
     line = "the cat sat on the mat and the dog sat on the log near a tree\n"
     for name, count in {"train": 120, "valid": 40, "test": 40}.items():
         (folder / f"{name}.txt").write_text(line * count)
-
-
-@maker
-def reviews_csv(folder: Path) -> None:
-    """Texts with labels, 10,000 of them for tests."""
-    rows = [[f"{'good' if row % 2 else 'bad'} movie", row % 2] for row in range(10000)]
-    write_csv(folder / "train.csv", [["text", "label"], *rows[:64]])
-    write_csv(folder / "test.csv", [["text", "label"], *rows])
 
 
 @maker

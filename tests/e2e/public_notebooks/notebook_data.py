@@ -1,0 +1,53 @@
+"""Makes small synthetic data: `python notebook_data.py NAME FOLDER`. Adds what only notebooks read to `make_data.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "public_scripts"))
+
+from make_data import MAKERS, table, write_csv  # noqa: E402
+
+
+def iris_names_csv(folder: Path) -> None:
+    """With the names of the classes, as the original data set has them."""
+    features, labels = table(150, 4, classes=3)
+    names = ("Iris-setosa", "Iris-versicolor", "Iris-virginica")
+    rows = zip(features, sorted(labels), strict=True)
+    write_csv(folder / "iris.data", [[*row, names[label]] for row, label in rows])
+
+
+def abalone_csv(folder: Path) -> None:
+    features, labels = table(60, 8)
+    write_csv(folder / "abalone.csv", np.column_stack([labels + 1, features]))
+
+
+def abalone_of_eight_libsvm(folder: Path) -> None:
+    """With whole numbers as the first of eight features."""
+    features, labels = table(60, 7)
+    lines = [
+        f"{label + 1} 1:{label} " + " ".join(f"{number}:{value}" for number, value in enumerate(row, 2))
+        for row, label in zip(features, labels, strict=True)
+    ]
+    (folder / "abalone.libsvm").write_text("\n".join(lines) + "\n")
+
+
+def reviews_csv(folder: Path) -> None:
+    """Texts with labels, 10,000 of them for tests."""
+    rows = [[f"{'good' if row % 2 else 'bad'} movie", row % 2] for row in range(10000)]
+    write_csv(folder / "train.csv", [["text", "label"], *rows[:64]])
+    write_csv(folder / "test.csv", [["text", "label"], *rows])
+
+
+NOTEBOOK_MAKERS: dict[str, Callable[[Path], None]] = {
+    maker.__name__: maker for maker in (abalone_csv, abalone_of_eight_libsvm, iris_names_csv, reviews_csv)
+}
+"""The function that makes the data of each name, besides `MAKERS`."""
+
+
+if __name__ == "__main__":
+    {**MAKERS, **NOTEBOOK_MAKERS}[sys.argv[1]](Path(sys.argv[2]))
