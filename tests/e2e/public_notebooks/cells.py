@@ -45,6 +45,7 @@ def code_cells(notebook: dict[str, Any]) -> list[str]:
 def main(path: Path, results: Path, left_out: set[int]) -> None:
     from IPython.core.interactiveshell import InteractiveShell
 
+    sys.path[0] = ""  # as in a kernel: the folder of the notebook
     shell = InteractiveShell.instance()
     shell.run_cell("pass")
     for name in ("pip", "store", "matplotlib"):  # a kernel's, and nothing to do with the jobs

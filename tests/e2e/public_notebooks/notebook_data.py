@@ -1,4 +1,4 @@
-"""Makes small synthetic data: `python notebook_data.py NAME FOLDER`. Adds what only notebooks read to `make_data.py`."""
+"""Makes small synthetic data, also that of `make_data.py`: `python notebook_data.py NAME FOLDER`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "public_scripts"))
 
-from make_data import MAKERS, table, write_csv  # noqa: E402
+from make_data import MAKERS, table, write_csv
 
 
 def iris_names_csv(folder: Path) -> None:
