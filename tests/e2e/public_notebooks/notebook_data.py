@@ -46,7 +46,7 @@ def reviews_csv(folder: Path) -> None:
 NOTEBOOK_MAKERS: dict[str, Callable[[Path], None]] = {
     maker.__name__: maker for maker in (abalone_csv, abalone_of_eight_libsvm, iris_names_csv, reviews_csv)
 }
-"""The function that makes the data of each name, besides `MAKERS`."""
+"""The function that makes the data of each name, in addition to `MAKERS`."""
 
 
 if __name__ == "__main__":
