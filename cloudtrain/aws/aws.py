@@ -125,7 +125,9 @@ class Aws:
             attempts: the maximum number of attempts of a request.
         """
         with self._lock:
-            if service not in self._clients:
+            is_usual = service in self._clients or attempts == ATTEMPTS
+            key = service if is_usual else f"{service}, {attempts} attempts"
+            if key not in self._clients:
                 from botocore.config import Config
 
                 config = Config(
@@ -138,7 +140,7 @@ class Aws:
                 subject = f"the AWS service {service}"
                 try:
                     with aws_errors(subject):
-                        self._clients[service] = session.client(
+                        self._clients[key] = session.client(
                             service, region_name=region or self.region, config=config
                         )
                 except ValueError as error:  # an endpoint that is not a URL
@@ -146,7 +148,7 @@ class Aws:
                         f"{subject}: {error}",
                         hint="Check AWS_ENDPOINT_URL, and endpoint_url in ~/.aws/config.",
                     ) from error
-            return self._clients[service]
+            return self._clients[key]
 
     def service_model(self, service: str) -> dict[str, Any]:
         """botocore's description of ``service``, which its client reads too. Needs neither region nor credentials."""

@@ -20,12 +20,19 @@ TEXTS = {
     **dict.fromkeys(("subnets[]", "security_group_ids[]", "container_arguments[]", "tags[].Value"), _MARK),
     **dict.fromkeys(("container_entry_point[]", "metric_definitions[].Name"), _MARK),
     **dict.fromkeys(("hyperparameters.*", "environment.*", "tags.*"), _MARK),
-    **dict.fromkeys(("output_path", "checkpoint_s3_uri", "model_uri", "source_dir"), _URI),
+    **dict.fromkeys(("output_path", "checkpoint_s3_uri", "model_uri", "source_dir", "model_dir"), _URI),
     **dict.fromkeys(("inputs.*", "inputs.*.s3_data"), _URI),
     **dict.fromkeys(("inputs.*.content_type", "inputs.*.attribute_names[]"), _MARK),
     "inputs.*.directory_path": f"/{_MARK}",
     "checkpoint_local_path": f"/{_MARK}",
     "entry_point": f"{_MARK}.py",
+    **dict.fromkeys(("mlflow_config.mlflow_experiment_name", "mlflow_config.mlflow_run_name"), _MARK),
+    "mlflow_config.mlflow_resource_arn": (
+        f"arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/{_MARK}"
+    ),
+    "model_package_config.model_package_group_arn": (
+        f"arn:aws:sagemaker:us-east-1:123456789012:model-package-group/{_MARK}"
+    ),
     "role": f"arn:aws:iam::123456789012:role/{_MARK}",
     "training_plan": f"arn:aws:sagemaker:us-east-1:123456789012:training-plan/{_MARK}",
 }
@@ -38,6 +45,7 @@ FIXED = {
     "keep_alive_period_in_seconds": 60,
     "max_run": 1,
     "max_wait": 2**22,
+    "max_pending_time_in_seconds": 7200,
     "max_retry_attempts": 1,
     "input_mode": "File",
     "use_spot_instances": True,
@@ -59,6 +67,10 @@ FIXED = {
     "inputs.*.file_system_id": "fs-12345678",
     "inputs.*.file_system_type": "EFS",
     "inputs.*.file_system_access_mode": "ro",
+    "instance_preferences[].instance_count": 1,
+    "distribution.mpi.processes_per_host": 2,
+    "distribution.torch_distributed.processes_per_host": 2,
+    "distribution.processes.processes_per_host": 2,
     "instance_type": "ml.m5.xlarge",
     "instance_groups[].instance_type": "ml.m5.xlarge",
 }
@@ -67,7 +79,13 @@ FIXED = {
 _NAMED = ("hyperparameters", "environment", "inputs", "tags")
 """Fields whose keys are the user's names."""
 
-_ELSEWHERE = {"container_log_level": "HyperParameters.sagemaker_container_log_level"}
+_COUNT = "HyperParameters.sagemaker_processes_per_host"
+_ELSEWHERE = {
+    "container_log_level": "HyperParameters.sagemaker_container_log_level",
+    "distribution.mpi.processes_per_host": "HyperParameters.sagemaker_mpi_num_of_processes_per_host",
+    "distribution.torch_distributed.processes_per_host": _COUNT,
+    "distribution.processes.processes_per_host": _COUNT,
+}
 _PLACES = {field: place for place, field in SET_BY.items()} | _ELSEWHERE
 
 

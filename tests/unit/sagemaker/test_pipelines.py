@@ -18,10 +18,11 @@ from cloudtrain.pipelines._step import _Training
 
 DATA = Path(__file__).parents[2] / "data" / "sdk_pipelines"
 V2, V3 = (json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")) for name in ("v2", "v3"))
-NEEDS_SDK = {"options", "after_another_step"}
+NEEDS_SDK = {"options", "after_another_step", "sdk_inputs"}
 """Cases about the SDK's own classes: they run in the soak."""
 CASES = {case["name"]: case for case in V2["cases"] if case["name"] not in NEEDS_SDK}
 
+MLFLOW = "arn:aws:sagemaker:us-east-1:123456789012:mlflow-tracking-server/a"
 ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
 IMAGE = {
     "image_uri": "my:1",
@@ -211,6 +212,9 @@ def test_every_field_that_takes_a_variable_has_a_place_in_the_request(field: str
         "entry_point": {"source_dir": "s3://my-data/source.tar.gz"},
         "source_dir": {"entry_point": "train.py"},
         "container_log_level": {"entry_point": "train.py", "source_dir": "src"},
+        "model_dir": {"entry_point": "train.py", "source_dir": "src"},
+        "mlflow_config.mlflow_experiment_name": {"mlflow_config": {"mlflow_resource_arn": MLFLOW}},
+        "mlflow_config.mlflow_run_name": {"mlflow_config": {"mlflow_resource_arn": MLFLOW}},
         "model_channel_name": {"model_uri": "s3://b/m"},
         "output_path": {"code_location": "s3://my-data/code"},
         "output_kms_key": {"code_location": "s3://my-data/code"},
@@ -230,6 +234,15 @@ def test_every_field_that_takes_a_variable_has_a_place_in_the_request(field: str
             del fields["instance_type"]
             group = {"instance_group_name": "g", "instance_type": "ml.m5.xlarge", "instance_count": 1}
             fields["instance_groups"] = [{**group, field.rpartition(".")[2]: variable}]
+        elif field.startswith("instance_preferences[]"):
+            del fields["instance_type"]
+            fields["instance_preferences"] = [{"instance_type": "ml.m5.xlarge", "instance_count": variable}]
+        elif field.startswith("distribution"):
+            fields |= {"entry_point": "train.py", "source_dir": "src"}
+            fields["distribution"] = {field.split(".")[1]: {"processes_per_host": variable}}
+        elif field.startswith(("mlflow_config", "model_package_config")):
+            first, _, rest = field.partition(".")
+            fields[first] = {**fields.get(first, {}), rest: variable}
         elif field.startswith("inputs.*"):
             fields["inputs"] = {"train": _channel(field.removeprefix("inputs.*").lstrip("."), variable)}
         else:

@@ -18,6 +18,9 @@ WAITING = {"SUBMITTED", "PENDING", "RUNNABLE"}
 """The statuses of a service job that has no training job, or none any more."""
 ENDED = {"SUCCEEDED", "FAILED"}
 
+SEARCH_ATTEMPTS = 2
+"""Of the question for queues: few accounts have any, and a network may not lead to Batch at all."""
+
 
 def find_recorded(job_name: str, aws: Aws) -> dict[str, Any] | None:
     """Batch's description of the service job that this machine submitted; None if there is none.
@@ -57,7 +60,8 @@ def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
 def training_queues(aws: Aws) -> list[str]:
     """The ARNs of the queues of the account and region that take training jobs."""
     with aws_errors("the queues of AWS Batch"):
-        pages = aws.client("batch").get_paginator("describe_job_queues").paginate()
+        client = aws.client("batch", attempts=SEARCH_ATTEMPTS)
+        pages = client.get_paginator("describe_job_queues").paginate()
         return [
             queue["jobQueueArn"]
             for page in pages
