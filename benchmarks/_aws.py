@@ -57,6 +57,17 @@ class Aws:
             "AWS_EC2_METADATA_DISABLED": "true",
         }
 
+    def remove_bucket(self) -> None:
+        """Remove the default bucket and its objects: the account is as new."""
+        import boto3
+
+        session = boto3.Session("testing", "testing", region_name=REGION)
+        bucket = session.resource("s3", endpoint_url=self.endpoint).Bucket(BUCKET)
+        if bucket.creation_date:
+            bucket.objects.all().delete()
+            bucket.delete()
+        self.calls()
+
     def calls(self) -> list[str]:
         """The calls since the last call of this: each with the service, and the operation or HTTP method."""
         with urllib.request.urlopen(self.endpoint + _COUNT_PATH, timeout=60) as answer:

@@ -57,14 +57,19 @@ def checkpoints() -> Path:
 
 
 @cache
-def cloudtrain() -> Path:
-    """The interpreter that has this working tree's cloudtrain, installed like a user's, and torch.
+def cloudtrain(*, torch: bool = True) -> Path:
+    """The interpreter that has this working tree's cloudtrain, installed like a user's, and torch unless it is false.
 
     Not the developer's editable install: its import hook costs 10 ms in each of a job's processes.
     """
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
-    python = peer_python("cloudtrain", [*setup["options"]["install_requires"].strip().splitlines(), TORCH])
+    needed = setup["options"]["install_requires"].strip().splitlines()
+    python = (
+        peer_python("cloudtrain", [*needed, TORCH])
+        if torch
+        else peer_python("cloudtrain_without_torch", needed)
+    )
     with tempfile.TemporaryDirectory() as scratch:
         # a copy, to keep build files out of the working tree
         for name in ("pyproject.toml", "setup.cfg", "README.md", "LICENSE"):

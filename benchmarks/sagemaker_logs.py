@@ -93,7 +93,7 @@ Line = tuple[float, str, int, float]
 def _read(endpoint: str, how: str) -> tuple[list[Line], float]:
     """The lines that cloudtrain prints, and the seconds of the whole process."""
     start = time.perf_counter()
-    command = [str(_peers.cloudtrain()), "-c", READ, how]
+    command = [str(_peers.cloudtrain(torch=False)), "-c", READ, how]
     done = subprocess.run(command, env=_environment(endpoint), stdout=subprocess.PIPE, text=True, check=True)
     seconds = time.perf_counter() - start
     found = [_LINE.fullmatch(line) for line in done.stdout.splitlines()]

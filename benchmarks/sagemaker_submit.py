@@ -1,6 +1,6 @@
 """Submitting a job to SageMaker: the whole process, against both SageMaker SDKs, on one moto server.
 
-    python benchmarks/sagemaker_submit.py [--runs 5] [--large-runs 3]
+    python benchmarks/sagemaker_submit.py [--runs 5] [--large-runs 3] [--without-3]
 
 Each submit is a separate Python process, measured from its start to its end, without waiting for the job. The
 contestants take turns. CPU is the user and system time of the process: on a busy machine, it is more reliable than
@@ -170,18 +170,38 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=5, help="of the small submits; 0: none")
     parser.add_argument("--large-runs", type=int, default=3, help="of the large ones")
+    parser.add_argument("--without-3", action="store_true", help="leave out version 3 of the SDK")
     options = parser.parse_args()
     submitters = {
-        "cloudtrain": Submitter(_peers.cloudtrain(), OURS),
+        "cloudtrain": Submitter(_peers.cloudtrain(torch=False), OURS),
         _peers.SAGEMAKER_2: Submitter(_peers.sagemaker_2(), SDK_2),
-        _peers.SAGEMAKER_3: Submitter(_peers.sagemaker_3(), SDK_3),
     }
+    if not options.without_3:
+        submitters[_peers.SAGEMAKER_3] = Submitter(_peers.sagemaker_3(), SDK_3)
     with running_aws() as aws, tempfile.TemporaryDirectory() as scratch:
         print(header())
         if options.runs:
+            first(submitters, Path(scratch, "first"), aws, options.runs)
             small(submitters, Path(scratch, "small"), aws, options.runs)
         if options.large_runs:
             large(submitters, Path(scratch, "large"), aws, options.large_runs)
+
+
+def first(submitters: Mapping[str, Submitter], folder: Path, aws: Aws, runs: int) -> None:
+    """The first submission from a machine: without, then with the account's default bucket."""
+    script = folder / "source" / "train.py"
+    script.parent.mkdir(parents=True)
+
+    def forget(_: int) -> None:
+        script.write_text(f"print({time.time_ns()})\n")
+        shutil.rmtree(folder / "home", ignore_errors=True)
+
+    def remove(turn: int) -> None:
+        forget(turn)
+        aws.remove_bucket()
+
+    show("submit for the first time in an account", in_turns(submitters, folder, aws, runs, remove))
+    show("submit for the first time from a machine", in_turns(submitters, folder, aws, runs, forget))
 
 
 def small(submitters: Mapping[str, Submitter], folder: Path, aws: Aws, runs: int) -> None:

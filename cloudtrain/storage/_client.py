@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from cloudtrain.storage._retries import add_patience
 
@@ -22,23 +22,72 @@ READ_TIMEOUT = 10.0
 CONNECTIONS = 32
 
 
-@dataclass(frozen=True)
 class Connection:
-    """The clients of one S3 service, shared by the threads of a process."""
+    """The clients of one S3 service, shared by the threads of a process. Each is created when it is needed."""
 
-    client: S3Client
-    writer: S3Client
-    """For bodies whose SHA-256 is sent as ``x-amz-checksum-sha256``.
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._lock = threading.RLock()
+        self._made: dict[str, Any] = {}
 
-    That header is signed, and the service verifies the body with it; signing the body too would hash it twice.
-    """
-    transfers: TransferManager
-    """Transfers large objects, several parts in parallel."""
+    @property
+    def client(self) -> S3Client:
+        client: S3Client = self._once("client", self._new_client)
+        return client
+
+    @property
+    def writer(self) -> S3Client:
+        """For bodies whose SHA-256 is sent as ``x-amz-checksum-sha256``.
+
+        That header is signed, and the service verifies the body with it; signing the body too would hash it twice.
+        """
+        settings = {"payload_signing_enabled": False}
+        writer: S3Client = self._once("writer", lambda: self._new_client(s3=settings))
+        return writer
+
+    @property
+    def transfers(self) -> TransferManager:
+        """Transfers large objects, several parts in parallel."""
+        transfers: TransferManager = self._once("transfers", self._new_transfers)
+        return transfers
 
     @property
     def is_aws(self) -> bool:
         """Whether this is Amazon S3 itself, rather than a compatible service."""
-        return _is_aws(self.client)
+        return ".amazonaws.com" in self.client.meta.endpoint_url
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = make()
+            return self._made[name]
+
+    def _new_client(self, **settings: Any) -> S3Client:
+        from botocore.config import Config
+
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            max_pool_connections=CONNECTIONS,
+            retries={"mode": "standard", "total_max_attempts": 1},  # `add_patience` retries, and nothing else
+            **settings,
+        )
+        client = self._session.client("s3", config=config)
+        add_patience(client)
+        return client
+
+    def _new_transfers(self) -> TransferManager:
+        from boto3.s3.transfer import TransferConfig, create_transfer_manager
+
+        # "auto" lets boto3 use its native client (CRT) where that is known to be faster. Other services cannot use
+        # it, as boto3 supports it with TLS only (1.44).
+        config = TransferConfig(
+            multipart_threshold=PART + 1,
+            multipart_chunksize=PART,
+            max_concurrency=CONNECTIONS // 2,
+            preferred_transfer_client="auto" if self.is_aws else "classic",
+        )
+        return create_transfer_manager(self.client, config)
 
 
 _lock = threading.Lock()
@@ -55,36 +104,7 @@ def connection(session: Session | None = None) -> Connection:
     key = (os.getpid(), session, *settings)
     with _lock:
         if key not in _connections:
-            _connections[key] = _connect(session)
+            import boto3
+
+            _connections[key] = Connection(session or boto3.Session())
         return _connections[key]
-
-
-def _connect(session: Session | None) -> Connection:
-    import boto3
-    from boto3.s3.transfer import TransferConfig, create_transfer_manager
-    from botocore.config import Config
-
-    config = Config(
-        connect_timeout=CONNECT_TIMEOUT,
-        read_timeout=READ_TIMEOUT,
-        max_pool_connections=CONNECTIONS,
-        retries={"mode": "standard", "total_max_attempts": 1},  # `add_patience` retries, and nothing else
-    )
-    session = session or boto3.Session()
-    client = session.client("s3", config=config)
-    writer = session.client("s3", config=config.merge(Config(s3={"payload_signing_enabled": False})))
-    for one in (client, writer):
-        add_patience(one)
-    # "auto" lets boto3 use its native client (CRT) where that is known to be faster. Other services cannot use
-    # it, as boto3 supports it with TLS only (1.44).
-    transfer = TransferConfig(
-        multipart_threshold=PART + 1,
-        multipart_chunksize=PART,
-        max_concurrency=CONNECTIONS // 2,
-        preferred_transfer_client="auto" if _is_aws(client) else "classic",
-    )
-    return Connection(client, writer, create_transfer_manager(client, transfer))
-
-
-def _is_aws(client: S3Client) -> bool:
-    return ".amazonaws.com" in client.meta.endpoint_url

@@ -12,6 +12,7 @@ from cloudtrain.aws.encryption import DEMANDED, may_demand_encryption, with_key
 from cloudtrain.aws.errors import aws_errors
 from cloudtrain.errors import AccessDenied, CloudtrainError, NotFound, PlatformError, StorageError
 from cloudtrain.storage import Progress, S3Store
+from cloudtrain.storage._client import connection
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -103,7 +104,7 @@ def make_default_bucket(aws: Aws, uri: str) -> bool:
     if uri.split("/")[2] != bucket:
         return False
     place = {} if aws.region == "us-east-1" else {"LocationConstraint": aws.region}
-    s3 = aws.client("s3")
+    s3: Any = connection(aws.session).client  # that of the upload
     with (
         aws_errors(f"bucket {bucket} cannot be created"),
         suppress(s3.exceptions.BucketAlreadyOwnedByYou),
