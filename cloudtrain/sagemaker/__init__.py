@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from cloudtrain.execution_role import get_execution_role
+    from cloudtrain.sagemaker.analytics import HyperparameterTuningJobAnalytics
     from cloudtrain.session import LocalSession, Session
     from cloudtrain.spec import Profiler, ProfilerConfig, TrainingInput
     from cloudtrain.training_analytics import TrainingJobAnalytics
@@ -23,6 +24,7 @@ __version__ = "2.257.7"
 """The version of the SDK whose names these are."""
 
 _NAMES = {
+    "HyperparameterTuningJobAnalytics": "cloudtrain.sagemaker.analytics",
     "LocalSession": "cloudtrain.session",
     "Profiler": "cloudtrain.spec",
     "ProfilerConfig": "cloudtrain.spec",
@@ -95,6 +97,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "HyperparameterTuningJobAnalytics",
     "LocalSession",
     "Profiler",
     "ProfilerConfig",

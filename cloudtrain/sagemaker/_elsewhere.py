@@ -5,9 +5,10 @@ The import works, so that the cells that train run. Using the class raises an er
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
+from cloudtrain._sdk_arguments import UNSUPPORTED
 from cloudtrain._sdk_left_out import INSTALL, code, refusal
 from cloudtrain.errors import NotSupported
 
@@ -53,7 +54,6 @@ def at_home(
     home: str,
     *,
     renamed: str | None = None,
-    only: Collection[str] | None = None,
     inert: bool = False,
 ) -> Callable[[str], type]:
     """The ``__getattr__`` of a module of the SDK with classes that are not for training.
@@ -62,14 +62,40 @@ def at_home(
         module: its name in the SDK's version 2.
         home: the module of version 3 with these classes.
         renamed: the class of version 3 in place of all of them.
-        only: the names of the classes; defaults to every name.
         inert: as in `placeholder`.
     """
 
     def get_attribute(name: str) -> type:
-        if name.startswith("_") or (only is not None and name not in only):
-            raise AttributeError(f"module 'cloudtrain.sagemaker.{module}' has no attribute {name!r}")
+        if name.startswith("_"):
+            raise _no_attribute(module, name)
         line = code(f"from {home} import {renamed or name}")
         return placeholder(module, name, f"{INSTALL}:{line}", inert=inert)
 
     return get_attribute
+
+
+def of_framework(module: str, estimator: str) -> Callable[[str], type]:
+    """The ``__getattr__`` of a framework's module: its classes other than the estimator.
+
+    Args:
+        module: ``pytorch``.
+        estimator: ``PyTorch``, which is the start of the other classes' names.
+    """
+    homes = {
+        f"{estimator}Model": "sagemaker.serve import ModelBuilder",
+        f"{estimator}Predictor": "sagemaker.core.resources import Endpoint",
+        f"{estimator}Processor": "sagemaker.core.processing import FrameworkProcessor",
+    }
+
+    def get_attribute(name: str) -> type:
+        if name == "TrainingCompilerConfig":
+            return placeholder(module, name, UNSUPPORTED["compiler_config"])
+        if name not in homes:
+            raise _no_attribute(module, name)
+        return placeholder(module, name, f"{INSTALL}:{code(f'from {homes[name]}')}")
+
+    return get_attribute
+
+
+def _no_attribute(module: str, name: str) -> AttributeError:
+    return AttributeError(f"module 'cloudtrain.sagemaker.{module}' has no attribute {name!r}")

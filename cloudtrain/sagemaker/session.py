@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from cloudtrain.execution_role import get_execution_role
 from cloudtrain.session import Session
+from cloudtrain.spec import ShuffleConfig, TrainingInput
 
-__all__ = ["Session", "get_execution_role"]
+__all__ = ["Session", "ShuffleConfig", "TrainingInput", "get_execution_role"]

@@ -178,7 +178,8 @@ PUBLIC = {
     """,
     "cloudtrain.runtime.hints": "",
     "cloudtrain.sagemaker": """
-        LocalSession Profiler ProfilerConfig Session TrainingInput TrainingJobAnalytics get_execution_role
+        HyperparameterTuningJobAnalytics LocalSession Profiler ProfilerConfig Session TrainingInput
+        TrainingJobAnalytics get_execution_role
     """,
     "cloudtrain.sagemaker.huggingface": """
         HuggingFace

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import HuggingFace
-from cloudtrain.sagemaker._elsewhere import at_home
+from cloudtrain.sagemaker._elsewhere import of_framework
 
-__getattr__ = at_home(
-    "huggingface",
-    "sagemaker.serve",
-    renamed="ModelBuilder",
-    only=("HuggingFaceModel", "HuggingFacePredictor"),
-)
+__getattr__ = of_framework("huggingface", "HuggingFace")
 
 __all__ = ["HuggingFace"]

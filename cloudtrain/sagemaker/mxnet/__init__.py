@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import MXNet
-from cloudtrain.sagemaker._elsewhere import at_home
+from cloudtrain.sagemaker._elsewhere import of_framework
 
-__getattr__ = at_home(
-    "mxnet", "sagemaker.serve", renamed="ModelBuilder", only=("MXNetModel", "MXNetPredictor")
-)
+__getattr__ = of_framework("mxnet", "MXNet")
 
 __all__ = ["MXNet"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import PyTorch
-from cloudtrain.sagemaker._elsewhere import at_home
+from cloudtrain.sagemaker._elsewhere import of_framework
 
-__getattr__ = at_home(
-    "pytorch", "sagemaker.serve", renamed="ModelBuilder", only=("PyTorchModel", "PyTorchPredictor")
-)
+__getattr__ = of_framework("pytorch", "PyTorch")
 
 __all__ = ["PyTorch"]

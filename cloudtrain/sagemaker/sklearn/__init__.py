@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import SKLearn
-from cloudtrain.sagemaker._elsewhere import at_home
+from cloudtrain.sagemaker._elsewhere import of_framework
 
-__getattr__ = at_home(
-    "sklearn", "sagemaker.serve", renamed="ModelBuilder", only=("SKLearnModel", "SKLearnPredictor")
-)
+__getattr__ = of_framework("sklearn", "SKLearn")
 
 __all__ = ["SKLearn"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import TensorFlow
-from cloudtrain.sagemaker._elsewhere import at_home
+from cloudtrain.sagemaker._elsewhere import of_framework
 
-__getattr__ = at_home(
-    "tensorflow", "sagemaker.serve", renamed="ModelBuilder", only=("TensorFlowModel", "TensorFlowPredictor")
-)
+__getattr__ = of_framework("tensorflow", "TensorFlow")
 
 __all__ = ["TensorFlow"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from cloudtrain.frameworks import XGBoost
-from cloudtrain.sagemaker._elsewhere import at_home
+from cloudtrain.sagemaker._elsewhere import of_framework
 
-__getattr__ = at_home(
-    "xgboost", "sagemaker.serve", renamed="ModelBuilder", only=("XGBoostModel", "XGBoostPredictor")
-)
+__getattr__ = of_framework("xgboost", "XGBoost")
 
 __all__ = ["XGBoost"]

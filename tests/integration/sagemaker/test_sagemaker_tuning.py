@@ -17,6 +17,7 @@ from cloudtrain import (
     TrainingFailed,
 )
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound
+from cloudtrain.sagemaker import HyperparameterTuningJobAnalytics
 
 
 @pytest.fixture
@@ -119,6 +120,15 @@ def test_attach_and_stop(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> 
     job.stop_tuning_job()  # it has ended: nothing to do
     with pytest.raises(JobNotFound, match="no tuning job other"):
         HyperparameterTuner.attach("other")
+
+
+def test_analytics_by_the_name_of_the_tuning_job(tuner: HyperparameterTuner, tuning: ScriptedTuning) -> None:
+    tuner.fit(job_name="tune", wait=False)
+    analytics = HyperparameterTuningJobAnalytics("tune")
+    assert analytics.name == "tune"
+    assert analytics.training_job_summaries() == tuner.analytics().training_job_summaries()
+    assert analytics.tuning_ranges["lr"]["Name"] == "lr"
+    assert analytics.description()["HyperParameterTuningJobName"] == "tune"
 
 
 def test_a_warm_start_begins_with_what_the_search_has_found(

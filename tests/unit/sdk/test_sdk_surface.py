@@ -158,7 +158,7 @@ def test_facts_about_a_job_need_one(name: str) -> None:
 
 
 MODULES = {
-    "analytics": "TrainingJobAnalytics",
+    "analytics": "TrainingJobAnalytics HyperparameterTuningJobAnalytics",
     "debugger": "DebuggerHookConfig CollectionConfig TensorBoardOutputConfig ProfilerConfig",
     "estimator": "Estimator",
     "huggingface": "HuggingFace",
@@ -172,7 +172,7 @@ MODULES = {
     "pytorch": "PyTorch",
     "pytorch.estimator": "PyTorch",
     "s3": "S3Uploader S3Downloader s3_path_join parse_s3_url",
-    "session": "Session get_execution_role",
+    "session": "Session get_execution_role TrainingInput",
     "tensorflow": "TensorFlow",
     "tuner": "HyperparameterTuner ContinuousParameter IntegerParameter CategoricalParameter",
     "utils": "name_from_base unique_name_from_base",
@@ -231,6 +231,8 @@ def test_s3_paths() -> None:
         ("transformer", "Transformer", "from sagemaker.core.transformer import Transformer"),
         ("pytorch", "PyTorchModel", "from sagemaker.serve import ModelBuilder"),
         ("debugger", "Rule", "check the training in the script"),
+        ("huggingface", "TrainingCompilerConfig", "torch.compile"),
+        ("sklearn", "SKLearnProcessor", "import FrameworkProcessor"),
     ],
 )
 def test_a_class_for_after_the_training_can_be_imported_and_says_where_it_is(
