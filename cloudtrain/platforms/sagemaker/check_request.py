@@ -30,6 +30,9 @@ _OWN_VALUES = {
 }
 """Variables and hyperparameters that cloudtrain sets, and the field that each comes from."""
 
+_ONLY_OF_THE_SDK = "TargetAttributeName"
+"""A field of channels that the SDK's version 2 sends, and we therefore send too. botocore itself refuses it."""
+
 _DEFINITION = re.compile(r"^TrainingJobDefinitions?\.(?=.)")
 _UNQUOTED = ("environment", "hyperparameters", "container_", "hyperparameter_ranges", "secrets")
 """The beginnings of fields whose values may be secrets: errors do not quote them."""
@@ -56,7 +59,8 @@ def check_request(
     """
     model = aws.service_model("sagemaker")
     for problem in problems(model, operation, body):
-        raise _error(problem, _field(problem.path, body, model_channel))
+        if problem.path[-1] != _ONLY_OF_THE_SDK:
+            raise _error(problem, _field(problem.path, body, model_channel))
 
 
 def check_training(request: Request, aws: Aws, *, model_channel: str | None = None) -> None:

@@ -215,6 +215,15 @@ def test_a_job_for_a_queue_is_checked_with_its_tags(aws: None) -> None:
             Estimator(**{**queued, **arguments}).prepare(job_name="job")
 
 
+def test_the_field_that_only_the_sdk_knows_is_left_to_botocore(aws: None) -> None:
+    channel = {"s3_data": "s3://b/t", "target_attribute_name": "y"}
+    estimator = Estimator(**{**BASE, "output_path": "s3://my-data"}, inputs={"train": channel})
+    [sent] = estimator.prepare(job_name="job").request.body["InputDataConfig"]
+    assert sent["TargetAttributeName"] == "y"
+    with pytest.raises(InvalidJob, match="TargetAttributeName"):
+        estimator.fit(wait=False, job_name="job")
+
+
 @pytest.mark.parametrize("service", ["sagemaker", "batch"])
 def test_python_reads_every_pattern(service: str) -> None:
     shapes = Aws().service_model(service)["shapes"].values()
