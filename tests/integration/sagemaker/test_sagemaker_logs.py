@@ -134,7 +134,7 @@ def test_trouble_loses_nothing(
 def test_trouble_is_waited_out_while_following(
     platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
 ) -> None:
-    platform.aws.client("logs", attempts=1)
+    platform.aws.use_client("logs", platform.aws.client("logs", attempts=1))
     job.log("algo-1", "one", at=1)
     service.fail("GetLogEvents", *TROUBLE)
     lines = follow(platform)
@@ -148,7 +148,7 @@ def test_trouble_is_waited_out_while_following(
 def test_a_permanent_error_is_raised(
     platform: SageMakerPlatform, job: ScriptedJob, service: SageMakerService
 ) -> None:
-    platform.aws.client("logs", attempts=1)
+    platform.aws.use_client("logs", platform.aws.client("logs", attempts=1))
     job.log("algo-1", "one", at=1)
     service.fail("GetLogEvents", *[TROUBLE[0]] * 100)
     with pytest.raises(PlatformError, match="Rate exceeded"):
