@@ -11,6 +11,7 @@ from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
 from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
+from cloudtrain.contract.tf_config import VARIABLE as TF_CONFIG
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
 from cloudtrain.platforms.base import Request
@@ -147,7 +148,7 @@ def _environ() -> dict[str, str]:
     """The environment of this client, without the variables of a job that it may run in."""
     environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
     if "CLOUDTRAIN_RUN_DIR" in os.environ:  # elsewhere, the user has set these
-        for name in FRAMEWORK_VARIABLES:
+        for name in (*FRAMEWORK_VARIABLES, TF_CONFIG):
             environ.pop(name, None)
     return environ
 

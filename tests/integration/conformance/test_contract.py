@@ -201,6 +201,7 @@ def test_the_environment(place: Place, seen: Seen, rank: int) -> None:
         "DMLC_TASK_ID": str(rank),
     }
     assert {name: environ[name] for name in expected} == expected
+    assert "TF_CONFIG" not in environ  # TensorFlow's Estimators would wait for a cluster
     assert environ["PYTHONPATH"].split(":")[0] == f"{base}/code"
     training = json.loads(environ["SM_TRAINING_ENV"])
     assert (training["current_host"], training["hyperparameters"]["lr"]) == (host, 1e-5)

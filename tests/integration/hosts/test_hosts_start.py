@@ -143,7 +143,7 @@ def test_mpi_reaches_the_other_host(start_job: StartJob, mpirun: Launch) -> None
     assert job.output().count("sum 1111 1048576\n") == 4
 
 
-@pytest.mark.parametrize("launch", [*LAUNCHES, "agent"], indirect=True)
+@pytest.mark.parametrize("launch", [*LAUNCHES, pytest.param("agent", marks=pytest.mark.soak)], indirect=True)
 def test_sigterm_to_one_host_stops_both_with_grace(start_job: StartJob, launch: Launch) -> None:
     job = start_job(
         """

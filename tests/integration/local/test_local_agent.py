@@ -105,17 +105,19 @@ def test_the_first_rank_that_fails_is_named(run_agent: RunAgent) -> None:
             None,
             f"{Path(sys.executable).name}, which distribution.agent starts, ended without starting ranks 0, 1",
         ),
-        (
+        pytest.param(  # test_agent_rank has the same without a job
             "{python} agent.py 0 3 --",
             None,
             "agent.py, which distribution.agent starts, failed: the command of distribution.agent does not fit the "
             "job: it started a process with LOCAL_RANK=2; ranks on a host: 2",
+            marks=pytest.mark.soak,
         ),
-        (
+        pytest.param(  # test_agent_rank has the same without a job
             "{python} agent.py 7 1 --",
             0,
             "the command of distribution.agent does not fit the job: it set RANK=7 for the rank whose RANK is 0 in "
             "this job",
+            marks=pytest.mark.soak,
         ),
         (
             "{python} agent.py wrong 2 --",
@@ -140,6 +142,7 @@ def test_a_command_that_does_not_fit_the_job(
     assert failure.rank == rank
 
 
+@pytest.mark.soak  # test_agent_rank has the same without a job
 def test_a_program_that_is_killed(run_agent: RunAgent) -> None:
     job = run_agent("kill -9 $$\n", ONE_HOST.replace("OPTIONS", ""), name="train.sh", ranks=1)
     assert job.failure

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cloudtrain.contract import RankSlot
-from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, WorldPorts, framework_variables
+from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, WorldPorts, framework_variables, without_set
 from cloudtrain.runtime.ports import FIRST_PORT, PORT_COUNT, free_port, hold
 
 PORTS = WorldPorts(coordinator=1, tracker=2, agent=3)
@@ -29,6 +29,11 @@ def test_a_rank_of_two_hosts() -> None:
         "DMLC_TASK_ID": "6",
         "DMLC_NUM_WORKER": "8",
     }
+
+
+def test_what_the_user_has_set_stays() -> None:
+    variables = {"JAX_PROCESS_ID": "0", "TF_CONFIG": "{}"}
+    assert without_set(variables, {"TF_CONFIG": ""}) == {"JAX_PROCESS_ID": "0"}
 
 
 def test_on_one_machine_the_coordinator_of_jax_listens_on_loopback() -> None:
