@@ -87,14 +87,16 @@ class Reader:
                     ran += 1
         return ran
 
-    def follow_command(self, page: Path, part: str) -> None:
-        """Run the only command of the page that contains ``part``."""
+    def follow_command(self, page: Path, part: str) -> str:
+        """Run the only command of the page that contains ``part``, and return its output."""
         blocks = [block for block in read_blocks(page) if block.language == "console"]
         found = [(block, *pair) for block in blocks for pair in _commands(block.text) if part in pair[0]]
         assert len(found) == 1, f"{page.name} has {len(found)} commands with {part!r}"
         [(block, command, expected)] = found
         where = f"{page.name}, line {block.line}"
-        _compare(command, expected, self._bash(command, where), where)
+        printed = self._bash(command, where)
+        _compare(command, expected, printed, where)
+        return printed
 
     def end(self) -> None:
         """Stop the S3 server that a page may have started."""

@@ -114,18 +114,16 @@ def test_the_ranks_of_an_example_work_together(
 ) -> None:
     select(example.environment, monkeypatch)
     shutil.copytree(REPOSITORY / "examples" / example.folder, tmp_path / "examples" / example.folder)
-    Reader(tmp_path).follow_command(PAGE, f"submit examples/{example.folder}/")
+    printed = Reader(tmp_path).follow_command(PAGE, f"submit examples/{example.folder}/")
 
-    printed = cloudtrain("logs", "by-" + example.folder, cwd=tmp_path).out
-    ranks = re.findall(rf"^\[rank (\d)\] {example.line}$", printed, re.MULTILINE)
-    found = [match.groupdict() for match in re.finditer(example.line, printed)]
-    assert (
-        sorted(rank["rank"] for rank in found) == sorted(printed_by for printed_by, *_ in ranks) == ["0", "1"]
-    )
-    assert len({rank["same"] for rank in found}) == 1, printed
-    assert all(float(rank.get("accuracy", 1)) >= 0.85 for rank in found), printed
-    assert cloudtrain("download", "by-" + example.folder, cwd=tmp_path).code == 0
-    with tarfile.open(tmp_path / "model.tar.gz") as model:
+    lines = list(re.finditer(rf"^\[rank (?P<printed_by>\d)\] {example.line}$", printed, re.MULTILINE))
+    assert sorted(line["printed_by"] for line in lines) == ["0", "1"], printed
+    assert all(line["rank"] == line["printed_by"] for line in lines), printed
+    assert len({line["same"] for line in lines}) == 1, printed
+    found = [line.groupdict() for line in lines]
+    assert all(float(line.get("accuracy", 1)) >= 0.85 for line in found), printed
+    job = Path(os.environ["CLOUDTRAIN_HOME"], "jobs", "local", f"by-{example.folder}")
+    with tarfile.open(job / "output" / "model.tar.gz") as model:
         assert example.model in model.getnames()
 
 
