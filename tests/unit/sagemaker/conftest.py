@@ -28,3 +28,9 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def toolkit(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs are sent as the SageMaker SDK sends them."""
     monkeypatch.setenv("CLOUDTRAIN_RUNTIME", "toolkit")
+
+
+@pytest.fixture
+def region(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A region, for jobs that ask AWS nothing before they are sent."""
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)

@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_sagemaker_would_refuse(case: str, aws: None) -> None:
+def test_what_sagemaker_would_refuse(case: str, region: None) -> None:
     arguments, message = REFUSED[case]
     with pytest.raises(InvalidJob) as caught:
         Estimator(**{**BASE, **arguments}).prepare(job_name="job")
@@ -155,7 +155,7 @@ SECRET = "s3cret" * 100
     ],
 )
 def test_errors_quote_nothing_that_may_be_secret(
-    arguments: dict[str, Any], field: str, aws: None, monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], field: str, region: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_VARIABLE", SECRET)
     with pytest.raises(InvalidJob) as caught:
@@ -164,7 +164,7 @@ def test_errors_quote_nothing_that_may_be_secret(
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_request_of_another_origin_is_checked_before_anything_is_sent(aws: None) -> None:
+def test_a_request_of_another_origin_is_checked_before_anything_is_sent(region: None) -> None:
     body = dict(Estimator(**BASE).prepare(job_name="job").request.body)
     platform = SageMakerPlatform()
     with pytest.raises(InvalidJob, match="job_name: 'a_b' does not match"):
@@ -185,7 +185,7 @@ TUNER: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", TUNER)
-def test_a_tuning_job_that_sagemaker_would_refuse(case: str, aws: None, tmp_path: Path) -> None:
+def test_a_tuning_job_that_sagemaker_would_refuse(case: str, region: None, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     arguments, message = TUNER[case]
     estimator = PyTorch(str(tmp_path / "train.py"), "2.5.1", "py311", **{**BASE, "image_uri": None})
@@ -204,7 +204,7 @@ def test_a_tuning_job_that_sagemaker_would_refuse(case: str, aws: None, tmp_path
         assert str(caught.value).startswith(message)
 
 
-def test_a_job_for_a_queue_is_checked_with_its_tags(aws: None) -> None:
+def test_a_job_for_a_queue_is_checked_with_its_tags(region: None) -> None:
     queued = {**BASE, "platform_options": {"job_queue": "q"}}
     for arguments, message in (
         ({"tags": {"team": "a;b"}}, r"tags\[0\].Value: 'a;b' does not match"),

@@ -40,7 +40,7 @@ def resources(**arguments: Any) -> dict[str, Any]:
     return found
 
 
-def test_one_count_is_that_of_the_job(aws: None) -> None:
+def test_one_count_is_that_of_the_job(region: None) -> None:
     preferences = [{"instance_type": BIG}, {"instance_type": MIDDLE}]
     assert resources(instance_preferences=preferences, instance_count=4) == {
         "InstancePreferences": [{"InstanceType": BIG}, {"InstanceType": MIDDLE}],
@@ -49,11 +49,11 @@ def test_one_count_is_that_of_the_job(aws: None) -> None:
     }
 
 
-def test_or_each_type_has_its_own(aws: None) -> None:
+def test_or_each_type_has_its_own(region: None) -> None:
     assert resources(instance_preferences=COUNTED) == {"InstancePreferences": SENT, "VolumeSizeInGB": 30}
 
 
-def test_any_count_above_one_brings_the_job_secret(aws: None, tmp_path: Path) -> None:
+def test_any_count_above_one_brings_the_job_secret(region: None, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     script = str(tmp_path / "train.py")
     for preferences, channels in (
@@ -99,13 +99,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str, aws: None) -> None:
+def test_what_is_refused(case: str, region: None) -> None:
     arguments, message = REFUSED[case]
     with pytest.raises(InvalidJob, match=message):
         resources(**{"instance_preferences": COUNTED, **arguments})
 
 
-def test_one_image_must_run_on_all_types(aws: None, tmp_path: Path) -> None:
+def test_one_image_must_run_on_all_types(region: None, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     arguments = {**BASE, "image_uri": None, "source_dir": str(tmp_path)}
     mixed = [{"instance_type": BIG}, {"instance_type": "ml.m5.xlarge"}]
@@ -169,7 +169,7 @@ def test_doctor_checks_the_quota_of_each_type_that_has_no_plan() -> None:
     ]
 
 
-def test_a_request_does_not_contain_what_was_selected(aws: None) -> None:
+def test_a_request_does_not_contain_what_was_selected(region: None) -> None:
     import boto3
 
     members = boto3.client("sagemaker").meta.service_model.shape_for("ResourceConfig").members

@@ -163,7 +163,7 @@ LISTS = {path for path in SET_BY if any(name.startswith(f"{path}.") for name in 
 """The fields that have a name, and whose parts have names too."""
 
 
-def test_the_request_has_each_field_that_a_job_sets_and_no_other(known: set[str], aws: None) -> None:
+def test_the_request_has_each_field_that_a_job_sets_and_no_other(known: set[str], region: None) -> None:
     sent: set[str] = set()
     for arguments in EVERYTHING:
         sent |= set(rendered(Estimator(**COMMON, **arguments).prepare(job_name="job").request.body))
