@@ -137,6 +137,7 @@ def test_a_job_of_this_machine_looks_the_same(capsys: pytest.CaptureFixture[str]
     assert answer.get("FailureReason") is None and "TrainingEndTime" in list(answer)
     assert {row["metric_name"] for row in one.training_job_analytics.rows()} == {"loss"}
     assert one.training_job_analytics.rows()[0]["timestamp"] == 0
+    check_dataframe(one.training_job_analytics)
     with pytest.raises(PlatformError, match="Leave period out"):
         TrainingJobAnalytics(job.name, period=60).rows()
     capsys.readouterr()
@@ -161,15 +162,14 @@ def test_a_job_that_failed_can_be_attached(capsys: pytest.CaptureFixture[str]) -
         again.logs()
 
 
-def test_a_dataframe_needs_pandas() -> None:
-    one = Estimator("train.py", platform="local", metric_definitions=LOSS)
-    one.fit(logs=False)
+def check_dataframe(analytics: TrainingJobAnalytics) -> None:
+    """With pandas, a DataFrame; without it, an error that names what needs none."""
     try:
         import pandas
     except ImportError:
         with pytest.raises(CloudtrainError, match=r"(?s)needs pandas.*rows\(\)"):
-            one.training_job_analytics.dataframe()
+            analytics.dataframe()
         return
-    frame = one.training_job_analytics.dataframe()
+    frame = analytics.dataframe()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == ["timestamp", "metric_name", "value"]

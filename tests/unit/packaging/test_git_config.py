@@ -77,10 +77,9 @@ def test_branch_tag_commit_and_head(repository: Path) -> None:
         ({"commit": first}, "first"),
         ({"commit": first[:9]}, "first"),
         ({"branch": "other", "commit": last}, "second"),
-        ({"commit": "v1"}, "first"),
+        ({"commit": "v1", "repo": repository.as_uri()}, "first"),
     ):
         assert script({"repo": str(repository), **config}) == f"print('{text}')\n", config
-        assert script({"repo": repository.as_uri(), **config}) == f"print('{text}')\n", config
 
 
 def test_a_job_has_the_files_and_the_commit(repository: Path, home: Path) -> None:
