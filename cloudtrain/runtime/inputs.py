@@ -51,7 +51,8 @@ def fetch_source(config: HostConfig) -> None:
 def locate(uri: str, channel: str = "") -> tuple[str, Iterator[ObjectInfo]]:
     """Resolve a channel's URI to the URI of a folder and the objects in it that belong to the channel.
 
-    ``s3://bucket/train`` is the object ``train`` if it exists, else everything below ``train/``.
+    ``s3://bucket/train`` is the object ``train`` if it exists, else everything below ``train/``; if there is nothing,
+    every object whose name begins with ``train``, as on SageMaker.
 
     Raises:
         NotFound: there is nothing at ``uri``; the message names the channel, if given.
@@ -65,18 +66,23 @@ def locate(uri: str, channel: str = "") -> tuple[str, Iterator[ObjectInfo]]:
 
 
 def _locate(uri: str) -> tuple[str, Iterator[ObjectInfo]]:
-    if urlsplit(uri).path.strip("/") and not uri.endswith("/"):
-        folder, name = split_uri(uri)
+    is_name = bool(urlsplit(uri).path.strip("/")) and not uri.endswith("/")
+    folder, name = split_uri(uri) if is_name else (uri, "")
+    if is_name:
         entry = open_store(folder).stat(name)
         if entry is not None:
             return folder, iter([entry])
-    entries = (entry for entry in open_store(uri).list() if not entry.key.endswith("/"))
-    first = next(entries, None)
-    if first is None:
-        raise NotFound(
-            f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
-        )
-    return uri, itertools.chain([first], entries)
+    bases = [(uri, "")]
+    if is_name and uri_scheme(uri) == "s3":
+        bases.append((folder, name))
+    for base, prefix in bases:
+        entries = (entry for entry in open_store(base).list(prefix) if not entry.key.endswith("/"))
+        first = next(entries, None)
+        if first is not None:
+            return base, itertools.chain([first], entries)
+    raise NotFound(
+        f"there is nothing at {uri}", hint="Check the bucket and the prefix, or upload the data first."
+    )
 
 
 def shard(entries: Iterable[ObjectInfo], host_rank: int, host_count: int) -> list[ObjectInfo]:

@@ -81,6 +81,13 @@ def test_a_prefix_is_listed_once_and_one_object_never(
     assert asked.count("ListObjectsV2") == listings
 
 
+def test_a_prefix_may_end_inside_a_name_as_on_sagemaker(s3: str, data: Path, tmp_path: Path) -> None:
+    upload_tree(data, open_store(f"s3://{s3}/data"))
+    config = HostConfig.read(Paths(tmp_path / "ml"), {})
+    fetch_channel(config, "train", f"s3://{s3}/da", lambda _: None, lambda _: None)
+    assert (config.paths.channel("train") / "data" / "b").read_text() == "b"
+
+
 def test_a_folder_of_this_machine_needs_no_uri(run: Run, data: Path) -> None:
     job = run(LIST_CHANNEL, {"train": os.path.relpath(data)})
     assert "'a', 'b', 'c'" in job.logs()
