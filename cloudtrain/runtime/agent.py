@@ -70,7 +70,10 @@ def agent_command(
         "python": python,
     }
     try:
-        program, *rest = fill(parse_command(command), values, [rank_program, AGENT_COMMAND])
+        line = parse_command(command)
+        if preset == "accelerate" and slot.world_size == 1:
+            line = [part for part in line if part != "--multi_gpu"]  # refused for a single process
+        program, *rest = fill(line, values, [rank_program, AGENT_COMMAND])
     except ValueError as error:
         raise InvalidJob(f"distribution.agent: {error}", hint="Correct the command in the job.") from None
     if preset == "ray":
