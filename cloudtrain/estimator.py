@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Union
 
@@ -182,13 +182,19 @@ class Estimator(SdkMembers):
         submits: bool = False,
     ) -> Submission:
         """The job, packed and rendered. Its repository, if any, is cloned for it."""
-        fields = self._fields(inputs, job_name, experiment_config)
-        if not self.git_config:
+        with self._cloned(self._fields(inputs, job_name, experiment_config)) as fields:
             return prepare(fields, self._platform, self._session, submits=submits)
+
+    @contextmanager
+    def _cloned(self, fields: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The fields of a job, with paths in a clone of its repository, if it has one."""
+        if not self.git_config:
+            yield fields
+            return
         from cloudtrain.packaging.git_clone import cloned
 
         with cloned(self.git_config, fields) as found:
-            return prepare(found, self._platform, self._session, submits=submits)
+            yield found
 
     def _fields(
         self,

@@ -82,7 +82,8 @@ class _Training:
         if is_variable(fields.get("output_kms_key")) and not is_variable(fields.get("output_path")):
             _check_key(fields)
         placeholders = Placeholders()
-        self._submission = prepare(placeholders.replace(fields), self._platform, is_template=True)
+        with estimator._cloned(placeholders.replace(fields)) as found:
+            self._submission = prepare(found, self._platform, is_template=True)
         request = self._submission.request
         secrets = {
             name: value for name, value in request.secrets.items() if not placeholders.is_placeholder(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,13 @@ def _set(fields: dict[str, Any], field: str, variable: Any) -> None:
         fields[first] = [variable]
     else:
         fields[first] = [{**fields[first][0], rest.rpartition(".")[2]: variable}]
+
+
+def test_a_step_has_the_source_of_its_repository(folder: Path) -> None:
+    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for command in (["init", "-q"], ["add", "src"], ["commit", "-qm", "one"]):
+        subprocess.run(["git", *who, *command], cwd=folder, check=True, timeout=60)
+    (folder / "src" / "train.py").unlink()  # only the repository has it
+    estimator = Estimator(**IMAGE, entry_point="train.py", source_dir="src", git_config={"repo": "."})
+    step = _Training("train", estimator, None)
+    assert step.arguments["HyperParameters"]["sagemaker_program"] == '"train.py"'
