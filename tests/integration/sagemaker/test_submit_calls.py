@@ -101,7 +101,7 @@ def test_another_access_key_is_asked_for_its_account(
     assert calls == ["sts.GetCallerIdentity"] * 2
 
 
-@pytest.mark.parametrize("damage", [b"", b"12345678901", b"1234567890123", b"\xff" * 12, b"../../../..!"])
+@pytest.mark.parametrize("damage", [b"", b"1234567890123", b"\xff" * 12])
 def test_a_damaged_memory_of_accounts_is_asked_for_again(calls: list[str], damage: bytes) -> None:
     assert SageMakerPlatform().aws.account == ACCOUNT
     [file] = (state_home() / "accounts").iterdir()
