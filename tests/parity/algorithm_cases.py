@@ -49,6 +49,8 @@ SKLEARN = {
     "gpu": _sklearn().replace("ml.m5.xlarge", "ml.p3.8xlarge"),
     "gpu_g5": _sklearn().replace("ml.m5.xlarge", "ml.g5.xlarge"),
     "trainium": _sklearn().replace("ml.m5.xlarge", "ml.trn1.2xlarge"),
+    "graviton": _sklearn(version="1.0-1").replace("ml.m5.xlarge", "ml.c6g.xlarge"),
+    "distribution": _sklearn("distribution={'mpi':{'enabled':True}}"),
     "old_names": (
         "go(SKLearn('train.py','0.23-1',source_dir=SRC,role=ROLE,train_instance_type='ml.c5.xlarge',"
         "train_max_run=600,train_volume_size=20))"
@@ -124,6 +126,7 @@ XGBOOST = {
     "version_1.1": _xgboost(version="1.1-1"),
     "version_unknown": _xgboost(version="1.7"),
     "python_2": _xgboost("py_version='py2'"),
+    "distribution": _xgboost("distribution={'mpi':{'enabled':True}}"),
     "image": _xgboost("image_uri=IMAGE", ",job_name=None"),
     "image_region": _xgboost("image_uri_region='us-west-2'"),
     "name": _xgboost(fit=",job_name=None"),

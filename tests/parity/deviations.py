@@ -26,6 +26,9 @@ STRICTER = {
     "distribution/mx_torch_distributed": "the SDK drops a distribution of another framework",
     "distribution/torch_parameter_server": "PyTorch has none: every host would train alone",
     "distribution/unknown_distribution": "the SDK accepts an unknown distribution, and starts one rank per host",
+    "sklearn/distribution": "the SDK drops a distribution that the toolkit of scikit-learn does not have",
+    "xgboost/distribution": "the SDK drops a distribution that the toolkit of XGBoost does not have",
+    "sklearn/graviton": "the SDK takes an image for inference on Graviton, which SageMaker does not train on",
     "option/spot_no_wait": "the SDK requests spot instances without a max_wait, which SageMaker refuses",
     "tuning/wait_missing": "the SDK requests spot instances without a max_wait, which SageMaker refuses",
 }
