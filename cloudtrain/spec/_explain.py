@@ -16,6 +16,10 @@ _FIELD = re.compile(r"Object (?P<problem>contains unknown|missing required) fiel
 _STEP = re.compile(r"\.(?P<name>[^.\[]+)|\[(?P<position>\d+)\]|(?P<any>\[\.\.\.\])")
 _SECRET = ("environment", "secrets")
 """The fields whose values no message shows."""
+_IN_PYTHON = {
+    "git_config": "Only an Estimator in Python has it. In a job file, name the folder of a clone: source_dir."
+}
+"""Arguments that are not fields of a job file, and their replacements."""
 
 
 def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
@@ -38,7 +42,8 @@ def explain(error: str, value: Any, kind: type, where: str = "") -> InvalidJob:
             return InvalidJob(f"{name}: this field is required")
         structs = [part for part in _parts(wanted) if isinstance(part, inspect.StructType)]
         known = [one.name for struct in structs for one in struct.fields]
-        return InvalidJob(f"unknown field {name!r}", hint=nearest(field["field"], known))
+        hint = _IN_PYTHON.get(name) or nearest(field["field"], known)
+        return InvalidJob(f"unknown field {name!r}", hint=hint)
     is_secret = path.partition(".")[0].partition("[")[0] in _SECRET
     problem = f"expected {expected(wanted)}, got {given(found, secret=is_secret)}"
     return InvalidJob(f"{path}: {problem}" if path else problem, hint=advice(wanted, found))

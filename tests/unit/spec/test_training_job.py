@@ -141,6 +141,10 @@ REFUSED = {
     ),
     "profiler": ({"disable_profiler": True, "profiler_config": {}}, r"profiler_config: contradicts"),
     "unknown": ({"instance_cout": 2}, r"unknown field 'instance_cout'\n  Did you mean 'instance_count'\?"),
+    "git": (
+        {"git_config": {"repo": "x"}},
+        r"unknown field 'git_config'\n  Only an Estimator in Python has it",
+    ),
     "unknown-far": ({"zzz": 2}, r"unknown field 'zzz'\n  Known: .*entry_point"),
     "zero": ({"instance_count": 0}, r"^instance_count: expected a whole number of at least 1, got 0$"),
     "type": (
