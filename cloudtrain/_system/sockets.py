@@ -14,9 +14,6 @@ RUN_FOLDER = "var/run" if sys.platform == "darwin" else "run"
 LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 """The network interface over which processes of this machine reach each other."""
 
-ABSTRACT_NAMES = sys.platform == "linux"
-"""Whether Unix sockets may have names that are not paths, which vanish with their process."""
-
 ENGINE_PIPE = "npipe:////./pipe/docker_engine" if sys.platform == "win32" else ""
 """The address of a container engine that does not listen on a Unix socket."""
 
@@ -42,6 +39,28 @@ def create_server(address: str, port: int, backlog: int) -> socket.socket:
             if error.errno == errno.EADDRINUSE:
                 raise
     return socket.create_server(("", port), backlog=backlog)
+
+
+if sys.platform == "linux":
+
+    def claim(name: str) -> socket.socket:
+        """A socket that holds ``name`` until it is closed or the process ends. Raises OSError if the name is taken.
+
+        The name is one of Linux's abstract Unix sockets, which belong to a network namespace, as ports do.
+        """
+        claimed = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            claimed.bind(f"\0{name}")
+        except BaseException:
+            claimed.close()
+            raise
+        return claimed
+
+else:
+
+    def claim(name: str) -> socket.socket:
+        """Other systems have no such names: here, every name can be claimed."""
+        return socket.socket()
 
 
 if sys.platform == "win32":

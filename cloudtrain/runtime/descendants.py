@@ -13,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 
+from cloudtrain._system.processes import exit_code
 from cloudtrain._system.signals import SIGKILL
 
 REAP_SECONDS = 1.0
@@ -54,7 +55,7 @@ class OrphanReaper:
         }
         for pid in dead & self._dead:
             with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+                exit_code(pid)
         self._dead = dead
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import socket
 
-from cloudtrain._system.sockets import ABSTRACT_NAMES
+from cloudtrain._system.sockets import claim
 
 FIRST_PORT, PORT_COUNT = 20000, 12768
 """Where ports are chosen. Linux uses ports from 32768 on for outgoing connections: those below tend to stay free. Ray's
@@ -32,16 +32,10 @@ def free_port() -> int:
 def hold(port: int) -> bool:
     """Claim a port for this process; returns False if another job has claimed it.
 
-    The claim is a name of Linux's abstract Unix sockets. These names belong to a network namespace, as ports do, and
-    vanish with their process. Other systems do not have them: there, every port can be claimed.
+    On systems other than Linux, every port can be claimed.
     """
-    if not ABSTRACT_NAMES:
-        return True
-    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        claim.bind(f"\0cloudtrain-port-{port}")
+        _held.append(claim(f"cloudtrain-port-{port}"))
     except OSError:
-        claim.close()
         return False
-    _held.append(claim)
     return True
