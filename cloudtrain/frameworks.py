@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cloudtrain.aws.algorithm_images import algorithm_image
 from cloudtrain.estimator import Estimator
 
 
@@ -248,5 +247,7 @@ def _image_in(
     """The image in the given region; None without one. Raises InvalidJob if AWS has no such image."""
     if region is None:
         return None
+    from cloudtrain.aws.algorithm_images import algorithm_image
+
     kind = arguments.get("instance_type") or arguments.get("train_instance_type")
     return algorithm_image(framework, region, version, instance_type=kind, image_scope="training")

@@ -28,7 +28,6 @@ from cloudtrain.platforms import (
     WarmUp,
     get_platform,
 )
-from cloudtrain.platforms.common.runtime_choice import runtime_warnings
 from cloudtrain.platforms.registry import check_result
 from cloudtrain.spec import Source, TrainingInput, TrainingJob, base_name, new_job_name
 from cloudtrain.spec._uris import existing_to_uri
@@ -81,8 +80,11 @@ class Submission:
 
     @property
     def job_warnings(self) -> list[str]:
-        in_image = self.request.platform in ("container", "sagemaker")
-        return [*job_warnings(self.job), *(runtime_warnings(self.job) if in_image else ())]
+        if self.request.platform not in ("container", "sagemaker"):
+            return job_warnings(self.job)
+        from cloudtrain.platforms.common.runtime_choice import runtime_warnings
+
+        return [*job_warnings(self.job), *runtime_warnings(self.job)]
 
     @property
     def uploads(self) -> list[Upload]:

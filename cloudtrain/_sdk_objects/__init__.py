@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloudtrain._sdk_objects import _v2, _v3
 from cloudtrain.errors import InvalidJob
 
 
@@ -21,9 +20,13 @@ def read_object(obj: Any, instance_type: str | None = None, *, finds_image: bool
     """
     names = [kind.__name__ for kind in type(obj).__mro__ if kind.__module__.startswith("sagemaker.")]
     if "EstimatorBase" in names:
-        return _v2.read_estimator(obj, instance_type, finds_image=finds_image)
+        from cloudtrain._sdk_objects._v2 import read_estimator
+
+        return read_estimator(obj, instance_type, finds_image=finds_image)
     if "ModelTrainer" in names:
-        return _v3.read_model_trainer(obj, instance_type)
+        from cloudtrain._sdk_objects._v3 import read_model_trainer
+
+        return read_model_trainer(obj, instance_type)
     raise InvalidJob(
         f"from_sagemaker: {type(obj).__name__} is neither an estimator of the SageMaker SDK nor a ModelTrainer",
         hint="Pass the object whose fit() or train() you would call.",
@@ -35,7 +38,9 @@ def read_inputs(inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return {name: read_inputs(channel) for name, channel in inputs.items()}
     if type(inputs).__module__.startswith("sagemaker.inputs"):
-        return _v2.read_input(inputs)
+        from cloudtrain._sdk_objects._v2 import read_input
+
+        return read_input(inputs)
     return inputs
 
 

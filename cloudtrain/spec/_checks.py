@@ -7,10 +7,8 @@ import shlex
 from typing import TYPE_CHECKING
 
 from cloudtrain.errors import InvalidJob, nearest
-from cloudtrain.spec._agent import check_agent
 from cloudtrain.spec._arguments import check_channels
 from cloudtrain.spec._exec import check_arguments, check_environment, check_hyperparameters
-from cloudtrain.spec._preferences import check_preferences
 from cloudtrain.spec.inputs import TrainingInput
 from cloudtrain.spec.names import check_base_name, check_job_name
 from cloudtrain.spec.secrets import check_secrets
@@ -32,7 +30,10 @@ def check(job: TrainingJob) -> None:
     _check_values(job)
     _check_distribution(job)
     _check_contradictions(job)
-    check_preferences(job)
+    if job.instance_preferences:
+        from cloudtrain.spec._preferences import check_preferences
+
+        check_preferences(job)
 
 
 def _check_names(job: TrainingJob) -> None:
@@ -115,6 +116,8 @@ def _check_distribution(job: TrainingJob) -> None:
                 hint=nearest(group, groups) if groups else "Define it in instance_groups.",
             )
     if job.distribution.agent and job.distribution.agent.enabled:
+        from cloudtrain.spec._agent import check_agent
+
         check_agent(job.distribution.agent)
     for name, kind in enabled.items():
         try:

@@ -16,8 +16,6 @@ MOST_PREFERENCES = 5
 def check_preferences(job: TrainingJob) -> None:
     """Raises InvalidJob for the first contradiction between the preferences, or with another field."""
     preferences = job.instance_preferences
-    if not preferences:
-        return
     if len(preferences) > MOST_PREFERENCES:
         raise InvalidJob(
             f"instance_preferences: there are {len(preferences)}, and SageMaker accepts {MOST_PREFERENCES}",

@@ -283,6 +283,10 @@ def test_every_package_is_in_the_table() -> None:
         ("cloudtrain", LIBRARIES),
         ("cloudtrain.sagemaker", LIBRARIES),
         ("cloudtrain.sagemaker.pytorch", {"boto3", "botocore", "pandas", "click", "numpy", "rich", "torch"}),
+        (
+            "cloudtrain.frameworks",
+            {"boto3", "cloudtrain.aws", "cloudtrain.contract.agent", "cloudtrain.packaging.git_clone"},
+        ),
         ("cloudtrain.distributed", LIBRARIES),
         ("cloudtrain.checkpoint", LIBRARIES),
         ("cloudtrain.__main__", {*LIBRARIES, "cloudtrain.cli"}),
