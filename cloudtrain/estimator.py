@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Union
 
-from cloudtrain._sdk_arguments import POSITIONS, drop_empty, rename_arguments
-from cloudtrain._sdk_members import SdkMembers, UploadedCode, to_builtins
-from cloudtrain._sdk_objects import read_inputs, read_object
+from cloudtrain._sdk.arguments import POSITIONS, drop_empty, rename_arguments
+from cloudtrain._sdk.members import SdkMembers, UploadedCode, to_builtins
+from cloudtrain._sdk.objects import read_inputs, read_object
 from cloudtrain.errors import InvalidJob, TrainingFailed, nearest
 from cloudtrain.job import Job, find_any
 from cloudtrain.platforms import Platform, print_states
@@ -281,7 +281,7 @@ class Estimator(SdkMembers):
         Raises:
             JobNotFound: there is no such job.
         """
-        from cloudtrain._sdk_attach import attached_arguments
+        from cloudtrain._sdk.attach import attached_arguments
 
         job = find_any(training_job_name, sagemaker_session)
         estimator = cls(**attached_arguments(job, model_channel_name), sagemaker_session=sagemaker_session)

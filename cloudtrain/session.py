@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cloudtrain._sdk_left_out import refusal
 from cloudtrain.aws import Aws, aws_errors, owner_of
 from cloudtrain.errors import NotSupported, StorageError
 from cloudtrain.execution_role import identity_arn
@@ -143,9 +142,9 @@ class Session:
             StorageError: there is no such bucket, or a file cannot be written; see `cloudtrain.storage`.
         """
         if extra_args:
-            raise refusal(
-                f"download_data: extra_args {', '.join(extra_args)}",
-                "Use boto3: session.s3_client.download_file(bucket, key, path, ExtraArgs=...).",
+            raise NotSupported(
+                f"download_data: extra_args {', '.join(extra_args)}: cloudtrain has no options for downloads",
+                hint="Use boto3: session.s3_client.download_file(bucket, key, path, ExtraArgs=...).",
             )
         folder, prefix = Path(path), key_prefix.strip("/")
         if prefix and not key_prefix.endswith("/"):

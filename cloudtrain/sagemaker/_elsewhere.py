@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cloudtrain._sdk_arguments import UNSUPPORTED
-from cloudtrain._sdk_left_out import INSTALL, code, refusal
+from cloudtrain._sdk.arguments import UNSUPPORTED
+from cloudtrain._sdk.left_out import INSTALL, code, refusal
 from cloudtrain.errors import NotSupported
 
 

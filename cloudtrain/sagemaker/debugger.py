@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cloudtrain._sdk_arguments import UNSUPPORTED
+from cloudtrain._sdk.arguments import UNSUPPORTED
 from cloudtrain.sagemaker._elsewhere import placeholder
 from cloudtrain.spec import (
     CollectionConfig,

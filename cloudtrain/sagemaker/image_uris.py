@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cloudtrain._sdk_left_out import code, refusal
+from cloudtrain._sdk.left_out import code, refusal
 from cloudtrain.aws.algorithm_images import algorithm_image, algorithm_names
 from cloudtrain.aws.images import training_image
 from cloudtrain.errors import InvalidJob, nearest

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from cloudtrain._sdk_left_out import code, refusal
+from cloudtrain._sdk.left_out import code, refusal
 from cloudtrain.errors import CloudtrainError, InvalidJob, nearest
 from cloudtrain.estimator import Estimator
 from cloudtrain.job import Job

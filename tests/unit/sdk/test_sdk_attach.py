@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cloudtrain._sdk_attach import attached_arguments
+from cloudtrain._sdk.attach import attached_arguments
 from cloudtrain.job import Job
 from cloudtrain.platforms import Request
 from cloudtrain.testing import FakePlatform

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from cloudtrain._sdk_left_out import LeftOut
+from cloudtrain._sdk.left_out import LeftOut
 from cloudtrain.config import read_config
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.spec import FIELDS, TrainingJob

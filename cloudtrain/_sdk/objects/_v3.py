@@ -6,9 +6,9 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from cloudtrain._sdk_objects._ignore_patterns import unknown_patterns
-from cloudtrain._sdk_objects._v3_attributes import CHANNEL, FILE_SYSTEM, S3_SOURCE, SAME, check_attributes
-from cloudtrain._sdk_objects._values import get, given, instance_group
+from cloudtrain._sdk.objects._ignore_patterns import unknown_patterns
+from cloudtrain._sdk.objects._v3_attributes import CHANNEL, FILE_SYSTEM, S3_SOURCE, SAME, check_attributes
+from cloudtrain._sdk.objects._values import get, given, instance_group
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec._uris import to_uri
 

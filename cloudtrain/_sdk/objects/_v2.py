@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from cloudtrain._sdk_objects._values import get, given
+from cloudtrain._sdk.objects._values import get, given
 from cloudtrain.errors import InvalidJob
 from cloudtrain.spec import FileSystemInput, ShuffleConfig, TrainingInput
 

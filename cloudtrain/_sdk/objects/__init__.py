@@ -20,11 +20,11 @@ def read_object(obj: Any, instance_type: str | None = None, *, finds_image: bool
     """
     names = [kind.__name__ for kind in type(obj).__mro__ if kind.__module__.startswith("sagemaker.")]
     if "EstimatorBase" in names:
-        from cloudtrain._sdk_objects._v2 import read_estimator
+        from cloudtrain._sdk.objects._v2 import read_estimator
 
         return read_estimator(obj, instance_type, finds_image=finds_image)
     if "ModelTrainer" in names:
-        from cloudtrain._sdk_objects._v3 import read_model_trainer
+        from cloudtrain._sdk.objects._v3 import read_model_trainer
 
         return read_model_trainer(obj, instance_type)
     raise InvalidJob(
@@ -38,7 +38,7 @@ def read_inputs(inputs: Any) -> Any:
     if isinstance(inputs, Mapping):
         return {name: read_inputs(channel) for name, channel in inputs.items()}
     if type(inputs).__module__.startswith("sagemaker.inputs"):
-        from cloudtrain._sdk_objects._v2 import read_input
+        from cloudtrain._sdk.objects._v2 import read_input
 
         return read_input(inputs)
     return inputs
