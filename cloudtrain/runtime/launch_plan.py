@@ -160,7 +160,10 @@ def make_launch_plan(
         command=tuple(command),
         environment=environment,
         rank_environments=tuple(environments),
-        agent_variables=tuple(environments if agent == "agent" else own),
+        agent_variables=tuple(
+            {**_lost_in_shells(environment, config), **variables}
+            for variables in (environments if agent == "agent" else own)
+        ),
         hostfile=hostfile(
             host.hosts, len(slots) if config.launcher.name != "single" else gpu_count(environ) or 1
         ),
@@ -210,6 +213,19 @@ def _common(rank_environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that have the same value in all ranks of the host."""
     own = {name for names in (TORCHRUN, HOROVODRUN) for name in (names.rank, names.local_rank)}
     return {name: value for name, value in rank_environment.items() if name not in own}
+
+
+def _lost_in_shells(environment: Mapping[str, str], config: HostConfig) -> dict[str, str]:
+    """Variables whose names a shell drops, such as ``SM_HP_LEARNING-RATE``; no secrets.
+
+    mpirun's daemons, and some launchers, are started by a shell.
+    """
+    hidden = config.settings.hidden_variables.split(",")
+    return {
+        name: value
+        for name, value in environment.items()
+        if not (name.isascii() and name.isidentifier()) and name not in hidden
+    }
 
 
 def _entry(config: HostConfig) -> list[str]:
