@@ -190,32 +190,49 @@ def diagnose_agent(
 def diagnose_command(
     program: str,
     exit_code: int,
-    missing: Sequence[int],
+    unstarted: Sequence[int],
+    left: Sequence[int],
     scripts_started: bool,
     log_tail: tuple[str, ...],
     host: str,
+    *,
+    memory_kills: int = 0,
 ) -> FailureReport:
     """The report of another project's launcher that failed, though none of its ranks has. Does not name a rank.
 
     Args:
         exit_code: negative for a signal.
-        missing: the ranks of this host that it has not started, or that it left without a result.
+        unstarted: the ranks of this host that it has not started.
+        left: those that ran when it ended.
         scripts_started: whether any rank had reached its script.
         log_tail: the last lines of its output.
+        memory_kills: see `diagnose`.
     """
-    ranks = ", ".join(map(str, missing[:MOST_RANKS])) + ("..." if len(missing) > MOST_RANKS else "")
     what = "failed" if exit_code else "ended"
-    if missing:
-        what = f"{what} without starting rank{'s' * (len(missing) > 1)} {ranks}"
-    hint = (
-        "See its own messages below, and check its options."
-        if exit_code
-        else "Check its options for the number of processes: {processes_per_host} on a host, {world_size} in all."
-    )
+    hint = "See its own messages below, and check its options."
+    if unstarted:
+        what = f"{what} without starting {_ranks(unstarted)}"
+        if not exit_code:
+            hint = "Check its options for the number of processes: {processes_per_host} on a host, {world_size} in all."
+    elif left:
+        what = f"{what} before {_ranks(left)} had ended"
+        if not exit_code:
+            hint = "The command must run until its ranks have ended: let it wait for them, in the foreground."
     phase = "train" if scripts_started else "launch"
-    return _of_program(
+    report = _of_program(
         f"{program}, which distribution.agent starts, {what}", hint, exit_code, log_tail, host, phase
     )
+    if exit_code >= 0:
+        return report
+    killed_by = linux_number(-exit_code)
+    kind, hint = _by_signal(killed_by, memory_kills)
+    message = f"{program}, which distribution.agent starts, was killed by {LINUX.get(killed_by, killed_by)}"
+    return replace(report, failure_class=kind, hint=hint, message=message)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    shown = ", ".join(map(str, ranks[:MOST_RANKS])) + ("..." if len(ranks) > MOST_RANKS else "")
+    return f"rank{'s' * (len(ranks) > 1)} {shown}"
 
 
 def diagnose_server(exit_code: int, log_tail: tuple[str, ...], host: str) -> FailureReport:

@@ -348,7 +348,8 @@ class HostRun:
             self._kill_at = self._kill_at or time.monotonic() + self._config.settings.stop_grace
         if not running and not self._done:
             self._done = True
-            agent_report = launch.agent_report(self._config.host.current)
+            kills = memory_kill_count() - self._memory_kills
+            agent_report = launch.agent_report(self._config.host.current, kills)
             if agent_report and not self._ignores_exits:
                 self._fail(agent_report)
             elif self._ignores_exits or not any(rank_exit.exit_code for rank_exit in launch.exits.values()):

@@ -274,7 +274,7 @@ class Launch:
             return None
         if record is None:
             return agent_code if self.plan.serves else None
-        return -SIGKILL if record.exit_code is None else record.exit_code
+        return record.exit_code  # None: the agent has left the rank behind, or took it along
 
     def _failed_but_lingers(self, slot: RankSlot, record: RankRecord | None) -> int | None:
         """The exit code of a rank whose script has failed but whose process does not end (a thread, a library).
@@ -307,11 +307,11 @@ class Launch:
         """The exit code of an agent that has ended."""
         return self.processes[0].poll() if self.plan.agent and self.processes else None
 
-    def agent_report(self, host: str) -> FailureReport | None:
-        """The report of an mpirun, or its daemon, that ended before all of its ranks; None otherwise."""
+    def agent_report(self, host: str, memory_kills: int = 0) -> FailureReport | None:
+        """The report of an mpirun, its daemon or an agent that ended before all of its ranks; None otherwise."""
         code = self.agent_code
         if self.plan.agent == "agent" and code is not None:
-            return self._report_of_command(code, host)
+            return self._report_of_command(code, host, memory_kills)
         if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
             return None
         program = "mpirun" if self.plan.command else "the daemon of mpirun"
@@ -328,14 +328,25 @@ class Launch:
             return None
         return diagnose_server(code, self.output.tail(None), host)
 
-    def _report_of_command(self, code: int, host: str) -> FailureReport | None:
-        missing = [slot.rank for slot in self.plan.slots if slot.rank not in self.exits]
+    def _report_of_command(self, code: int, host: str, memory_kills: int) -> FailureReport | None:
+        missing = [slot for slot in self.plan.slots if slot.rank not in self.exits]
         if any(rank_exit.exit_code for rank_exit in self.exits.values()) or not (code or missing):
             return None
+        unstarted = [slot.rank for slot in missing if self.record(slot) is None]
+        left = [slot.rank for slot in missing if slot.rank not in unstarted]
         first, second = (*self.plan.command, "")[:2]
         is_script = Path(first).name.startswith("python") and not second.startswith("-")
         program = Path(second if is_script else first).name
-        return diagnose_command(program, code, missing, self.scripts_started, self.output.tail(None), host)
+        return diagnose_command(
+            program,
+            code,
+            unstarted,
+            left,
+            self.scripts_started,
+            self.output.tail(None),
+            host,
+            memory_kills=memory_kills,
+        )
 
     @property
     def completed(self) -> bool:

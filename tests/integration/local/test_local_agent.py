@@ -142,6 +142,30 @@ def test_a_command_that_does_not_fit_the_job(
     assert failure.rank == rank
 
 
+@pytest.mark.parametrize(
+    ("end", "kind", "message"),
+    [
+        (
+            "exit",
+            FailureClass.USER_ERROR,
+            "sh, which distribution.agent starts, ended before rank 0 had ended",
+        ),
+        ("kill -9 $$", FailureClass.KILLED, "sh, which distribution.agent starts, was killed by SIGKILL"),
+    ],
+)
+def test_a_launcher_that_ends_before_its_rank(
+    run_agent: RunAgent, end: str, kind: FailureClass, message: str
+) -> None:
+    """It takes its rank along. The report names the launcher, not the rank."""
+    script = "import time; open('started', 'w').close(); time.sleep(60)"
+    waits = f'"$@" & until [ -e started ]; do sleep 0.05; done; {end}'
+    job = run_agent(script, f"sh -c '{waits}' sh {{python}}", ranks=1)
+    failure = job.failure
+    assert failure
+    assert (failure.failure_class, failure.message, failure.rank) == (kind, message, None)
+    assert live_processes(job) == []
+
+
 @pytest.mark.soak  # test_agent_rank has the same without a job
 def test_a_program_that_is_killed(run_agent: RunAgent) -> None:
     job = run_agent("kill -9 $$\n", ONE_HOST.replace("OPTIONS", ""), name="train.sh", ranks=1)
