@@ -59,6 +59,16 @@ def test_one_place_knows_the_differences_between_operating_systems() -> None:
     assert found == [], "put the difference behind a name in cloudtrain._system"
 
 
+def test_no_file_has_the_markers_of_a_merge_conflict() -> None:
+    marker = re.compile(rb"^(<{7}|>{7}) ", re.MULTILINE)
+    folders = ("benchmarks", "cloudtrain", "docs", "examples", "scripts", "tests")
+    paths = [
+        *REPOSITORY.glob("*.*"),
+        *(path for name in folders for path in (REPOSITORY / name).rglob("*.*")),
+    ]
+    assert [path for path in paths if path.is_file() and marker.search(path.read_bytes())] == []
+
+
 def test_bundled_packages_run_on_python_3_9() -> None:
     paths = [str(REPOSITORY / "cloudtrain" / name) for name in BUNDLED]
     done = _run(BIN / "vermin", "--quiet", "--no-tips", "--violations", "--target=3.9-", *paths)
