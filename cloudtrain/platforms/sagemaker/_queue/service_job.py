@@ -13,6 +13,7 @@ from cloudtrain.aws.aws import Aws
 from cloudtrain.aws.errors import aws_errors, error_message
 from cloudtrain.errors import PlatformError
 from cloudtrain.storage import state_home
+from cloudtrain.storage.atomic import write_file
 
 WAITING = {"SUBMITTED", "PENDING", "RUNNABLE"}
 """The statuses of a service job that has no training job, or none any more."""
@@ -134,12 +135,9 @@ def payload_of(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 def remember(job_name: str, aws: Aws, arn: str, training_job: str | None = None) -> None:
     """Keep the ARN of a service job, which Batch needs in most requests."""
-    path = _record(job_name, aws)
+    record = json.dumps({"arn": arn, "training_job": training_job})
     with suppress(OSError):  # it can be found by its name, too
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".new")
-        draft.write_text(json.dumps({"arn": arn, "training_job": training_job}), encoding="utf-8")
-        draft.replace(path)
+        write_file(_record(job_name, aws), record.encode())
 
 
 def forget(job_name: str, aws: Aws) -> None:
