@@ -41,14 +41,16 @@ _NAMES = {
 """Constants of the SDK's estimators: names of hyperparameters and the like."""
 
 _UNSET = (
-    *("code_uri", "collection_configs", "compiler_config", "debugger_rule_configs", "debugger_rules"),
-    *(
-        "deploy_instance_type",
-        "profiler_rule_configs",
-        "profiler_rules",
-        "rules",
-        "training_recipe",
-    ),
+    "code_uri",
+    "collection_configs",
+    "compiler_config",
+    "debugger_rule_configs",
+    "debugger_rules",
+    "deploy_instance_type",
+    "profiler_rule_configs",
+    "profiler_rules",
+    "rules",
+    "training_recipe",
 )
 """Attributes that are None without the features that cloudtrain refuses as arguments."""
 

@@ -16,8 +16,13 @@ RUN_ID = "CLOUDTRAIN_RUN_ID"
 """The variable with the identity of the job, without the rank."""
 
 TRACKER_VARIABLES = (
-    *("WANDB_RUN_ID", "WANDB_RESUME", "WANDB_RUN_GROUP", "WANDB_NAME"),
-    *("MLFLOW_RUN_NAME", "MLFLOW_RUN_CONTEXT", "COMET_EXPERIMENT_KEY"),
+    "WANDB_RUN_ID",
+    "WANDB_RESUME",
+    "WANDB_RUN_GROUP",
+    "WANDB_NAME",
+    "MLFLOW_RUN_NAME",
+    "MLFLOW_RUN_CONTEXT",
+    "COMET_EXPERIMENT_KEY",
 )
 """The names of all variables of `tracker_variables`."""
 

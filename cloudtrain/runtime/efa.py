@@ -33,8 +33,18 @@ _SIZES = {
 """The instances with EFA: families, and sizes in ``xlarge``."""
 
 _WITH_RDMA = (
-    *("p4d", "p4de", "p5", "p5e", "p5en", "p6-b200", "p6-b300", "p6e-gb200"),
-    *("trn1", "trn1n", "trn2", "trn2u"),
+    "p4d",
+    "p4de",
+    "p5",
+    "p5e",
+    "p5en",
+    "p6-b200",
+    "p6-b300",
+    "p6e-gb200",
+    "trn1",
+    "trn1n",
+    "trn2",
+    "trn2u",
 )
 """Families whose adapter reads and writes the memory of the accelerators. Older libfabric has to be asked to."""
 

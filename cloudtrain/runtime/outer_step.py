@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _PLACE = {
-    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_GTIDS"),
-    *("SLURM_NTASKS_PER_NODE", "SLURM_TASK_PID"),
+    "SLURM_PROCID",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_NTASKS",
+    "SLURM_NPROCS",
+    "SLURM_GTIDS",
+    "SLURM_NTASKS_PER_NODE",
+    "SLURM_TASK_PID",
 }
 
 

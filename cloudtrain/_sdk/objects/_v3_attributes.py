@@ -70,12 +70,23 @@ FILE_SYSTEM = ("file_system_id", "file_system_type", "directory_path", "file_sys
 """The attributes of a ``FileSystemDataSource``, which are those of a channel."""
 
 _CONVERTED = {
-    *("sagemaker_session", "training_mode", "source_code.requirements", "source_code.ignore_patterns"),
-    *("output_data_config.compression_type", "tags", "tags.key", "tags.value"),
-    *("distributed", "distributed.process_count_per_node", "distributed.mpi_additional_options"),
-    *("_metric_definitions.name", "_metric_definitions.regex"),
-    *("_tensorboard_output_config.s3_output_path", "_tensorboard_output_config.local_path"),
-    *("model_package_config.model_package_group_arn", "model_package_config.source_model_package_arn"),
+    "sagemaker_session",
+    "training_mode",
+    "source_code.requirements",
+    "source_code.ignore_patterns",
+    "output_data_config.compression_type",
+    "tags",
+    "tags.key",
+    "tags.value",
+    "distributed",
+    "distributed.process_count_per_node",
+    "distributed.mpi_additional_options",
+    "_metric_definitions.name",
+    "_metric_definitions.regex",
+    "_tensorboard_output_config.s3_output_path",
+    "_tensorboard_output_config.local_path",
+    "model_package_config.model_package_group_arn",
+    "model_package_config.source_model_package_arn",
     *(
         f"compute.instance_groups.{name}"
         for name in ("instance_type", "instance_count", "instance_group_name")

@@ -11,8 +11,15 @@ from scripted_job import ACCOUNT, REGION, ScriptedJob
 from service import Parameters, SageMakerService, ServiceError
 
 RETURNED = {
-    *("retryStrategy", "schedulingPriority", "serviceRequestPayload", "serviceJobType", "shareIdentifier"),
-    *("quotaShareName", "preemptionConfiguration", "tags", "timeoutConfig"),
+    "retryStrategy",
+    "schedulingPriority",
+    "serviceRequestPayload",
+    "serviceJobType",
+    "shareIdentifier",
+    "quotaShareName",
+    "preemptionConfiguration",
+    "tags",
+    "timeoutConfig",
 }
 """The fields of the request that DescribeServiceJob returns."""
 

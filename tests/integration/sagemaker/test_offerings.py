@@ -79,8 +79,17 @@ def test_the_table_has_prices_and_times_with_the_cheapest_first(service: SageMak
     local = [START.astimezone(), datetime.fromtimestamp(START.timestamp() + 24 * HOUR)]
     heading, cheap, second, dear = shown.stdout.splitlines()
     assert heading.split() == [
-        *("OFFERING", "INSTANCES", "ZONE", "START", "END", "HOURS"),
-        *("PER", "HOUR", "PER", "INSTANCE", "UPFRONT"),
+        "OFFERING",
+        "INSTANCES",
+        "ZONE",
+        "START",
+        "END",
+        "HOURS",
+        "PER",
+        "HOUR",
+        "PER",
+        "INSTANCE",
+        "UPFRONT",
     ]
     assert cheap.split()[:5] == ["tpo-cheap", "2", "x", "ml.p5.48xlarge", "us-east-1a"]
     assert f"{local[1]:%Y-%m-%d %H:%M}" in cheap

@@ -74,14 +74,18 @@ def test_an_attached_estimator_has_the_attributes_of_the_job(moto: str) -> None:
     again = PyTorch.attach(name, Session())
     assert isinstance(again, PyTorch)
     for attribute in (
-        *("role", "instance_count", "instance_type", "output_path", "hyperparameters", "tags", "subnets"),
-        *(
-            "base_job_name",
-            "max_run",
-            "volume_size",
-            "security_group_ids",
-            "entry_point",
-        ),
+        "role",
+        "instance_count",
+        "instance_type",
+        "output_path",
+        "hyperparameters",
+        "tags",
+        "subnets",
+        "base_job_name",
+        "max_run",
+        "volume_size",
+        "security_group_ids",
+        "entry_point",
     ):
         assert getattr(again, attribute) == getattr(one, attribute), attribute
     assert again.image_uri == one.training_image_uri()

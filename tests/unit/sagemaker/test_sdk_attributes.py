@@ -31,8 +31,12 @@ class Shape:
 
 
 LISTS = (
-    *("input_data_config", "tags", "_metric_definitions", "compute.instance_groups"),
-    *("compute.instance_preferences", "compute.instance_placement_config.placement_specifications"),
+    "input_data_config",
+    "tags",
+    "_metric_definitions",
+    "compute.instance_groups",
+    "compute.instance_preferences",
+    "compute.instance_placement_config.placement_specifications",
 )
 """The paths of lists of objects."""
 
