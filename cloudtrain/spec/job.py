@@ -23,6 +23,7 @@ from cloudtrain.spec.names import AUTO_IMAGE
 from cloudtrain.spec.redact import REDACTED, redact
 
 Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[int, Meta(ge=1)]
 Runtime = Literal["cloudtrain", "toolkit"]
 InputMode = Annotated[str, Meta(pattern="^(File|FastFile|Pipe)$")]
@@ -81,8 +82,8 @@ class TrainingJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     instance_count: Positive = 1
     instance_groups: list[InstanceGroup] = []
     instance_preferences: list[InstancePreference] = []
-    volume_size: Positive = 30
-    keep_alive_period_in_seconds: Seconds | None = None
+    volume_size: NotNegative = 30
+    keep_alive_period_in_seconds: NotNegative | None = None
     training_plan: str | None = None
     instance_placement_config: dict[str, Any] = {}
 

@@ -308,6 +308,7 @@ OPTIONS = {
     "spot_retries": _torch("use_spot_instances=True,max_run=60,max_wait=60,max_retry_attempts=3"),
     "spot_no_wait": _torch("use_spot_instances=True"),
     "retries": _torch("max_retry_attempts=1"),
+    "warm_pool_off": _torch("keep_alive_period_in_seconds=0,volume_size=0"),
     "warm_pool_volume": _torch("keep_alive_period_in_seconds=60,volume_size=200"),
     "vpc": _torch("subnets=['subnet-a','subnet-b'],security_group_ids=['sg-1','sg-2']"),
     "vpc_half": _torch("subnets=['subnet-a']"),

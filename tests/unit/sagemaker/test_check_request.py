@@ -140,6 +140,12 @@ def test_what_sagemaker_would_refuse(case: str, region: None) -> None:
     assert caught.value.hint
 
 
+def test_zero_is_accepted_where_sagemaker_accepts_it(region: None) -> None:
+    arguments = {"keep_alive_period_in_seconds": 0, "volume_size": 0}
+    resources = Estimator(**{**BASE, **arguments}).prepare(job_name="job").request.body["ResourceConfig"]
+    assert (resources["KeepAlivePeriodInSeconds"], resources["VolumeSizeInGB"]) == (0, 0)
+
+
 SECRET = "s3cret" * 100
 
 
