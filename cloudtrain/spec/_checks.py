@@ -142,11 +142,6 @@ def _check_contradictions(job: TrainingJob) -> None:
         )
     if job.max_wait is not None and not job.use_spot_instances:
         raise InvalidJob("max_wait: needs use_spot_instances=True", hint="Set it, or remove max_wait.")
-    if job.checkpoint_local_path and not job.checkpoint_s3_uri:
-        raise InvalidJob(
-            "checkpoint_local_path: needs checkpoint_s3_uri, which it is synced with",
-            hint="Set both, or neither.",
-        )
     if bool(job.subnets) != bool(job.security_group_ids):
         raise InvalidJob(
             "subnets and security_group_ids: set both or neither", hint="A job in your VPC needs both."

@@ -20,7 +20,7 @@ _SHORTEST = 6
 
 
 def job_warnings(job: TrainingJob) -> list[str]:
-    """Warnings, one sentence each: secrets that requests show, and hyperparameters that cloudtrain replaces."""
+    """Warnings, one sentence each: secrets that requests show, and values that have no effect."""
     found = [
         f"{place} looks like a secret, which requests and logs show: pass it with secrets"
         for place in _exposed(job)
@@ -30,6 +30,11 @@ def job_warnings(job: TrainingJob) -> list[str]:
         found.append(
             f"hyperparameters that begin with {PLATFORM_PREFIX} are the platform's: cloudtrain sets its own, and the "
             f"script gets none of {', '.join(names)}"
+        )
+    if job.checkpoint_local_path and not job.checkpoint_s3_uri:
+        found.append(
+            f"nothing is synced with checkpoint_local_path ({job.checkpoint_local_path}), because checkpoint_s3_uri is "
+            "not set"
         )
     return found
 

@@ -341,6 +341,7 @@ OPTIONS = {
     "environment_secret": _torch("environment={'WANDB_API_KEY':'s3cret','A':'1'}"),
     "experiment": _torch("", ",experiment_config={'ExperimentName':'e','TrialName':'t','RunName':'r'}"),
     "checkpoint_local": _torch("checkpoint_s3_uri='s3://my-data/c',checkpoint_local_path='/opt/ml/c'"),
+    "checkpoint_local_only": _torch("checkpoint_local_path='/opt/ml/c'"),
     "output_path": _torch("output_path='s3://my-data/out'"),
     "code_and_output": _torch("output_path='s3://my-data/out',code_location='s3://my-data/code/'"),
     "input_mode_pipe": _torch("input_mode='Pipe'"),

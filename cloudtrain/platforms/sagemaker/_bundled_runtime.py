@@ -146,7 +146,7 @@ def _check_limits(values: Mapping[str, str]) -> None:
 
 def _settings(job: TrainingJob) -> Settings:
     assert job.source
-    local_path = job.checkpoint_local_path
+    local_path = job.checkpoint_local_path if job.checkpoint_s3_uri else None
     return Settings(
         job_name=job.job_name or "",
         # a folder other than checkpoints/: the runtime keeps both in sync

@@ -181,10 +181,11 @@ def test_sagemaker_does_what_the_runtime_does_elsewhere() -> None:
         ({"hang_timeout": 600}, {"hang_timeout": 600.0}),
         ({"checkpoint_local_path": "/opt/ml/checkpoints"}, {"checkpoint_uri": ""}),
         ({"checkpoint_local_path": "/opt/ml/mine"}, {"checkpoint_uri": "file:///opt/ml/mine"}),
+        ({"checkpoint_local_path": "/opt/ml/mine", "checkpoint_s3_uri": None}, {"checkpoint_uri": ""}),
     ],
 )
 def test_settings(fields: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = settings(checkpoint_s3_uri="s3://bucket/checkpoints", **fields)
+    found = settings(**{"checkpoint_s3_uri": "s3://bucket/checkpoints", **fields})
     assert {name: getattr(found, name) for name in expected} == expected
 
 

@@ -232,7 +232,6 @@ REFUSED = {
     ),
     "wait": ({"max_wait": 5}, r"max_wait: needs use_spot_instances"),
     "subnets": ({"subnets": ["a"]}, r"subnets and security_group_ids: set both or neither"),
-    "local-path": ({"checkpoint_local_path": "/x"}, r"checkpoint_local_path: needs checkpoint_s3_uri"),
     "source": ({"source_dir": "src"}, r"source_dir: needs an entry_point"),
     "mode": ({"input_mode": "Fast"}, r"^input_mode: expected File, FastFile or Pipe, got 'Fast'$"),
     "metric": (

@@ -39,6 +39,14 @@ def test_likely_secrets_are_named(fields: dict[str, object], places: list[str]) 
     assert warned(**fields) == places
 
 
+def test_a_checkpoint_path_that_nothing_is_synced_with() -> None:
+    path = {"checkpoint_local_path": "/fsx/checkpoints"}
+    assert warned(**path) == [
+        "nothing is synced with checkpoint_local_path (/fsx/checkpoints), because checkpoint_s3_uri is not set"
+    ]
+    assert not warned(**path, checkpoint_s3_uri="s3://mine/checkpoints")
+
+
 def test_false_friends_are_not_named() -> None:
     hyperparameters = {
         "tokenizer": "bert-base-uncased-v2",
