@@ -5,8 +5,10 @@ to buckets in reverse order, which is roughly the order in which their gradients
 soon as it is full, but never before the buckets ahead of it, so all ranks launch the same collectives in the same order
 without negotiation. The first bucket is small, to start early.
 
-``parameter.grad`` is a view of its bucket, so there is no second copy of the gradients. As in Horovod, a gradient must
-not be changed while it is being reduced: call ``synchronize`` first.
+``parameter.grad`` is a view of its bucket, so there is no second copy of the gradients. Scripts can give the same
+object other memory: ``parameter.grad.data = ...`` and ``model.cpu()`` do. A view whose offset in its storage has
+changed is made again. As in Horovod, a gradient must not be changed while it is being reduced: call ``synchronize``
+first.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ from cloudtrain.observe.timeline.operation import Operation
 
 FIRST_BYTES = 1 << 20
 """The size limit of the first bucket."""
+MARGIN_BYTES = 64
+"""Unused memory before a buffer, so that no view of it begins where a separate tensor does: at 0."""
 SMALL_BYTES = 1 << 14
 """Below this average size, the calls for single gradients cost a CPU more than reading the buffer once more."""
 
@@ -52,6 +56,8 @@ class Slot:
     bucket: Bucket | None = field(default=None, repr=False)
     view: Tensor | None = None
     """The gradient's view of its bucket, once the bucket has a buffer."""
+    offset: int = 0
+    """Where the view begins in the storage of the buffer, in elements; never 0."""
     handle: Handle | None = None
     """The reduction of a sparse gradient, which has no bucket."""
 
@@ -94,13 +100,19 @@ class Bucket:
 
     def fill(self, factor: float) -> None:
         """Copy the gradients, times ``factor``, to their places; zeros where there is none."""
-        if self.slots and self.slots[0].view is None:
+        some = self.slots[0].parameter
+        if (
+            self.slots[0].view is None
+            or self._flat.dtype != some.dtype
+            or self._flat.device != some.device  # the model was converted, or moved
+        ):
             self._allocate()
         began = None if recorder.active is None else recorder.now()
         gradients, views, others = [], [], []
         for slot in self.slots:
             gradient, view = slot.take(), slot.view
-            assert view is not None
+            if view is None or view.storage_offset() != slot.offset:
+                view = self._make_view(slot)
             if gradient is view:
                 continue
             if gradient is None or slot.sparse_dim:
@@ -183,7 +195,8 @@ class Bucket:
         self.handle.wait()
         for slot in self.slots:
             view = slot.view
-            assert view is not None
+            if view is None or view.storage_offset() != slot.offset:
+                view = self._make_view(slot)
             if slot.sparse_dim:
                 slot.give_back(view.to_sparse(slot.sparse_dim))
             elif slot.kept and slot.parameter.grad is not view:
@@ -200,14 +213,21 @@ class Bucket:
 
     def _allocate(self) -> None:
         some = self.slots[0].parameter
+        margin = MARGIN_BYTES // some.element_size()
         total = sum(slot.parameter.numel() for slot in self.slots)
-        self._flat = torch.zeros(total, dtype=some.dtype, device=some.device)
-        offset = 0
+        self._flat = torch.zeros(margin + total, dtype=some.dtype, device=some.device)[margin:]
+        self._on_gpu = some.is_cuda
+        offset = margin
         for slot in self.slots:
-            # The strides that autograd would choose: those of the parameter if it is dense.
-            strides = torch.empty_like(slot.parameter, device="meta").stride()
-            slot.view = self._flat.as_strided(slot.parameter.shape, strides, offset)
+            slot.offset = offset
+            self._make_view(slot)
             offset += slot.parameter.numel()
+
+    def _make_view(self, slot: Slot) -> Tensor:
+        # The strides that autograd would choose: those of the parameter if it is dense.
+        strides = torch.empty_like(slot.parameter, device="meta").stride()
+        slot.view = self._flat.as_strided(slot.parameter.shape, strides, slot.offset)
+        return slot.view
 
 
 def accumulate(slot: Slot) -> None:

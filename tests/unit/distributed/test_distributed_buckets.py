@@ -151,6 +151,23 @@ def test_gradients_that_are_in_place_missing_or_new(length: int) -> None:
     assert values == [[2.0], [0.0], [3.0]]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["same type", "other type"])
+def test_a_gradient_with_other_memory_returns_to_its_bucket(dtype: torch.dtype) -> None:
+    model = torch.nn.ParameterList([torch.zeros(4), torch.zeros(4)])
+    slots = [slot_of(parameter) for parameter in model]
+    bucket = Bucket(slots)
+    for number, parameter in enumerate(model):
+        parameter.grad = torch.full((4,), number + 1.0)
+    bucket.fill(1.0)
+    model.half().to(dtype)  # gives parameters and gradients other memory, but they are the same objects
+    bucket.fill(0.5)
+    views = [slot.view for slot in slots if slot.view is not None]
+    assert [view.tolist() for view in views] == [[0.5] * 4, [1.0] * 4]
+    assert len({view.untyped_storage().data_ptr() for view in views}) == 1, "not in the buffer"
+    assert all(slot.parameter.grad is slot.view for slot in slots)
+    assert {view.dtype for view in views} == {dtype}
+
+
 @pytest.mark.parametrize("trained", [True, False], ids=["trained", "frozen"])
 def test_a_missing_gradient_is_zero_and_a_frozen_parameter_gets_none(trained: bool) -> None:
     parameter = torch.zeros(4, requires_grad=trained)

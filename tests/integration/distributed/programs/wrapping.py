@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import warnings
@@ -119,6 +120,36 @@ def case_ranks_that_initialize_again() -> None:
         loss_of(model, mine(inputs), mine(targets)).backward()
         optimizer.step()
     check(model, train_alone(make_sgd))
+
+
+def case_gradients_whose_memory_a_script_replaces() -> None:
+    """``.grad.data = ...``, and models that are converted or moved, and back, between the steps or for good."""
+    for passes, early in ((1, False), (1, True), (2, False)):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(
+            make_sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=passes
+        )
+        for step, (inputs, targets) in enumerate(batches(6)):
+            if step == 2:
+                model._apply(torch.clone)  # as model.cpu() does on a GPU
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            for _ in range(passes):
+                (loss_of(model, mine(inputs), mine(targets)) / passes).backward()
+            if not early:
+                optimizer.synchronize()
+            for parameter in model.parameters():
+                parameter.grad.data = parameter.grad.data.clone()
+            with contextlib.nullcontext() if early else optimizer.skip_synchronize():
+                optimizer.step()
+        check(model, train_alone(make_sgd))
+        model.float()
+        optimizer.state.clear()
+        optimizer.zero_grad()
+        for inputs, targets in batches(3):
+            loss_of(model, mine(inputs).float(), mine(targets).float()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        check(model)
 
 
 def case_synchronizing_twice_warns_and_is_correct() -> None:
