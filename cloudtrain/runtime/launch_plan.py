@@ -93,6 +93,7 @@ def make_launch_plan(
     rank_arguments = [*entry, *config.script_arguments]
     one_machine = network_interface(config) == "lo"
     environments = rank_environments(config, slots, master)
+    of_launcher = set(environments[0])
     of_frameworks = framework_environments(config, slots, master[0], ports, environ, one_machine=one_machine)
     of_trackers = tracker_environments(config, slots, environ)
     own = [{**frameworks, **trackers} for frameworks, trackers in zip(of_frameworks, of_trackers)]
@@ -133,6 +134,11 @@ def make_launch_plan(
             options = config.launcher.custom_mpi_options
             command = mpirun.Mpirun.find(environment).command(slots[0], rank_command, environment, options)
     elif agent == "agent":
+        # an outer job's, or the user's: ranks would take them for those that the agent sets
+        environment = {name: value for name, value in environment.items() if name not in of_launcher}
+        environment.update(
+            {name: environments[0][name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in of_launcher}
+        )
         command = agent_command(
             config.launcher.agent_command,
             config.launcher.agent_preset,

@@ -65,7 +65,8 @@ SHOWS = """
 
 
 def test_ranks_of_two_hosts_have_their_places(run_agent: RunAgent) -> None:
-    job = run_agent(SHOWS, COMMAND, ranks=1, instance_count=2, arguments=["--x", "a  'b'"])
+    outer = {"RANK": "7", "WORLD_SIZE": "99", "GROUP_RANK": "7"}  # other launchers overwrite them, too
+    job = run_agent(SHOWS, COMMAND, ranks=1, instance_count=2, arguments=["--x", "a  'b'"], environment=outer)
     assert job.failure is None, job.logs()
     lines = sorted(job.logs().splitlines())
     assert [line.partition("] ")[0] for line in lines] == ["[rank 0", "[rank 1"]
