@@ -22,11 +22,11 @@ ATTEMPTS = 8
 
 
 class AccountMemory(Protocol):
-    """Remembers the account of an access key. A key belongs to one account forever."""
+    """Remembers the account of an access key. A key belongs to one account of an endpoint forever."""
 
-    def find(self, access_key: str) -> str | None: ...
+    def find(self, access_key: str, endpoint: str) -> str | None: ...
 
-    def add(self, access_key: str, account: str) -> None: ...
+    def add(self, access_key: str, endpoint: str, account: str) -> None: ...
 
 
 _DEFAULT_BUCKET = re.compile(r"s3://sagemaker-[a-z0-9-]+-(?P<account>\d{12})(?:/|$)")
@@ -84,13 +84,21 @@ class Aws:
         with aws_errors("the account"):
             credentials = self.session.get_credentials() if self._memory else None
             key = credentials and credentials.get_frozen_credentials().access_key
-            known = self._memory.find(key) if self._memory and key else None
+            endpoint = self._configured_endpoint() if self._memory and key else ""
+            known = self._memory.find(key, endpoint) if self._memory and key else None
             if known:
                 return known
             account = str(self.client("sts").get_caller_identity()["Account"])
             if self._memory and key:
-                self._memory.add(key, account)
+                self._memory.add(key, endpoint, account)
             return account
+
+    def _configured_endpoint(self) -> str:
+        """The endpoints in the profile of the session, as text; it is the same text for the same endpoints."""
+        session = self.session._session
+        profile = session.get_scoped_config()
+        services = session.full_config.get("services", {}).get(profile.get("services"), {})
+        return repr((profile.get("endpoint_url"), services))
 
     @property
     def partition(self) -> str:

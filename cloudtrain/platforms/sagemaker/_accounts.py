@@ -19,18 +19,19 @@ KEPT_SECONDS = 30 * 86400.0
 class KnownAccounts:
     """The accounts of access keys, in the user's state folder. A key belongs to one account forever.
 
-    Only a hash of a key is stored. A key counts as another one at another endpoint, such as a simulated AWS.
+    Only a hash of a key is stored. A key counts as another one at another endpoint, such as a simulated AWS: what
+    answers there must not choose the account whose buckets get the user's data later.
     """
 
-    def find(self, access_key: str) -> str | None:
+    def find(self, access_key: str, endpoint: str) -> str | None:
         with suppress(OSError, ValueError):
-            text = _file(access_key).read_text("ascii")
+            text = _file(access_key, endpoint).read_text("ascii")
             return text if re.fullmatch(r"\d{12}", text) else None
         return None
 
-    def add(self, access_key: str, account: str) -> None:
+    def add(self, access_key: str, endpoint: str, account: str) -> None:
         """Remember an account. Does nothing on a full disk."""
-        file = _file(access_key)
+        file = _file(access_key, endpoint)
         with suppress(OSError):
             write_file(file, account.encode())
             for other in file.parent.iterdir():
@@ -38,7 +39,9 @@ class KnownAccounts:
                     other.unlink(missing_ok=True)
 
 
-def _file(access_key: str) -> Path:
+def _file(access_key: str, endpoint: str) -> Path:
     endpoints = sorted(item for item in os.environ.items() if item[0].startswith("AWS_ENDPOINT_URL"))
-    text = repr((access_key, endpoints, os.environ.get("AWS_PROFILE"), os.environ.get("AWS_CONFIG_FILE")))
+    text = repr(
+        (access_key, endpoint, endpoints, os.environ.get("AWS_PROFILE"), os.environ.get("AWS_CONFIG_FILE"))
+    )
     return state_home() / "accounts" / hashlib.sha256(text.encode()).hexdigest()

@@ -101,6 +101,22 @@ def test_another_access_key_is_asked_for_its_account(
     assert calls == ["sts.GetCallerIdentity"] * 2
 
 
+@pytest.mark.parametrize("place", ["profile", "services"])
+def test_an_endpoint_in_the_config_file_is_asked_for_its_own_account(
+    calls: list[str], moto: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    config = tmp_path / "config"
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    for host in ("127.0.0.1", "localhost"):
+        endpoint = f"endpoint_url = {moto.replace('127.0.0.1', host)}\n"
+        services = f"services = own\n[services own]\nsts =\n  {endpoint}"
+        config.write_text(f"[default]\n{services if place == 'services' else endpoint}")
+        for _ in range(2):
+            assert SageMakerPlatform().aws.account == ACCOUNT
+    assert calls == ["sts.GetCallerIdentity"] * 2
+
+
 @pytest.mark.parametrize("damage", [b"", b"1234567890123", b"\xff" * 12])
 def test_a_damaged_memory_of_accounts_is_asked_for_again(calls: list[str], damage: bytes) -> None:
     assert SageMakerPlatform().aws.account == ACCOUNT
