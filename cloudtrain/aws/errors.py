@@ -107,6 +107,24 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, (ConnectionError, HTTPClientError))
 
 
+def is_transient(error: CloudtrainError) -> bool:
+    """Whether the cause of an error of `aws_errors` may be transient: see `may_pass`."""
+    return error.__cause__ is not None and may_pass(error.__cause__)
+
+
+def may_have_done(error: CloudtrainError) -> bool:
+    """Whether AWS may have carried out a request that failed: it was reached, but a response may have been lost."""
+    from botocore import exceptions
+
+    unreached = (
+        exceptions.ConnectTimeoutError,
+        exceptions.EndpointConnectionError,
+        exceptions.ProxyConnectionError,
+        exceptions.SSLError,
+    )
+    return is_transient(error) and not isinstance(error.__cause__, unreached)
+
+
 def is_not_found(error: ClientError) -> bool:
     """Whether the error is for a missing resource, which SageMaker reports in two ways."""
     code = error_code(error)

@@ -9,9 +9,10 @@ from typing import Any
 
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors
-from cloudtrain.errors import CloudtrainError, JobExists
+from cloudtrain.aws.errors import aws_errors, error_code, is_not_found, job_errors, may_have_done
+from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.sagemaker._training_job import describe_training_job
 
 CLOCKS_DIFFER = 60.0
 """The seconds that the local clock may be ahead of SageMaker's."""
@@ -28,21 +29,48 @@ def submit(request: Request, aws: Aws) -> None:
         InvalidJob: a field of the request is wrong.
         PlatformError: SageMaker refuses the job.
     """
-    from botocore.exceptions import ClientError
 
     body, began = with_secrets(request), time.time()
-    client = aws.client("sagemaker")
-    with hidden(request.secrets.values()), aws_errors(f"job {request.job_name} cannot be started"):
+    with hidden(request.secrets.values()):
+        try:
+            _create(body, aws, began)
+        except PlatformError as error:
+            if not may_have_done(error) or not _has_started(body, aws, began, error):
+                raise
+
+
+def _create(body: Mapping[str, Any], aws: Aws, began: float) -> None:
+    """Send the request. Raises JobExists, InvalidJob, PlatformError."""
+    from botocore.exceptions import ClientError
+
+    name, client = body["TrainingJobName"], aws.client("sagemaker")
+    with aws_errors(f"job {name} cannot be started"):
         try:
             client.create_training_job(**body)
         except ClientError as error:
             if error_code(error) != "ResourceInUse":
                 raise
-            if not is_repeated(body, client.describe_training_job(TrainingJobName=request.job_name), began):
+            if not is_repeated(body, client.describe_training_job(TrainingJobName=name), began):
                 raise JobExists(
-                    f"there is already a training job {request.job_name} in this account and region",
+                    f"there is already a training job {name} in this account and region",
                     hint="Choose another job_name, or remove it: cloudtrain then generates a unique name.",
                 ) from error
+
+
+def _has_started(body: Mapping[str, Any], aws: Aws, began: float, error: PlatformError) -> bool:
+    """Whether the job runs although its request failed with ``error``. Raises PlatformError if AWS does not answer."""
+    try:
+        return is_repeated(body, describe_training_job(body["TrainingJobName"], aws), began)
+    except JobNotFound:
+        return False
+    except PlatformError:
+        raise in_doubt(error, body["TrainingJobName"]) from error.__cause__
+
+
+def in_doubt(error: PlatformError, job_name: str) -> PlatformError:
+    """``error`` with what to do if the job may exist all the same."""
+    hint = f"The job may have started all the same. See: cloudtrain describe {job_name} --platform sagemaker"
+    return PlatformError(error.message, hint=f"{error.hint} {hint}".lstrip())
 
 
 @contextmanager

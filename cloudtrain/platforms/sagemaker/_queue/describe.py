@@ -19,6 +19,7 @@ from cloudtrain.platforms.sagemaker._queue.service_job import (
     ENDED,
     WAITING,
     attempts,
+    is_busy,
     is_preempted,
     payload_of,
     service_jobs,
@@ -75,17 +76,20 @@ def states_queued(answer: Mapping[str, Any], aws: Aws) -> list[JobState]:
 def list_queued(aws: Aws) -> tuple[list[JobDescription], set[str]]:
     """All service jobs of all queues, newest first in each, and the names of their training jobs.
 
-    Nothing if the caller may not list queues.
+    Nothing if the caller may not list queues. Raises PlatformError if Batch is too busy to answer.
     """
     found: list[JobDescription] = []
     trained: set[str] = set()
-    with suppress(PlatformError):
+    try:
         for queue in training_queues(aws):
             for row in service_jobs(aws, queue):
                 row = {"jobQueue": queue, **row}
                 trained.update(attempts(row))
                 description = _of_service_job(row)
                 found.append(replace(description, details=_details(row)))
+    except PlatformError as error:
+        if is_busy(error):
+            raise
     return found, trained
 
 

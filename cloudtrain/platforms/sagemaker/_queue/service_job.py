@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors, error_message
+from cloudtrain.aws.errors import aws_errors, error_message, may_pass
 from cloudtrain.errors import PlatformError
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import write_file
@@ -29,7 +29,7 @@ def find_recorded(job_name: str, aws: Aws) -> dict[str, Any] | None:
     Batch forgets service jobs days after their end. Then the description is what was recorded: its last attempt.
     """
     record = _read(job_name, aws)
-    if record is None:
+    if record is None or _is_of_other_account(record["arn"], aws):
         return None
     found = describe_service_job(record["arn"], aws)
     if found is None:
@@ -44,7 +44,7 @@ def find_recorded(job_name: str, aws: Aws) -> dict[str, Any] | None:
 def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
     """Batch's description of the newest service job of this name in any queue for SageMaker; None if there is none.
 
-    A caller who may not list queues has no service job either.
+    A caller who may not list queues has no service job either. Raises PlatformError if Batch is too busy to answer.
     """
     try:
         for queue in training_queues(aws):
@@ -53,9 +53,21 @@ def search(job_name: str, aws: Aws) -> dict[str, Any] | None:
                 if found is not None:
                     remember(job_name, aws, row["jobArn"], training_job_name(found))
                     return found
-    except PlatformError:
-        return None
+    except PlatformError as error:
+        if is_busy(error):
+            raise
     return None
+
+
+def is_busy(error: PlatformError) -> bool:
+    """Whether Batch is there and may be asked, but did not answer for now."""
+    from botocore.exceptions import ClientError
+
+    cause = error.__cause__
+    if not isinstance(cause, ClientError) or not may_pass(cause):
+        return False
+    not_implemented = 501  # by a service that simulates AWS
+    return cause.response.get("ResponseMetadata", {}).get("HTTPStatusCode") != not_implemented
 
 
 def training_queues(aws: Aws) -> list[str]:
@@ -152,6 +164,14 @@ def _read(job_name: str, aws: Aws) -> dict[str, Any] | None:
         if isinstance(record, dict) and isinstance(record.get("arn"), str):
             return record
     return None
+
+
+def _is_of_other_account(arn: str, aws: Aws) -> bool:
+    """Whether the record is of another account of the user, which has a job of the same name."""
+    parts = arn.split(":")
+    with suppress(PlatformError):  # a network may not lead to STS
+        return len(parts) > 4 and parts[4] != aws.account
+    return False
 
 
 def _record(job_name: str, aws: Aws) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import aws_errors
+from cloudtrain.aws.errors import aws_errors, is_transient, may_have_done
 from cloudtrain.errors import JobExists, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._queue.service_job import (
@@ -18,7 +18,7 @@ from cloudtrain.platforms.sagemaker._queue.service_job import (
     remember,
     service_jobs,
 )
-from cloudtrain.platforms.sagemaker.submit import CLOCKS_DIFFER, hidden
+from cloudtrain.platforms.sagemaker.submit import CLOCKS_DIFFER, hidden, in_doubt
 
 STOPPED_BY_USER = "stopped with cloudtrain"
 
@@ -42,9 +42,17 @@ def submit_to_queue(request: Request, aws: Aws) -> None:
         try:
             with aws_errors(f"job {request.job_name} cannot be queued"):
                 answer = aws.client("batch").submit_service_job(**{**body, "serviceRequestPayload": payload})
-        except PlatformError:
+        except PlatformError as error:
             # botocore repeats a request whose response was lost, and Batch refuses the repetition
-            if not _is_queued(request, body, aws, began):
+            try:
+                is_queued = _is_queued(request, body, aws, began)
+            except JobExists:
+                raise
+            except PlatformError:
+                raise (
+                    in_doubt(error, request.job_name) if may_have_done(error) else error
+                ) from error.__cause__
+            if not is_queued:
                 raise
         else:
             remember(request.job_name, aws, answer.get("jobArn") or answer["jobId"])
@@ -53,12 +61,15 @@ def submit_to_queue(request: Request, aws: Aws) -> None:
 def _is_queued(request: Request, body: Mapping[str, Any], aws: Aws, began: float) -> bool:
     """Whether the request put a job into the queue already. Raises JobExists for another job of this name.
 
-    A caller who may not list the queue learns nothing, and submits.
+    A caller who may not list the queue learns nothing, and submits. One whom Batch does not answer now gets its
+    PlatformError: a job that is there already must not be submitted twice.
     """
     try:
         row = next(service_jobs(aws, body["jobQueue"], request.job_name), None)
         found = describe_service_job(row["jobArn"], aws) if row else None
-    except PlatformError:
+    except PlatformError as error:
+        if is_transient(error):
+            raise
         return False
     if not row or not found:
         return False
