@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cloudtrain.contract import RankSlot, gpu_count
-from cloudtrain.contract.frameworks import WorldPorts, address, framework_variables, without_set
+from cloudtrain.contract.frameworks import LOOPBACK, WorldPorts, address, framework_variables, without_set
 from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN
 from cloudtrain.contract.tf_config import LAUNCHERS as TENSORFLOW
 from cloudtrain.contract.tf_config import PARAMETER_SERVER, VARIABLE, tf_config
@@ -83,6 +83,6 @@ def _cluster(
     """The addresses of the workers and of the parameter servers of all hosts, for TensorFlow."""
     if config.launcher.name not in TENSORFLOW:
         return None
-    names = ["127.0.0.1" if one_machine else name for name in config.host_in_world.hosts]
+    names = [LOOPBACK if one_machine else name for name in config.host_in_world.hosts]
     workers = [address(name, worker) for name, (worker, _) in zip(names, ports.tasks)]
     return workers, [address(name, server) for name, (_, server) in zip(names, ports.tasks)]

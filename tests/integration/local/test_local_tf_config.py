@@ -14,11 +14,12 @@ SHOWS = """
 """
 
 STAND_IN = """
-import os, sys, time
+import os, pathlib, time
 
 class Server:
     def __init__(self, cluster, *, job_name, task_index):
         print(job_name, task_index, sorted(cluster), os.environ.get("CUDA_VISIBLE_DEVICES"), flush=True)
+        pathlib.Path(os.environ["STARTED"], f"{job_name}-{task_index}").touch()
 
     def join(self):
         time.sleep(60)
@@ -28,7 +29,7 @@ class distribute:
 
 distribute.Server = Server
 """
-"""A module ``tensorflow`` whose servers never end, as the real ones."""
+"""A module ``tensorflow`` whose servers never end, as the real ones. They leave a file in the folder ``STARTED``."""
 
 
 def test_hosts_are_workers_of_the_mirrored_strategy(run: Run) -> None:
@@ -55,17 +56,22 @@ def test_one_host_has_no_parameter_server(run: Run) -> None:
 def test_the_job_completes_with_its_chief(run: Run, tmp_path: Path) -> None:
     """Parameter servers, and workers that serve the chief, never end on their own."""
     script = """
-        import json, os, time
+        import json, os, pathlib, time
         task = json.loads(os.environ["TF_CONFIG"])["task"]
         print(task["type"], task["index"], flush=True)
-        time.sleep(1 if task["type"] == "chief" else 100)
+        started = pathlib.Path(os.environ["STARTED"])
+        (started / task["type"]).touch()
+        while task["type"] == "worker" or len(list(started.iterdir())) < 4:
+            time.sleep(0.02)
     """
     packages = write(tmp_path / "packages", "tensorflow.py", STAND_IN)
+    started = tmp_path / "started"
+    started.mkdir()
     job = run(
         script,
         instance_count=2,
         distribution={"parameter_server": {}},
-        environment={"PYTHONPATH": str(packages)},
+        environment={"PYTHONPATH": str(packages), "STARTED": str(started)},
     )
     assert job.failure is None, job.logs()
     assert sorted(job.logs().splitlines()) == [
