@@ -79,19 +79,21 @@ class OutputUpload:
         return find_stray_models(self._config.paths.code, self._launched_at)
 
     def run_after_failure(self) -> None:
-        """Upload the last checkpoints and outputs of a failed job, as far as possible."""
-        if not self._config.host.leads:
-            return
+        """Upload the last checkpoints of a failed job and the leader's outputs, as far as possible."""
+        host = self._config.host
+        named, what = f"{host.current}: " if host.count > 1 else "", "checkpoints"
         try:
-            from cloudtrain.runtime.upload import remove_parts
+            if host.leads:
+                what = "checkpoints and outputs"
+                from cloudtrain.runtime.upload import remove_parts
 
-            self._upload_remaining(lambda count: None, model=False)
-            remove_parts(self._config)
+                self._upload_remaining(lambda count: None, model=False)
+                remove_parts(self._config)
+            else:
+                self._finish_sync()
         except Exception as error:
             with contextlib.suppress(OSError):  # the job's own failure is the one to report
-                self._events.emit(
-                    "warning", message=f"cannot upload the remaining checkpoints and outputs: {error}"
-                )
+                self._events.emit("warning", message=f"{named}cannot upload the remaining {what}: {error}")
 
     def _upload_remaining(self, progress: Progress, *, model: bool) -> None:
         """Upload the outputs, and the model if the job succeeded; then the last checkpoints. Raises StorageError.
@@ -108,7 +110,7 @@ class OutputUpload:
 
     def _finish_sync(self) -> None:
         """Upload the last checkpoints. Raises StorageError."""
-        if self._sync and self._config.host.leads:
+        if self._sync:
             for warning in self._sync.finish():
                 self._warn(warning)
 

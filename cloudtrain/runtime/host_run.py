@@ -175,6 +175,8 @@ class HostRun:
         elif kind == "dump":
             self._leader.send(self._describe_ranks())
         elif kind == "abort":
+            if self._upload:
+                self._leader.send({"type": "saving"})
             self._wait_for_commits()
             report = FailureReport.from_dict(message["report"])
             return HostOutcome(JobStatus.FAILED, report, is_announced=self._config.host.leads)
@@ -220,7 +222,8 @@ class HostRun:
                     return
                 if not self._ends_early:
                     raise
-                self._warn(f"the outputs of the stopped job could not be uploaded: {one_line(error)}")
+                named = f"{self._config.host.current}: " if self._config.host.count > 1 else ""
+                self._warn(f"{named}the outputs of the stopped job could not be uploaded: {one_line(error)}")
             self._inbox.put({"type": done})
 
         self._in_background(run, "")
@@ -298,7 +301,7 @@ class HostRun:
         self._launch = launch
         self._watchdog = Watchdog(str(launch.plan.run), launch.plan.slots, self._config.settings.hang_timeout)
         sync = self._preparation.sync
-        if sync and self._config.host.leads:
+        if sync:
             sync.start()
         self._upload = OutputUpload(
             self._config, self._phases, self._events, self._leader.send, sync, self._launched_at

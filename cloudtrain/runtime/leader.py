@@ -4,19 +4,20 @@ Hosts, including the leader's own, connect over TCP, prove that they belong to t
 each with a ``type``:
 
     from a host   join, ready, ended, done, files, listed, digests, shared, uploaded, failed, stopping, noticed,
-                  leaving, left, chief-ended, stacks, beat
+                  leaving, left, chief-ended, stacks, saving, beat
     to the hosts  joined, refused, start, finish, share, assemble, complete, abort, stop, notice, leave, end-workers,
                   dump, beat, spawn
     spawn         comes from mpirun's remote shell on the leader and is forwarded to the host that it names
 
     join ─ ready ──(all)── start ─ done ──(all)── finish ─ listed ──(all)── share ─ shared ──(all)── assemble
                                                          ─ uploaded ──(all)── complete
-                 any failed ── abort, with the report of the cause
+                 any failed ── abort, with the report of the cause ─ saving
                  any stopping ── stop
 
 The only host of a job uploads without ``listed`` and ``shared``. ``files`` and ``digests`` describe the outputs of a
 host, so that the leader can merge them. ``ended`` names ranks that have ended with exit code 0. ``complete`` is sent
-after every host has uploaded. If one host fails, none succeeds.
+after every host has uploaded. If one host fails, none succeeds. A host that is ``saving`` uploads its last checkpoints
+after a failure. The leader stays until it has disconnected or is lost.
 """
 
 from __future__ import annotations
@@ -110,6 +111,8 @@ class Leader:
         self._leaving = False
         """Whether a rank exits because of a preemption. Failures of the other ranks are then consequences."""
         self._end_by: float | None = None
+        self._saving = False
+        """Whether a host uploads its last checkpoints after a failure."""
         self._abortion: Message | None = None
         self._end_seconds = max(DISCONNECT_SECONDS, host_timeout)
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
@@ -118,9 +121,9 @@ class Leader:
         self._thread.start()
 
     def join(self, is_interrupted: Callable[[], bool] = bool) -> None:
-        """Wait until every host has disconnected (bounded), or ``is_interrupted()``."""
+        """Wait until every host has disconnected, or ``is_interrupted()``. Bounded, unless a host is saving."""
         end = time.monotonic() + max(LATE_SECONDS, self._end_seconds) + 1
-        while self._thread.is_alive() and time.monotonic() < end and not is_interrupted():
+        while self._thread.is_alive() and (time.monotonic() < end or self._saving) and not is_interrupted():
             self._thread.join(0.1)
 
     @property
@@ -142,7 +145,8 @@ class Leader:
         if self._end_by is None:
             return False
         late = self._abortion and self._expected
-        return not (self._links.joined or late) or time.monotonic() > self._end_by
+        self._saving = any(link.state == "saving" for link in self._links.joined.values())
+        return not (self._links.joined or late) or (time.monotonic() > self._end_by and not self._saving)
 
     def _handle(self, link: HostLink, message: Message) -> None:
         kind = message["type"]
@@ -166,6 +170,8 @@ class Leader:
                 self._start.setdefault("tasks", {})[link.host] = message["tasks"]
             if kind == "ready" and link.host in self._ranked and "gpus" in message:
                 self._gpus[link.host] = (int(message["gpus"]), int(message["ranks"]))
+        elif kind == "saving":
+            link.state = kind
         elif kind == "ended":
             self._ended += [int(rank) for rank in Fields(message).items("ranks")]
         elif kind == "files":

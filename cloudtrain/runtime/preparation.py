@@ -63,10 +63,15 @@ class Preparation:
                     self._bring_channel(name, uri, phase)
         if config.settings.checkpoint_uri:
             from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+            from cloudtrain.runtime.sync_record import record_path
 
             with self._phases("restore"):
                 self.sync = CheckpointSync(
-                    config.paths.checkpoints, config.settings.checkpoint_uri, self._events
+                    config.paths.checkpoints,
+                    config.settings.checkpoint_uri,
+                    self._events,
+                    host=config.host.current if config.host.count > 1 else "",
+                    record=record_path(config.paths),
                 )
                 self.sync.restore()
         config.check_python()

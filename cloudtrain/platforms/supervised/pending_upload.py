@@ -17,6 +17,10 @@ from cloudtrain.platforms.supervised.hosts import numbered_names, read_left
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.storage import Progress, uri_scheme
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.runtime.host_config import HostConfig
+
 LOCK_SECONDS = 5.0
 
 
@@ -33,7 +37,7 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         StorageError: the storage failed. Call it again.
     """
     from cloudtrain.platforms.supervised.upload_config import upload_config
-    from cloudtrain.runtime.checkpoint_sync import CHECKPOINTS, CheckpointSync
+    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
     from cloudtrain.runtime.upload import remove_parts, upload_outputs
 
     lock = _lock(folder)
@@ -48,12 +52,15 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         results.record(events)
         remove_parts(configs[0])
         warnings = results.warnings
-        if uri_scheme(settings.checkpoint_uri) == "s3":
-            in_container = "checkpoint_path" in request
-            checkpoints = folder.path / "checkpoints" if in_container else configs[0].paths.checkpoints
-            path = request.get("checkpoint_path", CHECKPOINTS)
-            sync = CheckpointSync(checkpoints, settings.checkpoint_uri, events, path=path, whole=in_container)
-            warnings += sync.flush()
+        uri = settings.checkpoint_uri
+        if "checkpoint_path" not in request:
+            for config in configs:
+                warnings += _upload_checkpoints(config, events)
+        elif uri_scheme(uri) == "s3":  # otherwise it is the folder itself
+            path = request["checkpoint_path"]
+            warnings += CheckpointSync(
+                folder.path / "checkpoints", uri, events, path=path, whole=True
+            ).flush()
         for warning in warnings:
             events.emit("warning", message=warning)
         events.emit("job", status=str(JobStatus.COMPLETED), exit_code=0)
@@ -61,6 +68,28 @@ def upload_pending(folder: JobFolder, progress: Progress) -> None:
         folder.write_record(done)
     finally:
         os.close(lock)
+
+
+def _upload_checkpoints(config: HostConfig, events: EventLog) -> list[str]:
+    """Upload what the host has not uploaded of its checkpoints. Returns warnings. Raises StorageError."""
+    from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+    from cloudtrain.runtime.sync_record import read_record, record_path
+
+    record = read_record(config.paths)
+    if record is None and not config.host.leads:
+        return [
+            f"{config.host.current}: its checkpoints are not uploaded: nothing says which of them are new"
+        ]
+    host = config.host.current if config.host.count > 1 else ""
+    sync = CheckpointSync(
+        config.paths.checkpoints,
+        config.settings.checkpoint_uri,
+        events,
+        host=host,
+        record=record_path(config.paths),
+    )
+    sync.resume(record or {})
+    return sync.flush()
 
 
 def _lock(folder: JobFolder) -> int:

@@ -20,6 +20,7 @@ from cloudtrain.cli import cli
 from cloudtrain.contract import FailureClass
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.supervised.leftovers import old_jobs
+from cloudtrain.storage import open_store
 from cloudtrain.testing import S3Server
 
 TRAIN = """
@@ -123,6 +124,8 @@ def test_what_could_not_be_uploaded_is_sent_later(
     [model] = job.download(tmp_path / "got")
     with tarfile.open(model) as archive:
         assert len(archive.getnames()) == hosts
+    saved = [entry.key for entry in open_store(f"s3://{s3}/checkpoints").list()]
+    assert saved == [f"own-{rank}" for rank in range(hosts)]
     assert job.upload() == json.loads(done.stdout)
 
 

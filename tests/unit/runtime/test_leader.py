@@ -39,10 +39,15 @@ KEYS = {purpose: derive(SECRET, purpose) for purpose in ("control", "spawn", "tl
 class Cluster:
     """A leader and its clients."""
 
-    def __init__(self, folder: Path, join_timeout: float = 30) -> None:
+    def __init__(self, folder: Path, join_timeout: float = 30, host_timeout: float = 30) -> None:
         self.rendezvous = str(folder / "leader")
         self.leader = Leader(
-            listen(self.rendezvous, "127.0.0.1"), HOSTS, KEYS, master=("h", 1), join_timeout=join_timeout
+            listen(self.rendezvous, "127.0.0.1"),
+            HOSTS,
+            KEYS,
+            master=("h", 1),
+            join_timeout=join_timeout,
+            host_timeout=host_timeout,
         )
         self.leader.start()
         self.inboxes: dict[str, Inbox] = {}
@@ -84,6 +89,24 @@ def test_all_hosts_receive_the_same_cause(cluster: Cluster) -> None:
     for host in HOSTS:
         message = cluster.receive(host)
         assert (message["type"], message["report"]["message"]) == ("abort", "cause")
+
+
+def test_the_leader_stays_for_a_host_that_uploads_after_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloudtrain.runtime.leader.DISCONNECT_SECONDS", 0.0)
+    cluster = Cluster(tmp_path, host_timeout=3.0)
+    clients = {host: cluster.join(host) for host in HOSTS}
+    report = FailureReport(FailureClass.USER_ERROR, "x", rank=0, exception_type="E", time=1)
+    clients["algo-1"].send({"type": "failed", "report": report.to_dict()})
+    assert [cluster.receive(host)["type"] for host in HOSTS] == ["abort", "abort"]
+    clients["algo-2"].send({"type": "saving"})
+    clients["algo-1"].close()
+    with pytest.raises(queue.Empty):
+        cluster.inboxes["algo-2"].get(timeout=4.5)
+    clients["algo-2"].close()
+    cluster.leader.join()
+    assert cluster.receive("algo-2")["why"] == "this host has disconnected"
 
 
 def test_ranks_that_native_code_ended_wait_for_the_failure_that_they_follow_from(cluster: Cluster) -> None:
