@@ -1,4 +1,4 @@
-"""What a host has in common with the URI of its checkpoints, for a process that uploads the rest after the host."""
+"""The record of the checkpoint files that a host has downloaded or uploaded: later, only the others are uploaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def record_path(paths: Paths) -> Path:
 
 
 def write_record(path: Path, files: Mapping[str, State]) -> None:
-    """Write the states that files had when they were downloaded or uploaded, by key. A full disk is no error."""
+    """Write the states that files had when they were downloaded or uploaded, by key. Does nothing on a full disk."""
     with contextlib.suppress(OSError):
         replace_file(path, json.dumps(files).encode())
 

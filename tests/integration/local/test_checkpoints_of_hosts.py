@@ -9,8 +9,10 @@ import pytest
 from local_jobs import Run, wait_until, write
 
 from cloudtrain import JobStatus
+from cloudtrain.contract import Paths
 from cloudtrain.observe import EventLog, read_events
 from cloudtrain.runtime.checkpoint_sync import CheckpointSync
+from cloudtrain.runtime.sync_record import read_record, record_path
 from cloudtrain.storage import open_store
 
 SAVE = """
@@ -90,6 +92,34 @@ def test_a_host_never_uploads_what_it_has_only_downloaded(tmp_path: Path) -> Non
     (there / "model").unlink()  # as by someone who removes old checkpoints
     follower.flush()
     assert not (there / "model").exists()
+
+
+def test_a_later_upload_sends_only_what_is_new(tmp_path: Path) -> None:
+    paths, there = Paths(tmp_path / "ml"), write(tmp_path / "there", "model", "old")
+    paths.make()
+    events = EventLog(tmp_path / "events", "algo-2")
+    CheckpointSync(paths.checkpoints, there.as_uri(), events, record=record_path(paths)).restore()
+    write(paths.checkpoints, "mine", "1")
+    write(there, "model", "new, of another host")
+    record = read_record(paths)
+    assert record
+    later = CheckpointSync(paths.checkpoints, there.as_uri(), events)
+    later.resume(record)
+    later.flush()
+    assert (there / "model").read_text() == "new, of another host"
+    assert (there / "mine").read_text() == "1"
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"a": 1}', '{"a": [1, "x"]}', "[" * 100_000, None])
+def test_a_damaged_record_is_none(tmp_path: Path, damaged: str | None) -> None:
+    paths = Paths(tmp_path)
+    paths.make()
+    if damaged is None:
+        (tmp_path / "elsewhere").write_text("{}")
+        record_path(paths).symlink_to(tmp_path / "elsewhere")
+    else:
+        record_path(paths).write_text(damaged)
+    assert read_record(paths) is None
 
 
 def test_of_the_same_file_the_last_upload_remains(tmp_path: Path) -> None:
