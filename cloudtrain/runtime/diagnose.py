@@ -219,15 +219,10 @@ def diagnose_command(
         if not exit_code:
             hint = "The command must run until its ranks have ended: let it wait for them, in the foreground."
     phase = "train" if scripts_started else "launch"
-    report = _of_program(
-        f"{program}, which distribution.agent starts, {what}", hint, exit_code, log_tail, host, phase
-    )
-    if exit_code >= 0:
-        return report
-    killed_by = linux_number(-exit_code)
-    kind, hint = _by_signal(killed_by, memory_kills)
-    message = f"{program}, which distribution.agent starts, was killed by {LINUX.get(killed_by, killed_by)}"
-    return replace(report, failure_class=kind, hint=hint, message=message)
+    subject = f"{program}, which distribution.agent starts,"
+    if exit_code < 0:
+        return _of_killed_program(subject, exit_code, log_tail, host, phase, memory_kills)
+    return _of_program(f"{subject} {what}", hint, exit_code, log_tail, host, phase)
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -242,6 +237,8 @@ def diagnose_server(exit_code: int, log_tail: tuple[str, ...], host: str) -> Fai
         exit_code: negative for a signal.
         log_tail: the last lines of its output.
     """
+    if exit_code < 0:
+        return _of_killed_program("the parameter server", exit_code, log_tail, host, "train", memory_kills=0)
     hint = "It runs TensorFlow with the job's Python: see its own messages below."
     return _of_program("the parameter server failed", hint, exit_code or 1, log_tail, host, "train")
 
@@ -260,6 +257,18 @@ def _of_program(
         log_tail=log_tail,
         phase=phase,
         time=time.time(),
+    )
+
+
+def _of_killed_program(
+    subject: str, exit_code: int, log_tail: tuple[str, ...], host: str, phase: str, memory_kills: int
+) -> FailureReport:
+    """The report of a program that is not a rank, and that a signal ended."""
+    killed_by = linux_number(-exit_code)
+    kind, hint = _by_signal(killed_by, memory_kills)
+    message = f"{subject} was killed by {LINUX.get(killed_by, killed_by)}"
+    return replace(
+        _of_program(message, hint, exit_code, log_tail, host, phase), failure_class=kind, message=message
     )
 
 

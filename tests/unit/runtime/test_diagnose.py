@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from cloudtrain.contract import FailureClass, FailureReport
-from cloudtrain.runtime.diagnose import RankExit, diagnose, diagnose_torchrun, first_cause, with_ended_ranks
+from cloudtrain.runtime.diagnose import (
+    RankExit,
+    diagnose,
+    diagnose_server,
+    diagnose_torchrun,
+    first_cause,
+    with_ended_ranks,
+)
 from cloudtrain.runtime.run_folder import RankRecord
 
 
@@ -143,3 +150,10 @@ def test_a_long_last_line_is_cut_in_the_message() -> None:
     report = diagnose(RankExit(0, 3, 0.0, log_tail=("a" * 5000,)), "h")
     assert report.message == f"its last line: {'a' * 200}..."
     assert report.log_tail == ("a" * 5000,)
+
+
+def test_a_parameter_server_that_was_killed() -> None:
+    """Its last line does not say why."""
+    report = diagnose_server(-9, ("To enable the following instructions: AVX2",), "algo-2")
+    assert (report.failure_class, report.exit_code) == (FailureClass.KILLED, 137)
+    assert report.message == "the parameter server was killed by SIGKILL"
