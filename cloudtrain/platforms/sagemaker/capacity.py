@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from cloudtrain.aws.aws import Aws
-from cloudtrain.aws.errors import job_errors
+from cloudtrain.aws.errors import is_transient, job_errors
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.sagemaker._queue.options import QueueOptions
@@ -37,9 +37,9 @@ class Pace:
     """Before the job is submitted again for the first time. It doubles each time."""
     longest: float = 900.0
     deletion: float = 2.0
-    """Between two looks at a job that is being deleted."""
+    """Between two looks at a job that is being deleted, or while AWS has transient errors."""
     patience: float = 300.0
-    """The longest deletion."""
+    """The longest deletion, and the maximum duration of such errors."""
 
 
 class Resubmission:
@@ -101,15 +101,17 @@ class Resubmission:
                 say(f"Job {name} was deleted, so it is not submitted again.")
                 return False
             try:
-                self._replace(found)
+                if found is not None:
+                    self._delete()
+                    failed = {}
+                self._submit(self._request)
             except KeyboardInterrupt:
                 say(f"Interrupted: job {name} is deleted, and may have been submitted again.")
                 raise
             except PlatformError as error:
-                if not _NO_QUOTA.search(error.message):
+                if not (_NO_QUOTA.search(error.message) or is_transient(error)):
                     raise
                 say(f"Job {name} cannot be submitted again yet: {error.message}")
-                failed = {}
             else:
                 say(f"Job {name} is submitted again.")
                 return True
@@ -130,16 +132,18 @@ class Resubmission:
             say(f"Job {name} is not submitted again.")
             raise
 
-    def _replace(self, failed: Mapping[str, Any] | None) -> None:
-        if failed is not None:
-            self._delete()
-        self._submit(self._request)
-
     def _find(self) -> Mapping[str, Any] | None:
-        try:
-            return describe_training_job(self._request.job_name, self._aws)
-        except JobNotFound:
-            return None
+        """SageMaker's description of the job; None if there is none. Asks again while AWS has transient errors."""
+        end = time.monotonic() + self._pace.patience
+        while True:
+            try:
+                return describe_training_job(self._request.job_name, self._aws)
+            except JobNotFound:
+                return None
+            except PlatformError as error:
+                if not is_transient(error) or time.monotonic() > end:
+                    raise
+            time.sleep(self._pace.deletion)
 
     def _delete(self) -> None:
         """Delete the failed job, and wait until its name is free."""

@@ -113,6 +113,22 @@ def test_a_quota_that_others_use_in_the_meantime_counts_as_an_attempt(
     assert "cannot be submitted again yet: job a-job cannot be started: ResourceLimitExceeded" in said[1]
 
 
+@pytest.mark.parametrize("operation", ["Describe", "Delete", "Create"])
+def test_errors_that_pass_do_not_end_the_wait(
+    operation: str, platform: SageMakerPlatform, service: SageMakerService
+) -> None:
+    again, said = resubmission(platform), []
+    fail(service)
+    busy = ServiceError(
+        "RequestsThrottled", "busy", 529
+    )  # botocore does not know it, and does not repeat the request
+    service.fail(f"{operation}TrainingJob", busy)
+    assert again(said.append)
+    assert service.jobs["a-job"].status == "InProgress"
+    assert said[-1] == "Job a-job is submitted again."
+    assert service.count("CreateTrainingJob") == (3 if operation == "Create" else 2)
+
+
 def test_a_job_that_the_user_deletes_or_submits_ends_it(
     platform: SageMakerPlatform, service: SageMakerService
 ) -> None:
