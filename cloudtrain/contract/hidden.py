@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,10 @@ from cloudtrain._secrets.formats import has_secret_format
 from cloudtrain._secrets.hiding import ValueHider
 from cloudtrain._secrets.names import is_secret_name
 from cloudtrain._secrets.urls import HIDDEN, has_credentials
+
+_FIELD = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*")
+"""The name of a setting, as in ``wandb.api_key=...`` of Hydra and OmegaConf."""
+_NOTHING = ValueHider(())
 
 
 def without_secrets(values: Mapping[str, Any], hider: ValueHider) -> dict[str, Any]:
@@ -39,15 +44,18 @@ def _hidden_arguments(arguments: list[Any]) -> list[Any]:
     option = ""
     for argument in arguments:
         if not isinstance(argument, str):
-            hidden.append(argument)
+            hidden.append(_hidden("", argument, _NOTHING))
             continue
         name, separator, value = argument.partition("=")
-        if argument.startswith("-") and separator:
+        is_option = argument.startswith("-")
+        if not argument or (is_option and not separator):
+            hidden.append(argument)
+        elif not is_option and (is_secret_name(option) or _is_secret(argument)):
+            hidden.append(HIDDEN)
+        elif separator and (is_option or _FIELD.fullmatch(name)):
             is_secret = is_secret_name(name.lstrip("-")) or _is_secret(value)
             hidden.append(f"{name}={HIDDEN}" if is_secret else argument)
-        elif argument.startswith("-") or not argument:
-            hidden.append(argument)
         else:
-            hidden.append(HIDDEN if is_secret_name(option) or _is_secret(argument) else argument)
+            hidden.append(argument)
         option = argument.lstrip("-") if argument.startswith("-") and not separator else ""
     return hidden

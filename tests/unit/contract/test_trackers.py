@@ -113,6 +113,9 @@ SECRETS: list[tuple[dict[str, Any], list[str], str]] = [
     ({}, ["--api-key", "sunshine"], "sunshine"),
     ({}, ["--api-key=sunshine"], "sunshine"),
     ({}, ["fit", GITHUB], GITHUB),
+    ({}, ["fit", "+wandb.api_key=sunshine"], "sunshine"),
+    ({}, ["--api-key", "c3Vuc2hpbmU="], "c3Vuc2hpbmU"),
+    ({"listed": [{"db": [{"password": "sunshine"}]}]}, [], "sunshine"),
     ({}, ["--url", "postgres://app:pa55w0rd@db/x"], "pa55w0rd"),
 ]
 
