@@ -146,6 +146,8 @@ class GradientReducer:
 
     def _arrived(self, slot: Slot) -> None:
         if slot.passes_left <= 0:
+            self.forget_other_context()
+        if slot.passes_left <= 0:
             self._spoiled = slot.name
             raise GradientOrderError(
                 "Gradients were computed more than backward_passes_per_step times before call to step(). "
@@ -169,6 +171,7 @@ class GradientReducer:
 
     def synchronize(self) -> None:
         """Reduce the remaining gradients, as zeros where there is none, and wait for all of them."""
+        self.forget_other_context()
         if not self.pending:
             self._begin_step()
         for slot in self._sparse:
@@ -193,6 +196,11 @@ class GradientReducer:
                 "during its reduction",
                 hint="Skip this step: call zero_grad(), and continue with the next batch.",
             )
+
+    def forget_other_context(self) -> None:
+        """Drop a step that began before the ranks initialized again: it failed, or some of them left it."""
+        if self.pending and self._context() is not _state.current_or_none():
+            self.forget()
 
     def forget(self) -> None:
         """Drop the gradients computed since the last `synchronize`."""

@@ -87,7 +87,6 @@ def DistributedOptimizer(
             another, or the ranks' parameters differ. Also a ValueError.
     """
     _state.current()  # raises NotInitialized
-    _state.current()  # or else it is not initialized
     if isinstance(optimizer, (_Distributed, AdasumOptimizer)):
         raise InvalidArgument("the optimizer is a DistributedOptimizer already")
     if op not in (Average, Sum, Adasum):
@@ -169,7 +168,8 @@ class _Distributed(torch.optim.Optimizer):
         if self._pending:
             raise GradientOrderError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-                "optimizer.synchronize(). This is prohibited as it can cause a race condition."
+                "optimizer.synchronize(). This is prohibited as it can cause a race condition.",
+                hint="To skip a step, call optimizer.synchronize() on all ranks, and then zero_grad().",
             )
         super().zero_grad(set_to_none)
 
@@ -211,7 +211,10 @@ class _Distributed(torch.optim.Optimizer):
 
     @property
     def _pending(self) -> bool:
-        return self._reducer is not None and self._reducer.pending
+        if self._reducer is None:
+            return False
+        self._reducer.forget_other_context()
+        return self._reducer.pending
 
     def _averaged(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def averaged() -> Any:

@@ -122,6 +122,26 @@ def case_ranks_that_initialize_again() -> None:
     check(model, train_alone(make_sgd))
 
 
+def case_ranks_that_initialize_again_within_a_step() -> None:
+    for passes, failing, calls_zero_grad in ((1, 1, True), (1, 1, False), (3, 2, True)):
+        model = make_model()
+        optimizer = hvd.DistributedOptimizer(
+            make_sgd(model.parameters()), model.named_parameters(), backward_passes_per_step=passes
+        )
+        for step, (inputs, targets) in enumerate(batches(6)):
+            if step == 3:
+                for _ in range(failing):
+                    loss_of(model, mine(inputs), mine(targets)).backward()
+                hvd.shutdown()
+                hvd.init(start_timeout=60, timeout=30)
+                (optimizer if calls_zero_grad else model).zero_grad()
+            for _ in range(passes):
+                (loss_of(model, mine(inputs), mine(targets)) / passes).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        check(model, train_alone(make_sgd))
+
+
 def case_gradients_whose_memory_a_script_replaces() -> None:
     """``.grad.data = ...``, and models that are converted or moved, and back, between the steps or for good."""
     for passes, early in ((1, False), (1, True), (2, False)):
