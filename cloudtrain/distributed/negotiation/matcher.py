@@ -201,14 +201,21 @@ def _disagreement(requests: dict[int, CollectiveRequest]) -> str:
     names = [
         name
         for name in first.must_match
-        if any(r.must_match.get(name) != first.must_match[name] for r in requests.values())
+        if not all(_equal(r.must_match.get(name), first.must_match[name]) for r in requests.values())
     ]
     parts = [
         f"the ranks disagree on {name}: "
         + _listed((rank, r.must_match.get(name)) for rank, r in requests.items())
         for name in names
     ]
-    return "; ".join(parts) or "the ranks disagree on their requests"
+    if parts or all(request.must_match.keys() == first.must_match.keys() for request in requests.values()):
+        return "; ".join(parts)
+    return "the ranks disagree on their requests"
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """A factor may be nan, which is the same as nan here."""
+    return bool(one == other or (one != one and other != other))
 
 
 def _listed(values: Iterable[tuple[int, Any]]) -> str:

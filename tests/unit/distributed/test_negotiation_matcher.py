@@ -194,6 +194,15 @@ def test_a_disagreement_reaches_all_ranks_with_every_request(
     assert all(error in response.error for _, response in responses), responses
 
 
+def test_ranks_agree_on_a_factor_that_is_nan() -> None:
+    matcher = matcher_of(2)
+    calls = [(rank, request_of("t", prescale_factor=float("nan"))) for rank in range(2)]
+    assert [response.error for _, response in announce(matcher, *calls)] == ["", ""]
+    calls = [(rank, request_of("u", prescale_factor=value)) for rank, value in enumerate([float("nan"), 1.0])]
+    errors = {response.error for _, response in announce(matcher, *calls)}
+    assert errors == {"allreduce of u: the ranks disagree on prescale_factor: rank 0: nan, rank 1: 1.0"}
+
+
 def test_unnamed_operations_of_two_kinds() -> None:
     responses = announce(
         matcher_of(2),
