@@ -221,10 +221,14 @@ def _inside(clone: Path, base: Path, name: str, field: str) -> Path:
 
 
 def _check_links(clone: Path, path: Path) -> None:
-    """Raises InvalidSource for a link out of the clone: packing it would send files of this machine to the job."""
+    """Raises InvalidSource for a link out of the clone: packing it would send files of this machine to the job.
+
+    The folders that lead to ``path`` may be links, too.
+    """
+    above = [str(folder) for folder in reversed(path.parents) if folder.is_relative_to(clone)]
     folders = os.walk(path) if path.is_dir() else ()
-    entries = [os.path.join(folder, name) for folder, *names in folders for name in (*names[0], *names[1])]
-    for entry in (str(path), *entries):
+    entries = (os.path.join(folder, name) for folder, *names in folders for name in (*names[0], *names[1]))
+    for entry in (*above, str(path), *entries):
         if os.path.islink(entry) and not Path(os.path.realpath(entry)).is_relative_to(clone):
             name = Path(entry).relative_to(clone).as_posix()
             raise InvalidSource(

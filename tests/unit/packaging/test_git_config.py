@@ -191,6 +191,29 @@ def test_a_link_out_of_the_repository_is_refused(repository: Path, tmp_path: Pat
         script({"repo": str(hostile)})
 
 
+@pytest.mark.parametrize(
+    "paths",
+    [
+        {"entry_point": "train.py", "source_dir": "shared/private"},
+        {"entry_point": "shared/private/train.py"},
+        {"entry_point": "src/train.py", "dependencies": ["shared/private"]},
+    ],
+)
+def test_a_folder_behind_a_link_out_of_the_repository_is_refused(
+    paths: dict[str, Any], repository: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "train.py").write_text("secret")
+    git(tmp_path, "clone", "-q", str(repository), "hostile")
+    hostile = tmp_path / "hostile"
+    os.symlink(tmp_path, hostile / "shared")
+    git(hostile, "add", "shared")
+    git(hostile, "commit", "-qm", "link")
+    one = Estimator(**paths, git_config={"repo": str(hostile)}, platform="local")
+    with pytest.raises(InvalidSource, match=r"shared of the repository is a link to .*outside of it"):
+        one.prepare()
+
+
 class GitServer(BaseHTTPRequestHandler):
     """git's own server for HTTP, behind a password: any user with the token."""
 
