@@ -108,6 +108,12 @@ def offerings(
 def _show(found: list[Offering]) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
+
+    from cloudtrain.contract.text import escape_line
+
+    def row(*texts: str) -> None:
+        table.add_row(*(Text(escape_line(text)) for text in texts))
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in HEADINGS:
@@ -118,9 +124,9 @@ def _show(found: list[Offering]) -> None:
             for price in (offering.price_per_hour, offering.price_per_instance_hour, offering.upfront_fee)
         ]
         first = _segment(offering.segments[0]) if offering.segments else ("", "", "", "")
-        table.add_row(offering.id, *first, f"{offering.hours:g}", *prices)
+        row(offering.id, *first, f"{offering.hours:g}", *prices)
         for segment in offering.segments[1:]:
-            table.add_row("", *_segment(segment), f"{segment.hours:g}")
+            row("", *_segment(segment), f"{segment.hours:g}")
     console = Console()
     # never truncate IDs: users copy them
     (console if console.is_terminal else Console(width=200)).print(table)

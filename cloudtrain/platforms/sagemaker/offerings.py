@@ -5,6 +5,7 @@ https://docs.aws.amazon.com/sagemaker/latest/APIReference/API_SearchTrainingPlan
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -91,6 +92,7 @@ def _offering(found: Mapping[str, Any]) -> Offering:
     fee = None
     with suppress(ValueError):
         fee = float(found["UpfrontFee"]) if "UpfrontFee" in found else None
+        fee = fee if fee is not None and math.isfinite(fee) else None  # JSON has no NaN
     return Offering(
         id=found["TrainingPlanOfferingId"],
         targets=found["TargetResources"],

@@ -189,3 +189,9 @@ def test_a_missing_region_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None
     error = run().exception
     assert isinstance(error, PlatformError)
     assert error.message == "no AWS region is configured"
+
+
+def test_odd_answers_are_shown_as_they_are(service: SageMakerService) -> None:
+    service.offerings = [offering("a[red]\x1b[31m", "NaN", capacity(0, 48))]
+    assert r"a[red]\x1b[31m" in run().stdout
+    assert json.loads(run("--json").stdout)[0]["upfront_fee"] is None
