@@ -134,7 +134,7 @@ class HostRun:
             self._get_ready()
         elif kind == "start":
             self._start(message)
-        elif kind == "spawn" and self._launch:
+        elif kind == "spawn" and self._launch and self._launch.plan.agent == "mpirun":
             self._launch.start_agent(["/bin/sh", "-c", message["command"]])
         elif kind == "finish" and upload:
             self._phases.end("train")
