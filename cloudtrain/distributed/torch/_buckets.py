@@ -215,7 +215,8 @@ class Bucket:
         some = self.slots[0].parameter
         margin = MARGIN_BYTES // some.element_size()
         total = sum(slot.parameter.numel() for slot in self.slots)
-        self._flat = torch.zeros(margin + total, dtype=some.dtype, device=some.device)[margin:]
+        memory = torch.zeros(margin + total, dtype=some.dtype, device=some.device)
+        self._flat = memory.narrow(0, margin, total)
         self._on_gpu = some.is_cuda
         offset = margin
         for slot in self.slots:

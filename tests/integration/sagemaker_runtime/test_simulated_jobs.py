@@ -75,8 +75,8 @@ def test_a_submit_makes_few_requests(sagemaker: SimulatedSageMaker) -> None:
         for name in ("first", "second")
     ]
     assert requests == [
-        ["HeadObject", "PutObject", "PutObject", "CreateTrainingJob"],
-        ["HeadObject", "CreateTrainingJob"],
+        ["PutObject", "PutObject", "CreateTrainingJob"],
+        ["PutObject", "CreateTrainingJob"],
     ]
 
 
