@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -13,7 +14,6 @@ from keras_on_torch import keras
 
 from cloudtrain.checkpoint import Checkpointer
 from cloudtrain.checkpoint.keras import CheckpointCallback, apply, capture
-from cloudtrain.environment.exit_policy import set_exit_policy
 from cloudtrain.errors import CheckpointError
 
 RANDOM = np.random.default_rng(0)
@@ -92,18 +92,17 @@ class NoticeAt(keras.callbacks.Callback):  # type: ignore[misc]
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+def _train_until_notice(folder: Path, batch: int) -> None:
+    fit(make_model(), CheckpointCallback(Checkpointer(folder, asynchronous=False)), NoticeAt(batch))
+
+
 @pytest.mark.parametrize(("batch", "step", "epochs"), [(2, 3, 0), (5, 6, 1)], ids=["within", "last of epoch"])
 def test_a_notice_saves_and_exits(tmp_path: Path, batch: int, step: int, epochs: int) -> None:
-    pid = os.fork()
-    if pid == 0:  # a separate process, as the notice affects all of it
-        try:
-            set_exit_policy(None)  # other tests of this process may have set one
-            fit(make_model(), CheckpointCallback(Checkpointer(tmp_path, asynchronous=False)), NoticeAt(batch))
-        except SystemExit as error:
-            os._exit(int(str(error)))
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 75
+    # a separate process, as the notice affects all of it; not forked, as PyTorch has threads
+    process = multiprocessing.get_context("spawn").Process(target=_train_until_notice, args=(tmp_path, batch))
+    process.start()
+    process.join(120)
+    assert process.exitcode == 75
     model = make_model()
     callback = CheckpointCallback(Checkpointer(tmp_path))
     assert callback.restore(model) == epochs

@@ -33,6 +33,7 @@ class Wire:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
         self.up = True
+        self.is_down = threading.Event()
         self.mute = False
         """Whether nothing of the leader passes after its part of the handshake."""
         self.answered: dict[socket.socket, int] = {}
@@ -46,6 +47,7 @@ class Wire:
     def run(self) -> None:
         while not self.over:
             if not self.up:
+                self.is_down.set()
                 time.sleep(0.02)
                 continue
             late = {end for end, count in self.answered.items() if self.mute and count >= CHALLENGE_BYTES}
@@ -72,6 +74,12 @@ class Wire:
             del self.pairs[other]
             ready.close()
             other.close()
+
+    def take_down(self) -> None:
+        """Let nothing pass any more; what the thread forwards right now has passed on return."""
+        self.is_down.clear()
+        self.up = False
+        assert self.is_down.wait(10)
 
     def close(self) -> None:
         self.over = True
@@ -115,7 +123,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 def test_messages_of_an_outage_arrive_once_afterwards(pair: Pair) -> None:
     pair.clients[1].send({"type": "ready"})
     time.sleep(0.3)
-    pair.wire.up = False
+    pair.wire.take_down()
     for number in range(50):
         pair.clients[1].send({"type": "noticed", "deadline": number, "reason": "from 2"})
         pair.clients[0].send({"type": "noticed", "deadline": number, "reason": "from 1"})
@@ -133,7 +141,7 @@ def test_messages_of_an_outage_arrive_once_afterwards(pair: Pair) -> None:
 
 def test_a_host_returns_though_the_answer_of_the_leader_is_late(pair: Pair) -> None:
     """On a network with long delays, the host gives up connections that the leader has taken."""
-    pair.wire.up = False
+    pair.wire.take_down()
     time.sleep(TIMEOUT * 0.4)
     pair.wire.mute = pair.wire.up = True
     time.sleep(TIMEOUT * 0.35)
@@ -144,7 +152,7 @@ def test_a_host_returns_though_the_answer_of_the_leader_is_late(pair: Pair) -> N
 
 
 def test_a_longer_outage_is_the_loss_of_a_host(pair: Pair) -> None:
-    pair.wire.up = False
+    pair.wire.take_down()
     began = time.monotonic()
     report, lost = pair.receive(0), pair.receive(1)
     assert (report["type"], report["report"]["host"]) == ("abort", "algo-2")
@@ -160,7 +168,7 @@ def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
         assert [pair.receive(host)["type"] for host in (0, 1)] == [answer, answer]
     pair.clients[1].send({"type": "uploaded"})
     time.sleep(0.3)
-    pair.wire.up = False
+    pair.wire.take_down()
     pair.clients[0].send({"type": "uploaded"})
     assert pair.receive(0)["type"] == "complete"
     pair.clients[0].close()
