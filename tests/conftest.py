@@ -15,7 +15,7 @@ from cloudtrain.errors import StorageError
 from cloudtrain.testing import S3Server
 from cloudtrain.testing._weed_options import find_weed
 
-pytest_plugins = ["botocore_data", "end_of_run", "pages", "selection"]
+pytest_plugins = ["botocore_data", "end_of_run", "pages", "second_try", "selection"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts background commands like this. The commands under test would inherit it.
