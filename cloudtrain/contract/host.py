@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ class Host:
         """
         given = Fields(document)
         current, groups = given.text("current_host"), given.objects("instance_groups", ())
-        hosts = tuple(sorted(given.texts("hosts"), key=_natural_key))
+        hosts = _in_order(given.texts("hosts"))
         if len(hosts) > MOST_HOSTS or not all(map(is_program_text, hosts)):
             raise ValueError("hosts are not names of hosts")
         if current not in hosts:
@@ -94,10 +94,14 @@ class Host:
         return self.current == self.leader
 
 
-def _natural_key(name: str) -> tuple[str, int]:
-    """Sorts ``algo-10`` after ``algo-9``."""
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :][:18] or -1)
+def _in_order(names: Sequence[str]) -> tuple[str, ...]:
+    """The hosts in the order of their ranks: as given, except that SageMaker lists ``algo-10`` before ``algo-2``.
+
+    Elsewhere, the order has a meaning: the user's first host leads, and a scheduler puts neighbours side by side.
+    """
+    if all(re.fullmatch(r"algo-[0-9]{1,18}", name) for name in names):
+        return tuple(sorted(names, key=lambda name: int(name[5:])))
+    return tuple(names)
 
 
 def read_document(path: Path, default: Any) -> Any:

@@ -22,13 +22,14 @@ GROUP = "cloudtrain.platforms"
 
 BUILT_IN = {
     "container": "cloudtrain.platforms.container:ContainerPlatform",
+    "hosts": "cloudtrain.platforms.hosts:HostsPlatform",
     "local": "cloudtrain.platforms.local:LocalPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
 }
 """The built-in platforms, which can be found without reading the metadata of installed packages."""
 
-ON_THIS_MACHINE = ("container", "local")
-"""The platforms whose jobs run on the machine that submits them."""
+ON_THIS_MACHINE = ("container", "hosts", "local")
+"""The platforms whose jobs run, or are supervised, on the machine that submits them."""
 
 PACKAGE_HINT = "This is an error in the package that provides the platform."
 

@@ -32,6 +32,7 @@ OPTIONS = {
         "capacity_retries",
         "capacity_wait",
     ),
+    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
 }
 """The options of each built-in platform."""
 

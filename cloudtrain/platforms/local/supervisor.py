@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -31,8 +31,9 @@ class HostProcesses(FolderHosts):
     end_seconds = 60.0
     """The time for the last uploads."""
 
-    def __init__(self, folder: JobFolder, lock: int) -> None:
-        super().__init__(folder, numbered_names(folder.read_request()["host_count"]))
+    def __init__(self, folder: JobFolder, lock: int, names: Sequence[str] = ()) -> None:
+        """``names`` are ``algo-1``, ``algo-2``, ... unless they are given."""
+        super().__init__(folder, names or numbered_names(folder.read_request()["host_count"]))
         self._lock = lock
         adopt_orphans()
         self._interpreter = _interpreter(self._request["python"])

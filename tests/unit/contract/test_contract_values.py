@@ -69,11 +69,13 @@ def test_arguments_are_sorted_and_strings_untouched() -> None:
     ]
 
 
-def test_hosts_are_in_natural_order_and_the_first_is_the_leader() -> None:
+def test_sagemakers_hosts_are_in_natural_order_and_the_first_is_the_leader() -> None:
     host = Host.from_document({"current_host": "algo-2", "hosts": ["algo-10", "algo-2", "algo-1"]})
     assert host.hosts == ("algo-1", "algo-2", "algo-10")
     assert (host.rank, host.count, host.leads, host.leader) == (1, 3, False, "algo-1")
     assert Host.from_document(host.to_document()) == host
+    given = Host.from_document({"current_host": "b10", "hosts": ["b10", "a1", "b9"]})
+    assert given.hosts == ("b10", "a1", "b9")  # the user's or the scheduler's order
     with pytest.raises(ValueError, match="'x' is not one of"):
         Host.from_document({"current_host": "x", "hosts": ["algo-1"]})
 

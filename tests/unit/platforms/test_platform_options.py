@@ -11,6 +11,7 @@ from cloudtrain.cli.submit import command
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.platform_options import OPTIONS
 from cloudtrain.platforms.container.options import ContainerOptions
+from cloudtrain.platforms.hosts.options import HostsOptions
 from cloudtrain.platforms.local.render import LocalOptions
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.spec import TrainingJob
@@ -19,6 +20,7 @@ from cloudtrain.spec import TrainingJob
 def test_the_table_has_all_options() -> None:
     assert set(OPTIONS["container"]) == set(ContainerOptions.__struct_fields__)
     assert set(OPTIONS["local"]) == set(LocalOptions.__struct_fields__)
+    assert set(OPTIONS["hosts"]) == set(HostsOptions.__struct_fields__)
 
 
 def test_mount_source_needs_containers(tmp_path: Path) -> None:
@@ -30,11 +32,13 @@ def test_mount_source_needs_containers(tmp_path: Path) -> None:
 
 
 def test_options_of_another_platform() -> None:
-    with pytest.raises(InvalidJob, match="python: needs the platform local, but the job runs on container"):
+    with pytest.raises(
+        InvalidJob, match="python: needs the platform local or hosts, but the job runs on container"
+    ):
         ContainerOptions.of(TrainingJob(platform_options={"python": "python3"}))
     with pytest.raises(
         InvalidJob, match="memory: needs the platform container, but the job runs on sagemaker"
     ):
         check(TrainingJob(platform_options={"memory": "1g"}))
-    with pytest.raises(InvalidJob, match="master_port: needs the platform container or local"):
+    with pytest.raises(InvalidJob, match="master_port: needs the platform container or local or hosts"):
         check(TrainingJob(platform_options={"master_port": 1}))

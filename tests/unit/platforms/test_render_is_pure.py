@@ -15,6 +15,7 @@ import pytest
 
 from cloudtrain.platforms import Platform, Resolver
 from cloudtrain.platforms.container import ContainerPlatform
+from cloudtrain.platforms.hosts import HostsPlatform
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.registry import BUILT_IN
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
@@ -36,6 +37,7 @@ CASES = {
     "local": Case(LocalPlatform, {"inputs": {"train": "file:///data"}}),
     "container": Case(ContainerPlatform, {"image_uri": "image:1", "inputs": {"train": "file:///data"}}),
     "container-toolkit": Case(ContainerPlatform, {"image_uri": "image:1", **TOOLKIT}),
+    "hosts": Case(HostsPlatform, {"instance_count": 2, "platform_options": {"hosts": "10.0.0.1:2,b:2"}}),
     "sagemaker": Case(SageMakerPlatform, {"image_uri": "image:1", "instance_type": "ml.m5.large", **S3}),
     "sagemaker-toolkit": Case(SageMakerPlatform, {"instance_type": "ml.m5.large", **TOOLKIT, **S3}),
     "fake": Case(FakePlatform, {}),

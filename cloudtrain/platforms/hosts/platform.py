@@ -1,0 +1,65 @@
+"""The hosts platform: jobs on a list of machines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.checks import CheckStatus
+from cloudtrain.platforms.hosts import render as rendering
+from cloudtrain.platforms.hosts.host_list import parse_hosts
+from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised.machine import SupervisorProcess
+from cloudtrain.platforms.supervised.root import LocalRoot
+from cloudtrain.spec import TrainingJob
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
+
+
+class HostsPlatform(SupervisedPlatform):
+    """Runs jobs on a list of hosts. Their supervisor is a process of this machine."""
+
+    name = rendering.NAME
+
+    def __init__(self) -> None:
+        root = LocalRoot(self.name)
+        self._supervisor = SupervisorProcess(root, "cloudtrain.platforms.hosts.supervisor")
+        super().__init__(root, self._supervisor)
+
+    def warm_up(self) -> None:
+        self._supervisor.warm_up()
+
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        return rendering.resolve(super().resolve(job))
+
+    def render(self, job: TrainingJob) -> Request:
+        return rendering.render(job)
+
+    def submit(self, request: Request) -> None:
+        """Also raises InvalidJob if ``platform_options.python`` cannot run the script on this machine."""
+        python: str = request.body["python"]
+        hosts = parse_hosts(request.body["hosts"])
+        others = [host.name for host in hosts if not host.is_this_machine]
+        if others:
+            raise InvalidJob(
+                f"platform_options.hosts: {others[0]} is not this machine",
+                hint="Other machines are not reached yet: use localhost:4.",
+            )
+        if python != sys.executable:
+            from cloudtrain.platforms.local.doctor import check_python
+
+            finding = check_python(python)
+            if finding.status == CheckStatus.FAILED:
+                raise InvalidJob(f"platform_options.python: {finding.what}", hint=finding.hint)
+        super().submit(request)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        from cloudtrain.platforms.local.doctor import checks
+
+        return checks(job, request, imports)
