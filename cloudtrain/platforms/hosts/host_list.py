@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SLOTS = ("slots", "cpu", "count")
 _IGNORED = ("max-slots", "ifname", "binding")
-"""What else hostfiles say of a host: limits and bindings, which concern the launcher that reads them."""
+"""Keys of a hostfile that concern only the launcher that reads them: limits and bindings."""
 _USERS = ("user", "username", "user-name")
 
 
