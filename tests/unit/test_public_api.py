@@ -160,6 +160,7 @@ PUBLIC = {
     "cloudtrain.platforms.container": """
         ContainerPlatform Engine find_engine
     """,
+    "cloudtrain.platforms.hosts": "HostsPlatform",
     "cloudtrain.platforms.local": """
         LocalPlatform
     """,
