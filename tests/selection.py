@@ -35,6 +35,13 @@ STARTED = {
     "engine": "docker",
     "docker": "docker",
     "moto_server": "moto",
+    "slurm_accounting": "slurm-accounting",
+    "slurm_cancels": "slurm-cancels",
+    "slurm_requeues": "slurm-requeues",
+    "slurm3": "slurm3",
+    "slurm": "slurm",
+    "slurm_module": "slurm",
+    "slurm_clusters": "slurm-others",
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
