@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
 
+from cloudtrain.contract.slurm_step import SlurmTask
+
 
 @dataclass(frozen=True)
 class LauncherEnv:
@@ -68,18 +70,41 @@ CLOUDTRAIN = LauncherEnv(
 
 
 def with_rank(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """``environ``, with the variables of `TORCHRUN` that PyTorch Lightning leaves out when it starts the ranks itself.
+    """``environ``, with the variables of `TORCHRUN` for ranks whose launcher does not set one variable for each.
 
-    Its ranks have ``WORLD_SIZE``, ``LOCAL_RANK`` and ``NODE_RANK``. The number of hosts is that of the job, or the
-    least that is possible.
+    These are the tasks of a Slurm step (see `cloudtrain.contract.slurm_step`), and the ranks that PyTorch Lightning
+    starts itself.
     """
     if TORCHRUN.rank in environ:
         return environ
+    derived = _of_lightning(environ) or _of_slurm(environ)
+    return {**dict(zip(astuple(TORCHRUN), map(str, derived))), **environ} if derived else environ
+
+
+def started_by_srun(environ: Mapping[str, str]) -> bool:
+    """Whether this process is a rank as a task of a Slurm step, and no other launcher started it."""
+    return TORCHRUN.rank not in environ and bool(_of_slurm(environ))
+
+
+def _of_lightning(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """The values from ``WORLD_SIZE``, ``LOCAL_RANK`` and ``NODE_RANK``, which is all that Lightning sets.
+
+    The number of hosts is that of the job, or the least that is possible.
+    """
     try:
         size, local_rank, host = (int(environ[name]) for name in ("WORLD_SIZE", "LOCAL_RANK", "NODE_RANK"))
         host_count = max(int(environ.get("SM_HOST_COUNT", 1)) if host else 1, host + 1)
     except (KeyError, ValueError):
-        return environ
+        return ()
     local_size = size // host_count
-    derived = (host * local_size + local_rank, size, local_rank, local_size, host, host_count)
-    return {**dict(zip(astuple(TORCHRUN), map(str, derived))), **environ}
+    return (host * local_size + local_rank, size, local_rank, local_size, host, host_count)
+
+
+def _of_slurm(environ: Mapping[str, str]) -> tuple[int, ...]:
+    """The values of a task of a Slurm step, unless the task is a launcher of MPI and this is one of its ranks."""
+    if any(name in environ for name in (OPEN_MPI.rank, MPICH.local_rank, HOROVODRUN.rank)):
+        return ()
+    task = SlurmTask.from_environ(environ)
+    if task is None:
+        return ()
+    return (task.rank, task.size, task.local_rank, task.local_size, task.host_rank, task.host_count)

@@ -1,7 +1,7 @@
 """This process's rank among the ranks of the job, read from the environment.
 
 The variables are those of ``torchrun``, of cloudtrain's launchers (see `cloudtrain.contract.RankSlot.environment`), of
-``mpirun``, of ``horovodrun``, or of PyTorch Lightning.
+``mpirun``, of ``horovodrun``, of Slurm's ``srun``, or of PyTorch Lightning.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
+from cloudtrain.contract.launcher_env import LauncherEnv, started_by_srun, with_rank
 from cloudtrain.distributed.errors import InvalidArgument
 
 LOOPBACK = "127.0.0.1"
@@ -30,7 +30,7 @@ class World:
     """This rank's host among the hosts."""
     cross_size: int = 1
     master_addr: str = ""
-    """Empty if the launcher does not set it; then all ranks are on one host."""
+    """Empty if the launcher does not set it: `find_master` in `cloudtrain.distributed.negotiation` finds it."""
     master_port: int = 0
 
     @property
@@ -47,6 +47,7 @@ class World:
         Raises:
             InvalidArgument: a variable is missing, is not a number, or contradicts the others.
         """
+        by_srun = started_by_srun(environ)
         environ = with_rank(environ)
         words = LauncherEnv.detect(environ)
         if words.rank not in environ and words.size not in environ:
@@ -65,7 +66,7 @@ class World:
         if size == 1:
             return cls()
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not environ.get(name)]
-        if missing and local_size < size:
+        if missing and local_size < size and not by_srun:
             raise InvalidArgument(
                 f"{words.size}={size} on several hosts, with {' and '.join(missing)} not set",
                 hint="Set MASTER_ADDR and MASTER_PORT to where rank 0 listens (mpirun: -x MASTER_ADDR=HOST "

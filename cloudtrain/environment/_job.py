@@ -35,7 +35,8 @@ def world_size() -> int:
     group = process_group()
     if group is not None:
         return group[1]
-    return int(os.environ.get(LauncherEnv.detect(os.environ).size, 1))
+    environ = with_rank(os.environ)
+    return int(environ.get(LauncherEnv.detect(environ).size, 1))
 
 
 def process_group() -> tuple[int, int] | None:

@@ -30,7 +30,7 @@ from cloudtrain.runtime.horovod import horovod_environment
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch import LaunchPlan
-from cloudtrain.runtime.outer_step import without_outer_step
+from cloudtrain.runtime.outer_step import outer_step, without_outer_step
 from cloudtrain.runtime.rank_environments import (
     framework_environments,
     rank_environments,
@@ -287,7 +287,9 @@ def _environment(
     python_path = library_path(config, environ, alias=horovod.alias)
     inherited = mpirun.without_outer_mpi(environ)
     environment = {
-        **without_empty(inherited if _is_alone(config) else without_outer_step(inherited)),
+        **without_empty(
+            {**inherited, **outer_step(inherited)} if _is_alone(config) else without_outer_step(inherited)
+        ),
         # SM_TRAINING_ENV repeats all hyperparameters three times; if it is too long, the other variables remain
         **{
             name: value

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from cloudtrain.contract.slurm_step import OUTER_STEP, step_id
+
 _PLACE = {
     "SLURM_PROCID",
     "SLURM_LOCALID",
@@ -27,3 +29,12 @@ def without_outer_step(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in environ.items()
         if name not in _PLACE and not name.startswith("SLURM_STEP")
     }
+
+
+def outer_step(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variable that shows a script without launcher in which Slurm step its runtime runs.
+
+    The script sees that step's variables, for commands of Slurm that it may run, but is not one of its tasks.
+    """
+    step = step_id(environ)
+    return {OUTER_STEP: step} if step else {}

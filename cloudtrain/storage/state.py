@@ -8,7 +8,7 @@ from pathlib import Path
 from cloudtrain._system.folders import FolderIsOpen, make_private
 from cloudtrain.errors import StorageError
 
-CONTENT = ("archives", "data", "environments", "index.db", "jobs", "ranks-key", "runtime", "s3")
+CONTENT = ("archives", "data", "environments", "index.db", "jobs", "ranks-key", "runtime", "s3", "steps")
 """Some names that cloudtrain gives to files and folders in it."""
 
 _checked: set[Path] = set()

@@ -14,18 +14,21 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 
 from cloudtrain._system.sockets import create_server
+from cloudtrain.contract.launcher_env import started_by_srun
 from cloudtrain.distributed._objects import Objects
 from cloudtrain.distributed.errors import CollectiveError
+from cloudtrain.distributed.negotiation import step_master
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.connection import CoordinatorConnection
 from cloudtrain.distributed.negotiation.coordinator import Coordinator
 from cloudtrain.distributed.negotiation.matcher import Combine
 from cloudtrain.distributed.negotiation.secret import find_secret, private_folder, session_key
+from cloudtrain.distributed.negotiation.step_master import free_port
 from cloudtrain.distributed.options import logger
 from cloudtrain.distributed.world import LOOPBACK, World
 from cloudtrain.link.gate import BACKLOG
 from cloudtrain.link.handshake import NotAuthenticated
-from cloudtrain.link.secret import RANKS_VARIABLE, fresh_secret
+from cloudtrain.link.secret import RANKS_VARIABLE, fresh_secret, ranks_secret
 
 STORE_KEY = "cloudtrain/control"
 NO_SECRET = (
@@ -72,7 +75,7 @@ def connect(
         "lose": client.lose,
         "position": client.position,
     }
-    secret = find_secret(world.on_one_machine)
+    secret = ranks_secret(os.environ) or step_master.secret() or find_secret(world.on_one_machine)
     if world.rank == 0:
         listener = _listen(LOOPBACK if world.on_one_machine else address)
         session, given = os.urandom(16).hex(), secret
@@ -143,12 +146,14 @@ def find_master(world: World, timeout: float, environ: Mapping[str, str] = os.en
     """
     if world.size == 1 or (world.master_addr and world.master_port):
         return world
+    if started_by_srun(environ):
+        return step_master.find(world, timeout, environ)
     address = world.master_addr or LOOPBACK
     path = _rendezvous_file(environ)
     if world.rank == 0:
         from cloudtrain.storage.atomic import replace_file  # few ranks need it
 
-        port = _free_port(address)
+        port = free_port(address)
         replace_file(path, f"{port}".encode())
         atexit.register(_remove, path)
         return replace(world, master_addr=address, master_port=port)
@@ -169,13 +174,6 @@ def _rendezvous_file(environ: Mapping[str, str]) -> Path:
     if session and os.path.isdir(session):
         return Path(session, "cloudtrain-master")
     return private_folder() / f"master-{os.getppid()}"
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _remove(path: Path) -> None:

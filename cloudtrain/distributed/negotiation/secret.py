@@ -1,7 +1,8 @@
 """The secret of the ranks: from the job, or for ranks of one machine from a file that only their user can read.
 
 It never comes from a ``TCPStore``, which anyone who can reach its port can read. The only exception is ranks on
-several machines that were not given a secret: see `cloudtrain.distributed.negotiation.rendezvous`.
+several machines that were not given a secret: see `cloudtrain.distributed.negotiation.rendezvous`. For tasks of a
+Slurm step, see `cloudtrain.distributed.negotiation.step_master`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import hmac
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR
@@ -62,28 +63,40 @@ def _secret_of_user() -> str:
 
     try:
         path = state_home() / RANKS_FILE
-        return _read(path) or _create(path)
+        return read_private(path) or _create(path)
     except (OSError, StorageError):  # such as a home folder that cannot be written to
         path = private_folder() / RANKS_FILE
-        return _read(path) or _create(path)
+        return read_private(path) or _create(path)
 
 
 def _create(path: Path) -> str:
     """Write a new secret, unless another rank is faster. Returns the one that is there. Raises OSError."""
+    with _temporary(path, fresh_secret()) as temporary, contextlib.suppress(FileExistsError):
+        os.link(temporary, path)  # a file that is there is complete
+    return read_private(path)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only this user can read, or replace it. It is complete at any time. Raises OSError."""
+    with _temporary(path, text) as temporary:
+        os.replace(temporary, path)
+
+
+@contextlib.contextmanager
+def _temporary(path: Path, text: str) -> Iterator[Path]:
+    """A new file next to ``path``, which is removed unless it has another name by then. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.urandom(8).hex()}")
     try:
         with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(fresh_secret())
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)  # a file that is there is complete
+            file.write(text)
+        yield temporary
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-    return _read(path)
 
 
-def _read(path: Path) -> str:
-    """The secret; empty if there is no file. Raises OSError, or CollectiveError if others could know the secret."""
+def read_private(path: Path) -> str:
+    """A file's content; empty if there is no file. Raises OSError, or CollectiveError if others could know it."""
     try:
         descriptor = os.open(path, READ_REGULAR)
     except FileNotFoundError:

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from cloudtrain.contract.launcher_env import LauncherEnv, with_rank
 from cloudtrain.distributed import _timeline, options
 from cloudtrain.distributed.errors import InvalidArgument
+from cloudtrain.distributed.negotiation import step_master
 from cloudtrain.distributed.negotiation.client import NegotiationClient
 from cloudtrain.distributed.negotiation.messages import GLOBAL, CollectiveResponse, add_set, remove_set
 from cloudtrain.distributed.negotiation.rendezvous import connect, find_master
@@ -92,6 +93,7 @@ def init(
         if owns_group:
             world = on_loopback(find_master(world, start_timeout))
             init_process_group(world, device, backend, start_timeout, timeout)
+            step_master.all_have_read()
             world = _with_cross_rank(world, start_timeout)
     backends = dist.get_backend_config() if dist.is_initialized() else ""
     timeout = timeout or options.default_timeout(backends)
@@ -118,7 +120,8 @@ def init(
 
 def _with_cross_rank(world: World, start_timeout: float) -> World:
     """``world`` with cross rank and cross size if the launcher (mpirun) does not set them."""
-    if LauncherEnv.detect(os.environ).cross_rank in os.environ or world.local_size == world.size:
+    environ = with_rank(os.environ)
+    if LauncherEnv.detect(environ).cross_rank in environ or world.local_size == world.size:
         return world
     store = shared_store(world, start_timeout)
     store.set(f"host/{world.rank}", f"{socket.gethostname()} {world.local_rank}")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from mpi4py import MPI
 
-from cloudtrain.contract.launcher_env import LauncherEnv
+from cloudtrain.contract.launcher_env import LauncherEnv, started_by_srun, with_rank
 from cloudtrain.distributed import options
 from cloudtrain.distributed.errors import CollectiveError, InvalidArgument
 from cloudtrain.distributed.negotiation.client import NegotiationClient
@@ -99,12 +99,17 @@ def _padded(text: str) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
 
 
 def _check_launcher(size: int, environ: Mapping[str, str]) -> None:
+    by_srun = started_by_srun(environ)
+    environ = with_rank(environ)
     variable = LauncherEnv.detect(environ).size
     started = environ.get(variable, "")
+    variable = "SLURM_STEP_NUM_TASKS" if by_srun else variable
     if started.isdigit() and int(started) != size:
         library = MPI.Get_library_version().splitlines()[0].split(",")[0]
         raise InvalidArgument(
             f"the launcher started {started} ranks ({variable}), but mpi4py, with {library}, sees a world of "
             f"{size}: the launcher belongs to another MPI",
-            hint="Start the ranks with mpirun, and set MPI4PY_LIBMPI to the libmpi.so of that mpirun.",
+            hint="Choose the --mpi of srun that fits this MPI: pmix for Open MPI, pmi2 for MPICH (srun --mpi=list)."
+            if by_srun
+            else "Start the ranks with mpirun, and set MPI4PY_LIBMPI to the libmpi.so of that mpirun.",
         )
