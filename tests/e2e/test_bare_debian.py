@@ -29,6 +29,12 @@ FILES = [
         "/usr/bin/docker-registry",
         "/usr/sbin/sshd",
     ),
+    *("/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/sbatch", "/usr/lib/*/libpmix.so"),
+    *(
+        "/usr/sbin/slurmdbd",
+        "/usr/lib/*/slurm-wlm/accounting_storage_mysql.so",
+        "/usr/sbin/mariadbd",
+    ),
 ]
 
 TESTS = [
@@ -38,8 +44,9 @@ TESTS = [
     "tests/integration/mxnet/test_mxnet_ranks.py::test_all_cases[2]",
     "tests/integration/hosts/test_hosts_start.py::test_mpi_reaches_the_other_host",
     "tests/integration/container/test_engines_alone.py::test_what_a_container_finds",
+    "tests/integration/slurm/test_slurm_cluster.py::test_clusters_side_by_side_and_accounting",
 ]
-"""For git, both versions of Open MPI, MXNet, linked hosts, and Docker and Podman."""
+"""For git, both versions of Open MPI, MXNet, linked hosts, Docker and Podman, and Slurm with its accounting."""
 
 
 @pytest.mark.timeout(900)
