@@ -42,6 +42,10 @@ class JobRecord:
     reason: str = ""
     warnings: tuple[str, ...] = ()
     """Warnings of the supervisor, which cannot be events on a full disk."""
+    retries: int = 0
+    """How often the job has started again after a failure."""
+    preemptions: int = 0
+    """How often it has started again after a preemption."""
 
     def shortened(self) -> JobRecord:
         """The same record, without parts of the failure report if it would not fit into a spare file."""
@@ -69,6 +73,8 @@ class JobRecord:
             failure=FailureReport.from_dict(record["failure"]) if "failure" in given else None,
             reason=given.text("reason", ""),
             warnings=given.texts("warnings", ()),
+            retries=given.integer("retries", 0),
+            preemptions=given.integer("preemptions", 0),
         )
 
     @property

@@ -12,13 +12,13 @@ import shutil
 import signal
 import time
 from dataclasses import asdict, replace
-from itertools import count
 from typing import Any
 
 from cloudtrain._system.signals import SIGKILL, handle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.observe import EventLog, goodput_of
 from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.supervised.budgets import PREEMPTIONS, RETRIES
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
@@ -95,37 +95,40 @@ class Supervisor:
         handle(PREEMPT, self._on_preemption)
         self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
         self._run_by = time.monotonic() + self._request["max_run"]  # a step of the clock must not end the job
-        budgets = {
-            "retry": self._request["max_retry_attempts"],
-            "preemption": self._request["max_preemptions"],
-        }
-        used = dict.fromkeys(budgets, 0)
-        for attempt in count():
-            self._crashed = self._kill_at = None
-            self._preempted = self._killed = False
-            self._lost_late = {}
-            self._update(attempt=attempt)
-            self._events.emit("attempt", attempt=attempt)
-            try:
-                failure = self._attempt(attempt)
-            except OSError as error:
-                if not is_full(error):
-                    raise
-                failure = self._disk_is_full(error)
-            for lost in self._lost_late.values():
-                self._warn(lost_late(lost))
-            kind, why = ("retry", failure.summary()) if failure else ("preemption", PREEMPTED)
-            is_last = used[kind] == budgets[kind] or (failure and failure.failure_class in NOT_WORTH_A_RETRY)
+        while True:
+            failure = self._run_attempt()
+            budget = RETRIES if failure else PREEMPTIONS
+            why = failure.summary() if failure else PREEMPTED
+            is_last = budget.is_spent(self._record, self._request) or (
+                failure and failure.failure_class in NOT_WORTH_A_RETRY
+            )
             is_stopped = self._is_stopped
             if failure and is_stopped and not is_last:  # without the stop, it would be retried
                 self._warn(f"before the stop, this attempt failed: {why}")
                 failure = None
             if self._completed or self._ended_by or is_stopped or is_last:
                 break
-            used[kind] += 1
-            self._events.emit("retry", attempt=attempt + 1, failure=why)
-            self._say(f"[cloudtrain] {why}; starting again, {kind} {used[kind]} of {budgets[kind]}")
+            self._record = budget.spend(self._record)
+            self._events.emit("retry", attempt=self._record.attempt, failure=why)
+            self._say(f"[cloudtrain] {why}; starting again, {budget.describe(self._record, self._request)}")
         self._finish(failure)
+
+    def _run_attempt(self) -> FailureReport | None:
+        """Carry out the attempt that the record has the number of. None if no host failed."""
+        self._crashed = self._kill_at = None
+        self._preempted = self._killed = False
+        self._lost_late = {}
+        self._update()
+        self._events.emit("attempt", attempt=self._record.attempt)
+        try:
+            failure = self._attempt(self._record.attempt)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            failure = self._disk_is_full(error)
+        for lost in self._lost_late.values():
+            self._warn(lost_late(lost))
+        return failure
 
     def _on_signal(self, _number: int, _frame: object) -> None:
         self._signalled = True
