@@ -24,7 +24,7 @@ QUEUE, START, RESTORE, CHECKPOINTS, RECOMPUTED, RESTART, END = LOST = (
     "end",
 )
 MOST_MARKS = 1024
-KINDS = ("attempt", "phase", "restored", "step")
+KINDS = ("attempt", "queued", "phase", "restored", "step")
 """The events that goodput is computed from."""
 
 
@@ -53,6 +53,10 @@ class GoodputMeter:
     attempts: int = 0
     idle_since: float = 0.0
     """When the current attempt began; after a failure, the end of the last step before it."""
+    queued_since: float | None = None
+    """Since when the job waits in the queue for its next attempt."""
+    waited: float = 0.0
+    """Seconds in the queue between two attempts."""
     cause: str = START
     """Why there are no steps since then."""
     last: float | None = None
@@ -81,6 +85,10 @@ class GoodputMeter:
         time = _number(event["time"])
         if kind == "attempt":
             self._begin_attempt(time)
+        elif kind == "queued":
+            self._interrupt()
+            self.train_began = self.train_ended = None
+            self.queued_since = min(_number(event["since"]), time)
         elif kind == "phase" and event["phase"] == "train":
             if event["state"] == "ended":
                 self.train_ended = time
@@ -98,8 +106,15 @@ class GoodputMeter:
             self.began = self.idle_since = time
         if self.attempts:
             self._interrupt()
+        waited, self.queued_since = self._waiting(time), None
+        self.waited += waited
+        self.idle_since += waited
         self.attempts += 1
         self.train_began = self.train_ended = None
+
+    def _waiting(self, time: float) -> float:
+        """How long the job has waited in the queue for its next attempt."""
+        return 0.0 if self.queued_since is None else max(time - self.queued_since, 0.0)
 
     def _interrupt(self) -> None:
         """The training failed. The time from its last step to the next one is lost to that."""
@@ -193,14 +208,16 @@ class GoodputMeter:
         lost = dict.fromkeys(LOST, 0.0)
         lost.update(self.lost)
         began = min(max(submitted_at, self.began), end)
-        lost[QUEUE] = began - submitted_at
+        waiting = self._waiting(end)
+        waited = self.waited + waiting
+        lost[QUEUE] = began - submitted_at + waited
         productive = self.productive
         if self.last is not None:
             lost[END] = max(end - self.last, 0.0)
         elif not self.has_steps:
-            productive = self._divide_by_script(lost, began, end)
+            productive = self._divide_by_script(lost, began, end, waited)
         else:
-            idle = max(end - self.idle_since, 0.0)
+            idle = max(end - self.idle_since - waiting, 0.0)
             restoring = min(self.restoring, idle)
             lost[RESTORE] += restoring
             lost[self.cause] += idle - restoring
@@ -209,13 +226,13 @@ class GoodputMeter:
         measured_by = "steps" if self.has_steps else "script"
         return Goodput(round(productive / wall, 4), round(wall, 3), round(productive, 3), lost, measured_by)
 
-    def _divide_by_script(self, lost: dict[str, float], began: float, end: float) -> float:
+    def _divide_by_script(self, lost: dict[str, float], began: float, end: float, waited: float) -> float:
         """The time of the script in the current attempt; all before it is lost."""
         train = end if self.train_began is None else min(max(self.train_began, began), end)
         ended = end if self.train_ended is None else min(max(self.train_ended, train), end)
         restoring = min(self.restoring, ended - train)
         lost[RESTORE] = restoring
-        lost[self.cause] = train - began
+        lost[self.cause] = max(train - began - waited, 0.0)
         lost[END] = end - ended
         return ended - train - restoring
 

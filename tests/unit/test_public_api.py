@@ -171,8 +171,8 @@ PUBLIC = {
         checks
     """,
     "cloudtrain.platforms.supervised": """
-        FolderHosts HostLauncher Hosts JobFiles JobFolder JobRecord JobRoot RunningHost SupervisedPlatform
-        supervise
+        Continuation FolderHosts HostLauncher Hosts JobFiles JobFolder JobRecord JobRoot RunningHost
+        SupervisedPlatform supervise
     """,
     "cloudtrain.runtime": """
         main

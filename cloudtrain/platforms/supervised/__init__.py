@@ -10,6 +10,7 @@ from cloudtrain._lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from cloudtrain.platforms.supervised.continuation import Continuation
     from cloudtrain.platforms.supervised.folder import JobFolder
     from cloudtrain.platforms.supervised.hosts import FolderHosts, Hosts, RunningHost
     from cloudtrain.platforms.supervised.launcher import HostLauncher
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Continuation": "cloudtrain.platforms.supervised.continuation",
         "FolderHosts": "cloudtrain.platforms.supervised.hosts",
         "HostLauncher": "cloudtrain.platforms.supervised.launcher",
         "Hosts": "cloudtrain.platforms.supervised.hosts",
@@ -35,6 +37,7 @@ __getattr__, __dir__ = lazy(
 )
 
 __all__ = [
+    "Continuation",
     "FolderHosts",
     "HostLauncher",
     "Hosts",

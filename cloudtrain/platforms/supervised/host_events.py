@@ -23,7 +23,7 @@ PART = 1 << 20
 MOST = 256 << 20
 """Bytes that are read of one host in one attempt: more than two million metrics."""
 
-OF_THE_SUPERVISOR = ("attempt", "retry", "goodput", "job")
+OF_THE_SUPERVISOR = ("attempt", "retry", "queued", "goodput", "job")
 OF_UPLOADS = ("uploaded", "discarded")
 """Events about the outputs, for the supervisor where the hosts do not upload them."""
 

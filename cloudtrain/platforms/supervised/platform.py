@@ -122,7 +122,7 @@ class SupervisedPlatform(ABC):
     def preempt(self, job_name: str) -> None:
         job = self._existing(job_name)
         record = self._settled(job)
-        if record.status.is_final or record.started_at is None:
+        if record.status.is_final or record.status == JobStatus.PENDING:
             raise PlatformError(f"job {job_name} is {record.status}: there is nothing to take away from it")
         self._launcher.signal(job, PREEMPT)
 
@@ -226,7 +226,7 @@ class SupervisedPlatform(ABC):
             exit_code=record.exit_code,
             failure=record.failure,
             reason=record.reason,
-            phase=None if record.status.is_final else summary.phase,
+            phase=summary.phase if record.status in (JobStatus.RUNNING, JobStatus.STOPPING) else None,
             phases=summary.phases,
             metrics=summary.metrics,
             goodput=summary.meter.result(record.submitted_at, record.ended_at, time.time()),
@@ -267,7 +267,7 @@ class SupervisedPlatform(ABC):
         return record
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
-        if record.started_at is None and job.is_stopped:
+        if record.status == JobStatus.PENDING and job.is_stopped:
             return replace(_stopped(record), ended_at=time.time())
         failure = self.lost(job)
         if job.is_stopped:

@@ -46,6 +46,10 @@ class JobRecord:
     """How often the job has started again after a failure."""
     preemptions: int = 0
     """How often it has started again after a preemption."""
+    ran: float = 0.0
+    """Seconds for which earlier submissions of the job ran: see `continuation`."""
+    resumed_at: float | None = None
+    """When the present submission began to run."""
 
     def shortened(self) -> JobRecord:
         """The same record, without parts of the failure report if it would not fit into a spare file."""
@@ -75,6 +79,8 @@ class JobRecord:
             warnings=given.texts("warnings", ()),
             retries=given.integer("retries", 0),
             preemptions=given.integer("preemptions", 0),
+            ran=given.number("ran", 0.0, least=0),
+            resumed_at=given.time("resumed_at", None),
         )
 
     @property

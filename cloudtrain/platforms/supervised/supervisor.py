@@ -1,7 +1,8 @@
 """The supervisor of one job, which runs close to the job's folder and hosts.
 
 It starts one runtime for each host, waits for them, starts them again after a failure or a preemption if the job allows
-it, and records the outcome.
+it, and records the outcome. Where a scheduler has to give the job other hosts after a preemption, it leaves the next
+attempt to another supervisor: see `continuation`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from typing import Any
 
 from cloudtrain._system.signals import SIGKILL, handle
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.errors import PlatformError
 from cloudtrain.observe import EventLog, goodput_of
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.budgets import PREEMPTIONS, RETRIES
+from cloudtrain.platforms.supervised.continuation import Continuation
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
@@ -42,6 +45,7 @@ LAST_UPLOAD_SECONDS = 60.0
 INTERRUPTED = 128 + signal.SIGTERM
 SIGNAL = "ended by a signal from outside"
 PREEMPTED = "preempted"
+LOST = "the first host was lost, and the scheduler starts the job again"
 
 CRASH_SECONDS = 3.0
 """How long the other hosts may take to notice that a host has crashed."""
@@ -60,9 +64,10 @@ NOT_WORTH_A_RETRY = (
 class Supervisor:
     """One job from its first attempt to its outcome."""
 
-    def __init__(self, folder: JobFolder, hosts: Hosts) -> None:
+    def __init__(self, folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None) -> None:
         self._folder = folder
         self._hosts = hosts
+        self._continuation = continuation
         folder.reserve.keep()
         self._request = folder.read_request()
         settings = request_settings(self._request)
@@ -78,6 +83,10 @@ class Supervisor:
         """Why the job has to end early."""
         self._kill_at: float | None = None
         self._run_by = self._upload_until = self._cut_at = float("inf")
+        self._resumed = time.monotonic()
+        """When this submission began to run."""
+        self._not_continued: PlatformError | None = None
+        """Why the scheduler does not start the next attempt, although there is one left."""
         patience.default.warn = self._warn
         self._killed = False
         """Whether the runtimes did not end in time, and were killed for that."""
@@ -93,15 +102,15 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         handle(PREEMPT, self._on_preemption)
-        self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=time.time())
-        self._run_by = time.monotonic() + self._request["max_run"]  # a step of the clock must not end the job
-        while True:
+        is_last = self._begin()
+        failure = None
+        while not is_last:
             failure = self._run_attempt()
             budget = RETRIES if failure else PREEMPTIONS
             why = failure.summary() if failure else PREEMPTED
-            is_last = budget.is_spent(self._record, self._request) or (
-                failure and failure.failure_class in NOT_WORTH_A_RETRY
-            )
+            is_last = budget.is_spent(self._record, self._request)
+            if failure and failure.failure_class in NOT_WORTH_A_RETRY:
+                is_last = True
             is_stopped = self._is_stopped
             if failure and is_stopped and not is_last:  # without the stop, it would be retried
                 self._warn(f"before the stop, this attempt failed: {why}")
@@ -110,8 +119,53 @@ class Supervisor:
                 break
             self._record = budget.spend(self._record)
             self._events.emit("retry", attempt=self._record.attempt, failure=why)
+            if failure is None and self._continuation:
+                if self._hand_over(self._continuation):
+                    return
+                break
             self._say(f"[cloudtrain] {why}; starting again, {budget.describe(self._record, self._request)}")
         self._finish(failure)
+
+    def _begin(self) -> bool:
+        """Record that the job runs, maybe after earlier submissions. Returns whether it may make no attempt more."""
+        record, now = self._record, time.time()
+        is_spent = False
+        if (
+            record.resumed_at is not None
+        ):  # its supervisor was lost with its host, and the scheduler starts it again
+            seen = self._folder.last_life() or now
+            ran = record.ran + min(max(seen - record.resumed_at, 0.0), now - record.resumed_at)
+            record = replace(record, ran=ran)
+            is_spent = PREEMPTIONS.is_spent(record, self._request)
+            self._events.emit("queued", since=seen)
+            if not is_spent:
+                record = PREEMPTIONS.spend(record)
+                self._events.emit("retry", attempt=record.attempt, failure=LOST)
+                self._say(f"[cloudtrain] {LOST}; {PREEMPTIONS.describe(record, self._request)}")
+        self._record = record
+        started_at = record.started_at or now
+        resumed_at = now if self._continuation else None
+        self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=started_at, resumed_at=resumed_at)
+        # a step of the clock must not end the job
+        self._run_by = time.monotonic() + self._request["max_run"] - record.ran
+        self._resumed = time.monotonic()
+        if self._continuation and record.attempt:
+            self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
+        return is_spent
+
+    def _hand_over(self, continuation: Continuation) -> bool:
+        """Leave the next attempt to the scheduler. Returns whether there will be one."""
+        ran = self._record.ran + time.monotonic() - self._resumed
+        budget = PREEMPTIONS.describe(self._record, self._request)
+        self._say(f"[cloudtrain] {PREEMPTED}; waiting to start again, {budget}")
+        self._events.emit("queued", since=time.time())
+        self._update(status=JobStatus.PENDING, pid=None, ran=ran, resumed_at=None)
+        try:
+            self._say(f"[cloudtrain] {continuation.start_next()}")
+        except PlatformError as error:
+            self._not_continued = error
+            return False
+        return True
 
     def _run_attempt(self) -> FailureReport | None:
         """Carry out the attempt that the record has the number of. None if no host failed."""
@@ -146,12 +200,13 @@ class Supervisor:
                 self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
         while any(process.poll() is None for process in self._runtimes.values()):
             time.sleep(POLL_SECONDS)
+            self._judge_signal()
             if self._signalled:
                 self._end_early(SIGNAL)
             elif self._preempted and self._kill_at is None:
-                self._stop_runtimes()
-            if time.monotonic() > self._run_by and not self._ended_by:
-                self._end_early(f"max_run of {self._request['max_run']} s is over")
+                self._give_up_hosts()
+            if time.monotonic() > self._run_by:
+                self._end_at_max_run()
             self._look_into_folder()
             self._look_for_crash()
             self._look_for_failed_leader()
@@ -181,8 +236,27 @@ class Supervisor:
             self._cut_at = min(self._cut_at, time.monotonic() + self._stop_grace + LAST_UPLOAD_SECONDS)
         return self._cut_at
 
+    def _give_up_hosts(self) -> None:
+        """A preemption, or the time limit of this submission: the end of the job if its own is as near."""
+        notice = self._continuation.notice_seconds if self._continuation else 0.0
+        if time.monotonic() > self._run_by - notice:
+            self._end_at_max_run()
+        else:
+            self._stop_runtimes()
+
+    def _end_at_max_run(self) -> None:
+        self._end_early(f"max_run of {self._request['max_run']} s is over")
+
+    def _judge_signal(self) -> None:
+        """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
+        if not self._signalled or self._ended_by or self._folder.stop_mark.exists():
+            return
+        if self._continuation and self._continuation.takes_back():
+            self._signalled, self._preempted = False, True
+
     @property
     def _is_stopped(self) -> bool:
+        self._judge_signal()
         return self._signalled or self._folder.stop_mark.exists()
 
     def _is_ending(self) -> bool:
@@ -324,7 +398,16 @@ class Supervisor:
                 self._events.emit("goodput", **asdict(found))
 
     def _preemption_report(self) -> FailureReport:
-        """The report of a job that was preempted more often than ``max_preemptions`` allows."""
+        """The report of a job that was preempted more often than ``max_preemptions`` allows, or cannot continue."""
+        error = self._not_continued
+        if error:
+            return FailureReport(
+                FailureClass.PREEMPTED,
+                f"preempted, and not started again: {error.message}",
+                error.hint or "Submit the job again: it resumes from its last checkpoint.",
+                exit_code=INTERRUPTED,
+                time=time.time(),
+            )
         return FailureReport(
             FailureClass.PREEMPTED,
             f"preempted more often than max_preemptions allows ({self._request['max_preemptions']})",
@@ -348,10 +431,10 @@ class Supervisor:
             self._folder.append_to_log(line + "\n")
 
 
-def supervise(folder: JobFolder, hosts: Hosts) -> None:
-    """Run the job in ``folder`` on ``hosts`` until it ends."""
+def supervise(folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None) -> None:
+    """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back."""
     try:
-        Supervisor(folder, hosts).run()
+        Supervisor(folder, hosts, continuation).run()
     except BaseException:
         hosts.finish(failed=True)
         raise

@@ -44,11 +44,33 @@ def goodput(events: Events, ended_at: float | None = None, *, now: float = 1000.
     return found
 
 
+def queued(since: float, time: float) -> dict[str, Any]:
+    return {"time": time, "event": "queued", "since": since}
+
+
 CASES: dict[str, tuple[Events, dict[str, float], float]] = {
     "no failure": (
         [attempt(2), restored(5, None, 1), step(10, 1), step(60, 51, stalled=5), step(90, 80, stalled=5)],
         {"queue": 2, "restore": 1, "start": 7, "checkpoints": 5, "end": 10},
         75,
+    ),
+    "a preemption, and 30 s in the queue": (
+        [
+            *(attempt(0), step(10, 1), step(40, 31), queued(42, 42)),
+            *(attempt(72), restored(75, 31, 2), step(77, 32, pid=2), step(97, 52, pid=2)),
+        ],
+        {"start": 10, "queue": 30, "restore": 2, "restart": 5, "end": 3},
+        50,
+    ),
+    "in the queue again": (
+        [attempt(0), step(10, 1), step(40, 31), queued(42, 42)],
+        {"start": 10, "queue": 58, "restart": 2},
+        30,
+    ),
+    "no steps, and a host that was lost, as is found 50 s later": (
+        [attempt(5), train(6, "began"), queued(20, 70), attempt(70), train(72, "began")],
+        {"queue": 55, "restart": 17},
+        28,
     ),
     "a failure that loses 20 steps of a second each": (
         [

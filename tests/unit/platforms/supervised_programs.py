@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe.events import read_events
+from cloudtrain.platforms.supervised.continuation import Continuation
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import RunningHost
 from cloudtrain.platforms.supervised.record import JobRecord
@@ -28,6 +29,9 @@ REQUEST = {
     "max_retry_attempts": 0,
     "max_preemptions": 0,
 }
+
+
+NEW = JobRecord(JobStatus.PENDING, submitted_at=1.0)
 
 
 class Program:
@@ -92,14 +96,16 @@ def run_programs(
     commands: Mapping[str, str],
     reports: Mapping[str, FailureReport],
     at_finish: Callable[[], None] = lambda: None,
+    record: JobRecord = NEW,
+    continuation: Continuation | None = None,
     **request: object,
 ) -> tuple[JobRecord, list[str]]:
-    """Supervise a job in the folder ``path``. Returns its record and the warnings among its events."""
+    """Supervise a job in the folder ``path``, from ``record`` on. Returns its record and the warnings of its events."""
     folder = JobFolder(path)
     (path / "request.json").write_text(json.dumps({**REQUEST, **request}))
-    folder.write_record(JobRecord(JobStatus.PENDING, submitted_at=1.0))
+    folder.write_record(record)
     with _handlers():
-        supervise(folder, Programs(path, commands, reports, at_finish))
+        supervise(folder, Programs(path, commands, reports, at_finish), continuation)
     warnings = [event["message"] for event in read_events(folder.events) if event["event"] == "warning"]
     return folder.read_record(), warnings
 

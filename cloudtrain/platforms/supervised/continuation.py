@@ -1,0 +1,33 @@
+"""How a job continues that has to give up its hosts: a scheduler starts its next attempt, with another supervisor.
+
+One supervisor runs in each submission of such a job, and finds in the job's record what the earlier ones did. Between
+two submissions the record is pending; only the last one writes a final record.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Continuation(Protocol):
+    """The scheduler of a job, as its supervisor sees it. Without one, a supervisor starts every attempt itself."""
+
+    place: str
+    """This submission, for the log: ``Slurm job 4711 on node-1, node-2``."""
+    notice_seconds: float
+    """A notice that comes this close to the end of ``max_run`` ends the job: nothing is left to continue for."""
+
+    def takes_back(self) -> bool:
+        """Whether a signal to end means that the scheduler takes the hosts back, so that the job is to continue.
+
+        False if someone has cancelled the job.
+        """
+        ...
+
+    def start_next(self) -> str:
+        """Let the scheduler start the next attempt, once this supervisor has ended. Returns what was done, for the log.
+
+        The record is pending already: the scheduler may end this process before it returns. Raises PlatformError if
+        nothing will start the next attempt.
+        """
+        ...
