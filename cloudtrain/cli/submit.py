@@ -66,7 +66,7 @@ SHOWN_COMPANIONS = 8
 @set_option
 @click.option("--wait", is_flag=True, help="Print the output until the job ends (the default).")
 @click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
-@click.option("--dry-run", is_flag=True, help="Print the request as JSON; submit nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the request as JSON, or the batch script; submit nothing.")
 @click.option(
     "--as",
     "export",
@@ -131,7 +131,7 @@ def command(
             show_export(options["export"], submission, uploads=options["upload"])
             return
         if options["dry_run"]:
-            click.echo(submission.request.to_json())
+            click.echo(submission.request.to_json() if as_json else submission.request.shown)
             return
         if submission.archive and submission.archive.companions:
             click.echo(f"Packed with the script: {_first_few(submission.archive.companions)}", err=True)

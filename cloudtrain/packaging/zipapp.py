@@ -35,6 +35,35 @@ BUNDLED = (
         "runtime",
         "storage",
     ),
+    *(
+        f"platforms/{name}.py"
+        for name in (
+            "__init__",
+            "batch/__init__",
+            "batch/frames",
+            "batch/node",
+            "batch/node_hosts",
+            "batch/nodelist",
+            "batch/secrets_file",
+            "batch/step",
+            "batch/submissions",
+            "batch/variables",
+            "common/__init__",
+            "common/request_body",
+            "slurm/__init__",
+            "slurm/hosts",
+            "slurm/step",
+            "supervised/__init__",
+            "supervised/budgets",
+            "supervised/continuation",
+            "supervised/folder",
+            "supervised/host_events",
+            "supervised/hosts",
+            "supervised/launcher",
+            "supervised/record",
+            "supervised/supervisor",
+        )
+    ),
 )
 """The files and folders of the package that a job needs. They import only the standard library and what the job has."""
 

@@ -31,8 +31,14 @@ class Request:
     body: Mapping[str, Any]
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def shown(self) -> str:
+        """What a person reads of it: the batch script, if that is what the platform submits; else the body."""
+        script: str | None = self.body.get("script")
+        return script.rstrip("\n") if script is not None else self.to_json()
+
     def to_json(self) -> str:
-        """The body as ``--dry-run`` prints it."""
+        """The body as ``--dry-run`` prints it, with ``--json`` on every platform."""
         text = json.dumps(self.body, indent=2, ensure_ascii=False)
         # bytes of a command line that are not UTF-8 are lone surrogates: \udcff is also how JSON writes them
         return text.encode(errors="backslashreplace").decode()

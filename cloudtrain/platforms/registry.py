@@ -25,6 +25,7 @@ BUILT_IN = {
     "hosts": "cloudtrain.platforms.hosts:HostsPlatform",
     "local": "cloudtrain.platforms.local:LocalPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
+    "slurm": "cloudtrain.platforms.slurm:SlurmPlatform",
 }
 """The built-in platforms, which can be found without reading the metadata of installed packages."""
 

@@ -1,8 +1,10 @@
 """The ``__main__`` of the bundled runtime, a zipapp (`cloudtrain.packaging.pack_runtime`).
 
-Unpacks the zipapp and executes ``python -m cloudtrain.runtime`` from there: ranks, mpirun's helpers and the ``horovod``
-alias are started and found by path, so they have to be files. The process remains process 1 of its container, which
-receives the signals.
+    python cloudtrain.pyz [MODULE [ARGUMENT]...]
+
+unpacks the zipapp and executes ``python -m MODULE`` from there, by default ``cloudtrain.runtime``: ranks, mpirun's
+helpers and the ``horovod`` alias are started and found by path, so they have to be files. The process remains process 1
+of its container, which receives the signals.
 
 cloudtrain cannot be imported here yet.
 """
@@ -27,7 +29,7 @@ def main() -> None:
     rest = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])
     os.chdir(folder)  # -m searches the working folder first, and this one only contains cloudtrain
-    os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
+    os.execv(sys.executable, [sys.executable, "-m", *(sys.argv[1:] or ["cloudtrain.runtime"])])
 
 
 def unpack(archive: str, parent: str = "") -> str:

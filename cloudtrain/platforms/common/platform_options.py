@@ -32,17 +32,47 @@ OPTIONS = {
         "capacity_retries",
         "capacity_wait",
     ),
-    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
-}
-"""The options of each built-in platform."""
-
-
-def check_own_options(platform: str, names: Iterable[str]) -> None:
-    """Raises InvalidJob for the first of ``names`` that only another platform has."""
-    for name in names:
-        owners = [owner for owner, options in OPTIONS.items() if name in options]
-        if owners and platform not in owners:
-            raise InvalidJob(
-                f"platform_options.{name}: needs the platform {' or '.join(owners)}, but the job runs on {platform}",
-                hint=f"Choose it with --platform {owners[0]} (platform={owners[0]!r}), or remove the option.",
-            )
+    "slurm": (
+        "profile",
+        "login",
+        "folder",
+        "node_folder",
+        "clusters",
+        "partition",
+        "account",
+        "qos",
+        "reservation",
+        "constraint",
+        "nodelist",
+        "exclude",
+        "exclusive",
+        "comment",
+        "wckey",
+        "nice",
+        "licenses",
+        "switches",
+        "segment",
+        "begin",
+        "deadline",
+        "mail_user",
+        "mail_type",
+        "gpus",
+        "gpu_type",
+        "gpu_style",
+        "gres",
+        "cpus_per_task",
+        "mem",
+        "mem_per_gpu",
+        "mem_per_cpu",
+        "tmp",
+        "sbatch",
+        "srun",
+        "modules",
+        "prologue",
+        "epilogue",
+        "python",
+        "network_interface",
+        "launcher_srun",
+        "master_port",
+        "max_preemptions",
+    ),

@@ -63,7 +63,7 @@ class SupervisorProcess:
     def warm_up(self) -> None:
         """Start the supervisor of the next job now, so that it can load its modules."""
         if self._idle is None:
-            self._idle = IdleSupervisor.start(self._module, _environ())
+            self._idle = IdleSupervisor.start(self._module, client_environ())
 
     def start(self, draft: JobFiles, request: Request) -> None:
         check_storage(request_settings(request.body))
@@ -106,7 +106,7 @@ class SupervisorProcess:
 
     def _start_process(self, folder: JobFolder, request: Request, lock: int) -> None:
         """Hand the job in ``folder``, a draft, to a supervisor, which publishes it. Raises FileExistsError."""
-        environ = {**_environ(), **request.secrets}
+        environ = {**client_environ(), **request.secrets}
         idle, self._idle = self._idle, None
         with open(folder.supervisor_log, "ab") as log:
 
@@ -140,7 +140,7 @@ def check_storage(settings: Settings) -> None:
             check_bucket(uri)
 
 
-def _environ() -> dict[str, str]:
+def client_environ() -> dict[str, str]:
     """The environment of this client, without the variables of a job that it may run in."""
     environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
     if "CLOUDTRAIN_RUN_DIR" in os.environ:  # elsewhere, the user has set these

@@ -152,14 +152,15 @@ class JobFiles:
 
 
 class LocalRoot:
-    """The jobs of one platform in this user's state folder on this machine."""
+    """The jobs of one platform in this user's state folder on this machine, or in another folder of it."""
 
-    def __init__(self, platform: str) -> None:
+    def __init__(self, platform: str, folder: Path | None = None) -> None:
         self._platform = platform
+        self._folder = folder
 
     @cached_property
     def path(self) -> Path:
-        return jobs_home(self._platform)
+        return self._folder or jobs_home(self._platform)
 
     @property
     def uri(self) -> str:

@@ -19,6 +19,7 @@ from cloudtrain.platforms.hosts import HostsPlatform
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.registry import BUILT_IN
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
+from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.spec import Source, TrainingJob
 from cloudtrain.testing import FakePlatform
 
@@ -40,6 +41,7 @@ CASES = {
     "hosts": Case(HostsPlatform, {"instance_count": 2, "platform_options": {"hosts": "10.0.0.1:2,b:2"}}),
     "sagemaker": Case(SageMakerPlatform, {"image_uri": "image:1", "instance_type": "ml.m5.large", **S3}),
     "sagemaker-toolkit": Case(SageMakerPlatform, {"instance_type": "ml.m5.large", **TOOLKIT, **S3}),
+    "slurm": Case(SlurmPlatform, {"inputs": {"train": "file:///data"}, "platform_options": {"gpus": 2}}),
     "fake": Case(FakePlatform, {}),
 }
 

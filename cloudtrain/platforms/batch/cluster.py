@@ -1,0 +1,88 @@
+"""The folder of cloudtrain on a cluster, and the shell there."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.batch.shell import LocalShell, Shell
+from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.supervised.machine import client_environ
+from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
+from cloudtrain.storage import state_home, uri_to_path
+from cloudtrain.storage.atomic import replace_file, write_file
+
+
+class BatchRoot(JobRoot, Protocol):
+    """A `JobRoot` on a cluster, which also holds what several jobs share."""
+
+    def write_private(self, path: str, data: bytes) -> None:
+        """Write a file that only its owner can read, at every moment."""
+        ...
+
+    def provide(self, path: str, content: Callable[[], bytes]) -> None:
+        """Write a file whose name contains a hash of its content, unless it exists.
+
+        Args:
+            path: absolute, on the cluster.
+            content: called only if the file does not exist.
+        """
+        ...
+
+
+class LocalBatchRoot(LocalRoot):
+    """The job folders of a cluster whose file system this machine shares."""
+
+    def write_private(self, path: str, data: bytes) -> None:
+        replace_file(self.path / path, data, mode=0o600)
+
+    def provide(self, path: str, content: Callable[[], bytes]) -> None:
+        if not os.path.exists(path):
+            write_file(Path(path), content())
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where jobs are submitted and where they live."""
+
+    shell: Shell
+    root: BatchRoot
+    folder: str
+    """Absolute, as the nodes see it. It contains ``jobs/<platform>/``, ``runtime/`` and ``sources/``."""
+    login: str = ""
+
+    def job_folder(self, job_name: str) -> str:
+        return f"{uri_to_path(self.root.uri).as_posix()}/{job_name}"
+
+    def runtime_file(self, sha256: str) -> str:
+        return f"{self.folder}/runtime/{sha256}/cloudtrain.pyz"
+
+    def source_file(self, sha256: str) -> str:
+        return f"{self.folder}/sources/{sha256}/sourcedir.tar.gz"
+
+
+def local_cluster(platform: str, folder: str | None) -> Cluster:
+    """The cluster whose commands this machine has. ``folder`` is on a file system that all nodes share.
+
+    Raises InvalidJob if the folder names a variable that is not set.
+    """
+    environ, _ = without_outer_job(client_environ())
+    path = expand_folder(folder) if folder else str(state_home())
+    return Cluster(LocalShell(environ), LocalBatchRoot(platform, Path(path, "jobs", platform)), path)
+
+
+def expand_folder(folder: str) -> str:
+    """``folder`` as an absolute path, with the variables of this machine. Raises InvalidJob."""
+    path = os.path.expanduser(os.path.expandvars(folder))
+    missing = re.search(r"\$\{?(\w+)", path)
+    if missing:
+        raise InvalidJob(
+            f"platform_options.folder: the variable {missing[1]} is not set here",
+            hint="Write the path itself: a folder that all nodes of the cluster share.",
+        )
+    return os.path.abspath(path)

@@ -1,0 +1,75 @@
+"""How the programs on the nodes talk to the step over the output of whatever started them, such as srun.
+
+The outputs of all nodes may arrive in one stream, in which a scheduler keeps short lines whole, and nothing else. So
+everything that a node says is a frame: a short line with the number of the node. What is not a frame is passed on
+unchanged: a message of the scheduler, or of an interpreter that did not start.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+OUTPUT, PART, EXIT, PORT = b"o", b"p", b"x", b"l"
+"""A line of output, a part of a longer one, the exit code of a runtime, and the port of the leader."""
+
+LONGEST = 900
+"""Bytes of a frame's content. Slurm keeps lines of up to 1,024 bytes whole."""
+
+_FRAME = re.compile(rb"\x02(\d+)([opxl])(.*)\n", re.DOTALL)
+
+
+def frame(node: int, kind: bytes, content: bytes) -> bytes:
+    return b"\x02%d%s%s\n" % (node, kind, content)
+
+
+def output_frames(node: int, line: bytes) -> bytes:
+    """The frames of one line of output, which may end without a newline."""
+    content = line.rstrip(b"\n")
+    cut = [content[start : start + LONGEST] for start in range(0, len(content), LONGEST)] or [b""]
+    parts = [frame(node, PART, part) for part in cut[:-1]]
+    return b"".join([*parts, frame(node, OUTPUT, cut[-1])])
+
+
+@dataclass
+class FrameReader:
+    """Takes the stream apart."""
+
+    exits: dict[int, int] = field(default_factory=dict)
+    """The exit codes of the nodes' runtimes, negative for a signal."""
+    port: int | None = None
+    """The port of the leader."""
+    _rest: bytes = b""
+    _parts: dict[int, bytes] = field(default_factory=dict)
+
+    def read(self, data: bytes) -> bytes:
+        """The output in ``data``: whole lines."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        return b"".join(self._line(line + b"\n") for line in lines)
+
+    def end(self) -> bytes:
+        """The output that is left at the end of the stream."""
+        left = [*self._parts.values(), self._rest]
+        self._parts, self._rest = {}, b""
+        return b"".join(part + b"\n" for part in left if part)
+
+    def _line(self, line: bytes) -> bytes:
+        found = _FRAME.fullmatch(line)
+        if not found:
+            return line
+        node, kind, content = int(found[1]), found[2], found[3]
+        if kind == PART:
+            self._parts[node] = self._parts.get(node, b"") + content
+            return b""
+        if kind == OUTPUT:
+            return self._parts.pop(node, b"") + content + b"\n"
+        try:
+            number = int(content)
+        except ValueError:
+            return line
+        if kind == EXIT:
+            self.exits.setdefault(node, number)
+        else:
+            self.port = number
+        return b""

@@ -1,0 +1,253 @@
+"""The program that a scheduler starts on every node of a job: it runs the runtime of the host.
+
+Usage: ``python cloudtrain.pyz cloudtrain.platforms.batch.node FOLDER [NAME]``, with the folder of the job and the name
+of the host; without a name, it is that of Slurm's node.
+
+The step sends lines on its input: first the `NodeJob`, then ``leader PORT``, later ``signal NUMBER``. Its output
+consists of `frames`. When its input ends, the step is gone, and so the runtime has to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from cloudtrain._system.interfaces import interface_to
+from cloudtrain._system.processes import exit_code
+from cloudtrain._system.signals import SIGHUP, unblock
+from cloudtrain.contract import Paths
+from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.platforms.batch import frames
+from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
+from cloudtrain.runtime.entrypoint import main as run_runtime
+from cloudtrain.runtime.ports import free_port
+from cloudtrain.storage.atomic import replace_file
+
+NAME = "SLURMD_NODENAME"
+READ_SIZE = 1 << 16
+
+
+@dataclass(frozen=True)
+class NodeJob:
+    """What every node of a job gets from the step."""
+
+    names: list[str]
+    """The hosts, in rank order."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """The job's variables, with secrets."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """The variables of `Settings`, without what a node finds out itself."""
+    interface: str = "auto"
+    node_folder: str = ""
+
+    def to_line(self) -> bytes:
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+    @classmethod
+    def from_line(cls, line: bytes) -> NodeJob:
+        given = Fields(parse_json(line))
+        return cls(
+            list(given.texts("names")),
+            dict(given.text_mapping("environment", {})),
+            dict(given.text_mapping("settings", {})),
+            given.text("interface", "auto"),
+            given.text("node_folder", ""),
+        )
+
+
+class Input:
+    """The lines that the step sends."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self.has_ended = False
+
+    def wait(self) -> bytes:
+        """The next line; empty at the end."""
+        while b"\n" not in self._rest and not self.has_ended:
+            self._fill()
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def lines(self) -> list[bytes]:
+        """The lines that have arrived, after one read."""
+        self._fill()
+        *lines, self._rest = self._rest.split(b"\n")
+        return lines
+
+    def _fill(self) -> None:
+        data = os.read(0, READ_SIZE)
+        self._rest += data
+        self.has_ended = not data
+
+
+def main() -> int:
+    unblock((signal.SIGTERM,))  # see zipapp_main
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the step decides, and the runtime gets its own
+    folder = Path(sys.argv[1])
+    name = sys.argv[2] if len(sys.argv) > 2 else os.environ[NAME]
+    given = Input()
+    job = NodeJob.from_line(given.wait())
+    number = job.names.index(name)
+    settings = dict(job.settings)
+    if len(job.names) > 1:
+        if number == 0:
+            _say(frames.frame(0, frames.PORT, str(free_port()).encode()))
+        word, _, port = given.wait().partition(b" ")
+        if word != b"leader":  # a signal, or the step is gone
+            _say(frames.frame(number, frames.EXIT, b"%d" % -signal.SIGTERM))
+            return 0
+        settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{port.decode()}"
+    with local_folder(job.node_folder) as local:
+        base = folder / "hosts" / name
+        place_run_folder(base, local)
+        set_interface(Paths(base), job, name)
+        environment = runtime_environment(os.environ, job, settings, base, local)
+        code = run(number, base, environment, given)
+        unlink_run_folder(base)
+    _say(frames.frame(number, frames.EXIT, str(code).encode()))
+    return 0
+
+
+@contextlib.contextmanager
+def local_folder(parent: str) -> Iterator[Path]:
+    """A new folder on a disk of this node, below ``parent`` or the temporary folder, removed at the end."""
+    folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=os.path.expandvars(parent) or None))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def place_run_folder(base: Path, local: Path) -> None:
+    """Put the runtime's own files on this node: pipes, sockets and locks do not work on every network file system."""
+    unlink_run_folder(base)
+    shutil.rmtree(base / "run", ignore_errors=True)
+    (local / "run").mkdir()
+    (base / "run").symlink_to(local / "run", target_is_directory=True)
+
+
+def unlink_run_folder(base: Path) -> None:
+    """Remove the link, which leads to nothing without its node."""
+    if (base / "run").is_symlink():
+        (base / "run").unlink()
+
+
+def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
+    """Write the interface over which this node reaches the others into its configuration."""
+    other = next((host for host in (job.names[0], *job.names[1:2]) if host != name), name)
+    interface = interface_to(other) or "lo" if job.interface == "auto" else job.interface
+    path = paths.input_config / "resourceconfig.json"
+    document = json.loads(path.read_bytes())
+    replace_file(path, json.dumps({**document, "network_interface_name": interface}).encode())
+
+
+def runtime_environment(
+    environ: Mapping[str, str], job: NodeJob, settings: Mapping[str, str], base: Path, local: Path
+) -> dict[str, str]:
+    """The environment of the runtime, and so of the ranks: without the place of this process in the step."""
+    clean, _ = without_outer_job(environ)
+    values = {**clean, **job.environment}
+    gpus = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS")
+    if gpus and "CUDA_VISIBLE_DEVICES" not in values:
+        values["CUDA_VISIBLE_DEVICES"] = gpus
+    number = environ.get("SLURM_JOB_ID")
+    return {
+        **values,
+        **({"CLOUDTRAIN_SLURM_JOB_ID": number} if number else {}),
+        **settings,
+        "CLOUDTRAIN_ATTEMPT": settings.get("CLOUDTRAIN_ATTEMPT", "0"),
+        "CLOUDTRAIN_REQUIREMENTS_CACHE": str(local / "environments"),
+        "SAGEMAKER_BASE_DIR": str(base),
+        "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),
+    }
+
+
+def run(number: int, base: Path, environment: Mapping[str, str], given: Input) -> int:
+    """Run the runtime to its end, pass its output on, and do what the step says. Returns its exit code."""
+    adopt_orphans()
+    output, target = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.close(output)
+        _be_runtime(base, environment, target)
+    os.close(target)
+    with selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        selector.register(0, selectors.EVENT_READ)
+        rest, is_open, code = b"", True, None
+        while is_open or code is None:
+            for key, _ in selector.select(0.05 if code is None else 0):
+                if key.fd == 0:
+                    _obey(given, pid if code is None else 0)
+                    if given.has_ended:
+                        selector.unregister(0)
+                    continue
+                data = os.read(output, READ_SIZE)
+                *lines, rest = (rest + data).split(b"\n")
+                _say(b"".join(frames.output_frames(number, line) for line in lines))
+                if not data:
+                    selector.unregister(output)
+                    is_open = False
+            if code is None:
+                code = exit_code(pid)
+                if code is not None:
+                    end_descendants()  # what the ranks of a killed runtime have left, which may hold the pipe
+    if rest:
+        _say(frames.output_frames(number, rest))
+    os.close(output)
+    return code
+
+
+def _obey(given: Input, pid: int) -> None:
+    """Do what the step says."""
+    numbers = [int(line.split()[1]) for line in given.lines() if line.startswith(b"signal ")]
+    if given.has_ended:
+        numbers.append(SIGHUP)  # the runtime takes it for the end of its parent
+    for number in numbers:
+        if pid:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def _be_runtime(base: Path, environment: Mapping[str, str], target: int) -> None:
+    """Become the runtime, in a process of its own."""
+    code = 1
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        os.close(target)
+        os.chdir(base)
+        os.environ.clear()
+        os.environ.update(environment)
+        code = run_runtime()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _say(data: bytes) -> None:
+    """Write to the step, which may be gone."""
+    with contextlib.suppress(OSError):
+        while data:
+            data = data[os.write(1, data) :]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

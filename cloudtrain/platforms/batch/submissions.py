@@ -1,0 +1,53 @@
+"""The submissions of a job to a scheduler, kept in ``batch.json``: one, and another for each further attempt."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from cloudtrain.contract.documents import Fields, parse_json
+
+SUBMISSIONS = "batch.json"
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job as the scheduler knows it."""
+
+    number: str
+    """The scheduler's name for it, such as ``4711``, or ``4711_3`` for an element of an array."""
+    cluster: str = ""
+    """The cluster of a scheduler with several."""
+    time: float = 0.0
+    """In seconds since the epoch."""
+    attempt: int = 0
+
+
+def parse_submissions(data: bytes) -> list[Submission]:
+    """The submissions in order. Nothing, or something else in the file, is none."""
+    try:
+        entries = Fields(parse_json(data)).objects("submissions", ())
+        return [
+            Submission(
+                entry.text("number"),
+                entry.text("cluster", ""),
+                entry.time("time", 0.0),
+                entry.integer("attempt", 0),
+            )
+            for entry in entries
+        ]
+    except ValueError:
+        return []
+
+
+def submissions_to_json(submissions: Sequence[Submission]) -> bytes:
+    return json.dumps({"submissions": [asdict(entry) for entry in submissions]}).encode()
+
+
+def with_submission(data: bytes, new: Submission) -> bytes:
+    """The content of the file with ``new``, unless it is there already."""
+    known = parse_submissions(data)
+    if any((entry.number, entry.attempt) == (new.number, new.attempt) for entry in known):
+        return data
+    return submissions_to_json([*known, new])

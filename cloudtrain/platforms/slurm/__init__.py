@@ -1,0 +1,13 @@
+"""The Slurm platform: jobs in the queue of a cluster."""
+
+from __future__ import annotations
+
+from cloudtrain._lazy import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.platforms.slurm.platform import SlurmPlatform
+
+__getattr__, __dir__ = lazy(__name__, {"SlurmPlatform": "cloudtrain.platforms.slurm.platform"})
+
+__all__ = ["SlurmPlatform"]

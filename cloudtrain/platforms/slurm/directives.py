@@ -1,0 +1,170 @@
+"""The ``#SBATCH`` lines of a job."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.script import Directive
+from cloudtrain.spec import TrainingJob
+
+END_SECONDS = 120
+"""What the end of a job takes beyond its grace: the last uploads, and the end of all processes."""
+
+PLAIN = (
+    "account",
+    "qos",
+    "reservation",
+    "constraint",
+    "nodelist",
+    "exclude",
+    "exclusive",
+    "comment",
+    "wckey",
+    "nice",
+    "licenses",
+    "switches",
+    "segment",
+    "begin",
+    "deadline",
+    "mail_user",
+    "mail_type",
+)
+"""The options that are flags of sbatch with the same names."""
+MEMORY = ("mem", "mem_per_gpu", "mem_per_cpu")
+
+PROTECTED = {
+    "job-name": "the job's name is how cloudtrain finds it: set job_name",
+    "output": "cloudtrain shows this file: the output of the ranks is in cloudtrain logs",
+    "error": "cloudtrain shows the output: the output of the ranks is in cloudtrain logs",
+    "open-mode": "the output of an earlier attempt is kept",
+    "nodes": "set instance_count",
+    "ntasks": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
+    "ntasks-per-node": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
+    "ntasks-per-gpu": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
+    "signal": "cloudtrain uses it to tell the job in time: set stop_grace",
+    "export": "cloudtrain passes secrets on in a file that only you can read",
+    "export-file": "cloudtrain passes secrets on in a file that only you can read",
+    "chdir": "the working folder of the script is its source",
+    "wrap": "cloudtrain writes the script itself",
+    "parsable": "cloudtrain reads the answer of sbatch",
+    "wait": "cloudtrain wait JOB does this",
+    "test-only": "cloudtrain submit --dry-run does this",
+    "array": "each element is a job of its own: cloudtrain submit --array",
+    "hint": "it changes how many processors a rank may use; set cpus_per_task",
+}
+"""Flags of sbatch that cloudtrain sets itself, with the reason."""
+SHORT = {
+    "J": "job-name",
+    "o": "output",
+    "e": "error",
+    "N": "nodes",
+    "n": "ntasks",
+    "D": "chdir",
+    "W": "wait",
+    "a": "array",
+}
+"""The short forms of protected flags."""
+
+
+def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Directive]:
+    """All directives, in order; those of ``platform_options.sbatch`` go last.
+
+    Args:
+        output: the file for what Slurm and the lines of the script print.
+
+    Raises InvalidJob for a flag that cloudtrain sets itself.
+    """
+    own = [*_identity(job, output), *_shape(job, options), *_resources(options), *_time(job)]
+    raw = list(_raw(options.sbatch))
+    given = {directive.flag for directive in raw}
+    return [*(directive for directive in own if directive.flag not in given), *raw]
+
+
+def _identity(job: TrainingJob, output: str) -> Iterator[Directive]:
+    assert job.job_name
+    yield Directive("job-name", job.job_name)
+    note = "what Slurm and this script print; the output of the ranks is in job.log, next to it"
+    yield Directive("output", output.replace("%", "%%"), note)
+    yield Directive("open-mode", "append")
+
+
+def _shape(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
+    yield Directive("nodes", str(job.host_count))
+    yield Directive("ntasks-per-node", "1", "one runtime on each node, which starts the ranks")
+    if options.clusters is not None:
+        yield Directive("clusters", joined(options.clusters))
+    if options.partition is not None:
+        yield Directive("partition", joined(options.partition))
+    for name in PLAIN:
+        value = getattr(options, name)
+        if value is None or value is False:
+            continue
+        yield Directive(name.replace("_", "-"), None if value is True else joined(value))
+
+
+def _resources(options: SlurmOptions) -> Iterator[Directive]:
+    if options.gres is not None:
+        yield Directive("gres", joined(options.gres))
+    elif options.gpus is not None:
+        count = f"{options.gpu_type}:{options.gpus}" if options.gpu_type else str(options.gpus)
+        if options.gpu_style == "gpus-per-node":
+            yield Directive("gpus-per-node", count)
+        else:
+            yield Directive("gres", f"gpu:{count}")
+    if options.cpus_per_task is not None:
+        yield Directive("cpus-per-task", str(options.cpus_per_task), "all ranks of a node share them")
+    for name in MEMORY:
+        value = getattr(options, name)
+        if value is not None:
+            yield Directive(name.replace("_", "-"), str(value))
+    if options.tmp is not None:
+        yield Directive("tmp", str(options.tmp))
+
+
+def _time(job: TrainingJob) -> Iterator[Directive]:
+    """The time limit, only if the job has one of its own: the default of the partition is as good as ours."""
+    if job.max_run == _default("max_run"):
+        return
+    seconds = job.max_run + job.stop_grace + END_SECONDS
+    minutes = math.ceil(seconds / 60)
+    note = f"max_run of {job.max_run} s, and {math.ceil(seconds - job.max_run)} s for the end"
+    yield Directive("time", str(minutes), note)
+
+
+def _default(field: str) -> Any:
+    return next(found.default for found in msgspec.structs.fields(TrainingJob) if found.name == field)
+
+
+def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:
+    for name, value in flags.items():
+        flag = name.lstrip("-").replace("_", "-")
+        flag = SHORT.get(flag, flag)
+        if flag in PROTECTED:
+            raise InvalidJob(
+                f"platform_options.sbatch.{name}: cloudtrain sets this flag itself",
+                hint=f"Leave it out: {PROTECTED[flag]}.",
+            )
+        if not flag or not flag.replace("-", "").isalnum() or not flag.isascii():
+            raise InvalidJob(
+                f"platform_options.sbatch: {name!r} is not a flag of sbatch",
+                hint="Write its long form without the dashes, for example: mail-type",
+            )
+        if value is False or value is None:
+            continue
+        text = None if value is True else joined(value)
+        if text is not None and any(character < " " for character in text):
+            raise InvalidJob(
+                f"platform_options.sbatch.{name}: a value is one line", hint="Remove the line end."
+            )
+        yield Directive(flag, text)
+
+
+def joined(value: str | int | float | Sequence[Any]) -> str:
+    """Several values as sbatch takes them."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

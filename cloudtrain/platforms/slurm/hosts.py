@@ -1,0 +1,50 @@
+"""The hosts of a job that Slurm has started: the nodes of its allocation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.node_hosts import NodeHosts
+from cloudtrain.platforms.batch.nodelist import expand_nodelist
+from cloudtrain.platforms.supervised.folder import JobFolder
+
+NODE_PROGRAM = "cloudtrain.platforms.batch.node"
+
+
+class SlurmHosts(NodeHosts):
+    """The nodes in the order that Slurm gives them, which follows the topology of the network."""
+
+    def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
+        names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
+        super().__init__(folder, names, secrets)
+
+    def command(self) -> list[str]:
+        srun = shutil.which("srun")
+        if srun is None:
+            raise PlatformError(
+                f"there is no srun on {self.names[0]}",
+                hint="Add the line that puts it on the PATH to platform_options.prologue or modules.",
+            )
+        program = [sys.executable, self._request["bundled_runtime"], NODE_PROGRAM, str(self._folder.path)]
+        return srun_command(srun, len(self.names), self._request, program)
+
+
+def srun_command(srun: str, nodes: int, request: Mapping[str, object], program: Sequence[str]) -> list[str]:
+    """The command that runs ``program`` once on every node, with all that the job has there.
+
+    srun of Slurm 22.05 and later does not take --cpus-per-task from the job. Options go before variables such as
+    SLURM_CPU_BIND, which must not change the step.
+    """
+    cpus, more = request.get("cpus_per_task"), request.get("srun", ())
+    assert isinstance(more, Sequence)
+    return [
+        *(srun, f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
+        *([f"--cpus-per-task={cpus}"] if cpus else []),
+        *("--cpu-bind=none", "--mpi=none", "--export=ALL", "--kill-on-bad-exit=0", "--wait=0"),
+        *map(str, more),
+        *program,
+    ]

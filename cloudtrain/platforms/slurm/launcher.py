@@ -1,0 +1,129 @@
+"""The host launcher of Slurm: the queue starts the batch step of a job, which starts its hosts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.packaging import pack_runtime
+from cloudtrain.packaging.cache import cached_archive
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
+from cloudtrain.platforms.batch.submissions import (
+    SUBMISSIONS,
+    Submission,
+    parse_submissions,
+    submissions_to_json,
+)
+from cloudtrain.platforms.supervised.folder import LOG, SUPERVISOR_LOG
+from cloudtrain.platforms.supervised.launcher import PREEMPT
+from cloudtrain.platforms.supervised.record import JobRecord
+from cloudtrain.platforms.supervised.root import JobFiles
+from cloudtrain.storage import state_home
+
+SCRIPT = "job.sh"
+ALIVE_SECONDS = 2.0
+"""How long an answer of the queue counts."""
+_ENDED = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+)
+
+
+class SlurmLauncher:
+    """A `HostLauncher` that hands jobs to ``sbatch``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._asked: dict[str, tuple[float, bool]] = {}
+
+    def start(self, draft: JobFiles, request: Request) -> None:
+        self._provide(request)
+        draft.write(SCRIPT, request.body["script"].encode())
+        if request.secrets:
+            self._cluster.root.write_private(f"{draft.name}/{SECRETS}", secrets_to_json(request.secrets))
+        for log in (LOG, SUPERVISOR_LOG):
+            draft.write(log, b"")
+        draft.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
+        job = draft.publish(request.job_name)
+        try:
+            submission = self._submit(job)
+        except BaseException:
+            self._cluster.root.remove(job.name)
+            raise
+        job.write(SUBMISSIONS, submissions_to_json([submission]))
+
+    def signal(self, job: JobFiles, name: str) -> None:
+        known = parse_submissions(job.read(SUBMISSIONS))
+        if not known:
+            return
+        number = shlex.quote(known[-1].number)
+        sent = "USR1" if name == PREEMPT else "TERM"
+        # only the batch step gets it; a job in the queue has none, and is cancelled
+        self._cluster.shell.run(f"scancel --state=PENDING {number}; scancel --batch --signal={sent} {number}")
+        self._asked.pop(job.name, None)
+
+    def is_alive(self, job: JobFiles) -> bool:
+        asked, alive = self._asked.get(job.name, (float("-inf"), True))
+        if time.monotonic() - asked > ALIVE_SECONDS:
+            alive = self._ask(job)
+            self._asked[job.name] = (time.monotonic(), alive)
+        return alive
+
+    def _ask(self, job: JobFiles) -> bool:
+        known = parse_submissions(job.read(SUBMISSIONS))
+        if not known:
+            return True  # it is being submitted
+        answer = self._cluster.shell.run(f"squeue -h -t all -o %T -j {shlex.quote(known[-1].number)}")
+        if answer.code:
+            if "Invalid job id" in answer.complaint:
+                return False
+            raise PlatformError(
+                f"squeue failed: {answer.complaint or f'exit code {answer.code}'}",
+                hint="The controller of Slurm may be restarting: try again later.",
+            )
+        return answer.text not in ("", *_ENDED)
+
+    def _provide(self, request: Request) -> None:
+        """Put the runtime and the source onto the cluster, once for each hash."""
+        cluster, body = self._cluster, request.body
+        cluster.root.provide(
+            body["bundled_runtime"], lambda: pack_runtime(state_home() / "runtime").path.read_bytes()
+        )
+        sha256 = body["settings"].get("source_sha256")
+        if sha256:
+            cluster.root.provide(cluster.source_file(sha256), lambda: cached_archive(sha256).read_bytes())
+
+    def _submit(self, job: JobFiles) -> Submission:
+        folder = shlex.quote(self._cluster.job_folder(job.name))
+        answer = self._cluster.shell.run(f"cd {folder} && sbatch --parsable {SCRIPT}")
+        found = re.search(r"^(\d+)(?:;(.*))?$", answer.text, re.MULTILINE)
+        if answer.code or not found:
+            raise refused(answer.complaint or answer.text, self._cluster.login)
+        return Submission(found[1], found[2] or "", time.time())
+
+
+def refused(complaint: str, login: str) -> PlatformError:
+    """The error for a job that sbatch did not take."""
+    where = f" on {login}" if login else ""
+    if re.search(r"sbatch: (command )?not found", complaint):
+        return PlatformError(
+            f"there is no sbatch{where or ' on this machine'}",
+            hint="Submit from a login node of the cluster, or name one: --set platform_options.login=ALIAS",
+        )
+    lines = [line.removeprefix("sbatch: ").removeprefix("error: ") for line in complaint.splitlines()]
+    return PlatformError(
+        f"Slurm does not take the job: {'; '.join(lines) or 'sbatch gave no reason'}",
+        hint="Check platform_options against: sinfo, sacctmgr show assoc user=$USER, cloudtrain doctor",
+    )

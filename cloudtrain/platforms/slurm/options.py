@@ -1,0 +1,73 @@
+"""``platform_options`` of the Slurm platform."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from cloudtrain.platforms.common.platform_options import check_own_options
+from cloudtrain.spec import TrainingJob, convert
+
+COUNT = Annotated[int, Meta(ge=1)]
+TEXT = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+"""One line: it becomes a part of a directive."""
+
+
+class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
+    """The options of a job on a cluster with Slurm, one line of its script each.
+
+    What is not given here is left to the cluster: its default partition, memory and time limit.
+    """
+
+    # where
+    profile: TEXT | None = None
+    login: TEXT | None = None
+    folder: TEXT | None = None
+    node_folder: TEXT | None = None
+    clusters: TEXT | list[TEXT] | None = None
+    # what
+    partition: TEXT | list[TEXT] | None = None
+    account: TEXT | None = None
+    qos: TEXT | None = None
+    reservation: TEXT | list[TEXT] | None = None
+    constraint: TEXT | None = None
+    nodelist: TEXT | list[TEXT] | None = None
+    exclude: TEXT | list[TEXT] | None = None
+    exclusive: bool | TEXT = False
+    comment: TEXT | None = None
+    wckey: TEXT | None = None
+    nice: int | None = None
+    licenses: TEXT | list[TEXT] | None = None
+    switches: TEXT | COUNT | None = None
+    segment: COUNT | None = None
+    begin: TEXT | None = None
+    deadline: TEXT | None = None
+    mail_user: TEXT | None = None
+    mail_type: TEXT | list[TEXT] | None = None
+    gpus: COUNT | None = None
+    gpu_type: TEXT | None = None
+    gpu_style: Literal["auto", "gres", "gpus-per-node"] = "auto"
+    gres: TEXT | list[TEXT] | None = None
+    cpus_per_task: COUNT | None = None
+    mem: TEXT | COUNT | None = None
+    mem_per_gpu: TEXT | COUNT | None = None
+    mem_per_cpu: TEXT | COUNT | None = None
+    tmp: TEXT | COUNT | None = None
+    sbatch: dict[str, Any] = {}
+    srun: list[TEXT] = []
+    # in what
+    modules: list[TEXT] = []
+    prologue: list[str] = []
+    epilogue: list[str] = []
+    python: TEXT | None = None
+    network_interface: TEXT = "auto"
+    launcher_srun: bool | Literal["pmix", "pmi2"] = False
+    master_port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    max_preemptions: Annotated[int, Meta(ge=0)] = 10
+
+    @classmethod
+    def of(cls, job: TrainingJob) -> SlurmOptions:
+        """Raises InvalidJob."""
+        check_own_options("slurm", job.platform_options)
+        return convert(job.platform_options, cls, "platform_options")

@@ -1,0 +1,134 @@
+"""The Slurm platform: jobs in the queues of clusters, each found by its ticket."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cloudtrain.errors import JobNotFound
+from cloudtrain.platforms.base import JobDescription, Request, Series
+from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
+from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.slurm.launcher import SlurmLauncher
+from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.render import check, render
+from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.spec import TrainingJob
+from cloudtrain.spec.names import clean
+from cloudtrain.storage import Progress
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
+
+
+class ClusterJobs(SupervisedPlatform):
+    """The jobs on one cluster, in one folder."""
+
+    name = "slurm"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.root, SlurmLauncher(cluster))
+        self.cluster = cluster
+
+    def render(self, job: TrainingJob) -> Request:
+        return render(job, SlurmOptions.of(job), self.cluster)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        return {}
+
+
+class SlurmPlatform:
+    """Runs jobs on clusters with Slurm."""
+
+    name = "slurm"
+
+    def __init__(self) -> None:
+        self._tickets = Tickets(self.name)
+        self._clusters: dict[Ticket, ClusterJobs] = {}
+
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        options = SlurmOptions.of(job)
+        check(job)
+        jobs = self._jobs(_ticket(options))
+        job = jobs.resolve(job)
+        return msgspec.structs.replace(
+            job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
+        )
+
+    def render(self, job: TrainingJob) -> Request:
+        return self._jobs(_ticket(SlurmOptions.of(job))).render(job)
+
+    def submit(self, request: Request) -> None:
+        cluster = request.body["cluster"]
+        ticket = Ticket(cluster.get("login", ""), cluster.get("folder", ""), cluster.get("profile", ""))
+        known = self._tickets.read(request.job_name)
+        self._tickets.write(request.job_name, ticket)  # first: a job that runs can always be found
+        try:
+            self._jobs(ticket).submit(request)
+        except BaseException:
+            if known:
+                self._tickets.write(request.job_name, known)
+            else:
+                self._tickets.remove(request.job_name)
+            raise
+
+    def describe(self, job_name: str) -> JobDescription:
+        return self._of(job_name).describe(job_name)
+
+    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        return self._of(job_name).logs(job_name, follow=follow)
+
+    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        return self._of(job_name).events(job_name, follow=follow)
+
+    def metrics(self, job_name: str) -> Series:
+        return self._of(job_name).metrics(job_name)
+
+    def trends(self, job_name: str) -> Series:
+        return self._of(job_name).trends(job_name)
+
+    def stop(self, job_name: str) -> None:
+        self._of(job_name).stop(job_name)
+
+    def preempt(self, job_name: str) -> None:
+        self._of(job_name).preempt(job_name)
+
+    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
+        return self._of(job_name).upload_outputs(job_name, progress)
+
+    def request(self, job_name: str) -> Request:
+        return self._of(job_name).request(job_name)
+
+    def list(self) -> Iterator[JobDescription]:
+        clusters = {
+            Ticket(): self._jobs(Ticket()),
+            **{found: self._jobs(found) for found in self._tickets.all()},
+        }
+        described = {job.place: job for jobs in clusters.values() for job in jobs.list()}
+        yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        return self._jobs(_ticket(SlurmOptions.of(job))).preflight(job, request, imports)
+
+    def _of(self, job_name: str) -> ClusterJobs:
+        """The jobs of the cluster that has this one."""
+        if clean(job_name) != job_name:  # it may be a path
+            raise JobNotFound(
+                f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
+            )
+        return self._jobs(self._tickets.read(job_name) or Ticket())
+
+    def _jobs(self, ticket: Ticket) -> ClusterJobs:
+        if ticket not in self._clusters:
+            self._clusters[ticket] = ClusterJobs(local_cluster(self.name, ticket.folder or None))
+        return self._clusters[ticket]
+
+
+def _ticket(options: SlurmOptions) -> Ticket:
+    return Ticket(options.login or "", options.folder or "", options.profile or "")

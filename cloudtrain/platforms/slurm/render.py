@@ -1,0 +1,89 @@
+"""Renders a job as a request to Slurm, with its batch script."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+import msgspec
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.packaging.zipapp import runtime_sha256
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.common.channels import check_channels
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.common.request import base_body, new_request
+from cloudtrain.platforms.slurm.directives import directives
+from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.script import Script
+from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
+from cloudtrain.spec import TrainingJob
+
+STEP = "cloudtrain.platforms.slurm.step"
+PYTHON = "python3"
+
+
+def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request:
+    """The request for ``job``, which is resolved, and has a name and a packed source.
+
+    Raises InvalidJob if the Slurm platform cannot run the job.
+    """
+    check(job)
+    assert job.job_name
+    runtime = cluster.runtime_file(runtime_sha256())
+    folder = cluster.job_folder(job.job_name)
+    script = Script(
+        job.job_name,
+        directives(job, options, f"{folder}/{SUPERVISOR_LOG}"),
+        list(_setup(options)),
+        [options.python or PYTHON, runtime, STEP, folder],
+        options.epilogue,
+    )
+    body: dict[str, Any] = {
+        **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
+        "cluster": {"folder": cluster.folder, **({"login": cluster.login} if cluster.login else {})},
+        "bundled_runtime": runtime,
+        **_given(options),
+        "hyperparameters": encoded_hyperparameters(_with_source_on_cluster(job, cluster)),
+        "script": script.to_text(),
+    }
+    return new_request("slurm", job, body)
+
+
+def check(job: TrainingJob) -> None:
+    """Raises InvalidJob for a job that no options make a job for Slurm."""
+    if job.entry_point is None:
+        raise InvalidJob("entry_point: the slurm platform needs a script", hint="Name the script to run.")
+    for field in ("container_entry_point", "container_arguments", "checkpoint_local_path"):
+        if getattr(job, field):
+            raise InvalidJob(f"{field}: a job on slurm has no container", hint="Leave it out.")
+    check_channels(job, "slurm")
+
+
+def _setup(options: SlurmOptions) -> Iterator[str]:
+    if options.modules:
+        yield f"module load {shlex.join(options.modules)}"
+    yield from options.prologue
+
+
+def _given(options: SlurmOptions) -> dict[str, Any]:
+    """The options that the nodes need."""
+    values = {
+        "cpus_per_task": options.cpus_per_task,
+        "srun": options.srun,
+        "node_folder": options.node_folder,
+        "network_interface": options.network_interface if options.network_interface != "auto" else None,
+    }
+    return {name: value for name, value in values.items() if value}
+
+
+def _with_source_on_cluster(job: TrainingJob, cluster: Cluster) -> TrainingJob:
+    """``job`` with the URI that its source will have. A source that is packed on this machine is copied there."""
+    source = job.source
+    if not source or not source.sha256 or not source.uri.startswith("file://"):
+        return job
+    uri = PurePosixPath(cluster.source_file(source.sha256)).as_uri()
+    return msgspec.structs.replace(job, source=msgspec.structs.replace(source, uri=uri))
