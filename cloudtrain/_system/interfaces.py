@@ -47,7 +47,7 @@ def interface_to(host: str) -> str:
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)
             own = ipaddress.ip_address(str(probe.getsockname()[0]).partition("%")[0])
-        if own.is_loopback:  # also 127.0.0.3, which is no address of the interface itself
+        if own.is_loopback:  # also 127.0.0.3, an address that the interface does not list
             own = ipaddress.ip_address("127.0.0.1" if own.version == 4 else "::1")
         return next((name for name, address in _addresses() if address == str(own)), "")
     return ""

@@ -66,7 +66,9 @@ SHOWN_COMPANIONS = 8
 @set_option
 @click.option("--wait", is_flag=True, help="Print the output until the job ends (the default).")
 @click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
-@click.option("--dry-run", is_flag=True, help="Print the request as JSON, or the batch script; submit nothing.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the request as JSON, or the batch script; submit nothing."
+)
 @click.option(
     "--as",
     "export",

@@ -33,7 +33,7 @@ class Request:
 
     @property
     def shown(self) -> str:
-        """What a person reads of it: the batch script, if that is what the platform submits; else the body."""
+        """The part that people read: the batch script of a platform that submits one, else the body."""
         script: str | None = self.body.get("script")
         return script.rstrip("\n") if script is not None else self.to_json()
 

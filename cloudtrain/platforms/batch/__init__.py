@@ -1,1 +1,1 @@
-"""What schedulers and host lists share: where commands run, job folders on a cluster, the step on the first node."""
+"""The part that schedulers and host lists share: shells, job folders on a cluster, the step on the first node."""

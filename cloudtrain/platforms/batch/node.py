@@ -34,13 +34,15 @@ from cloudtrain.runtime.entrypoint import main as run_runtime
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.storage.atomic import replace_file
 
+assert sys.platform != "win32", "jobs run on Linux and macOS"
+
 NAME = "SLURMD_NODENAME"
 READ_SIZE = 1 << 16
 
 
 @dataclass(frozen=True)
 class NodeJob:
-    """What every node of a job gets from the step."""
+    """The part of a job that the step sends to every node."""
 
     names: list[str]
     """The hosts, in rank order."""
@@ -175,7 +177,7 @@ def runtime_environment(
 
 
 def run(number: int, base: Path, environment: Mapping[str, str], given: Input) -> int:
-    """Run the runtime to its end, pass its output on, and do what the step says. Returns its exit code."""
+    """Run the runtime to its end, pass its output on, and obey the step. Returns its exit code."""
     adopt_orphans()
     output, target = os.pipe()
     pid = os.fork()
@@ -211,7 +213,7 @@ def run(number: int, base: Path, environment: Mapping[str, str], given: Input) -
 
 
 def _obey(given: Input, pid: int) -> None:
-    """Do what the step says."""
+    """Pass the signals that the step sends on to the runtime."""
     numbers = [int(line.split()[1]) for line in given.lines() if line.startswith(b"signal ")]
     if given.has_ended:
         numbers.append(SIGHUP)  # the runtime takes it for the end of its parent
@@ -222,7 +224,7 @@ def _obey(given: Input, pid: int) -> None:
 
 
 def _be_runtime(base: Path, environment: Mapping[str, str], target: int) -> None:
-    """Become the runtime, in a process of its own."""
+    """Become the runtime, in this forked process."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ from dataclasses import replace
 from typing import IO
 
 from cloudtrain._system.interfaces import is_loopback
+from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import LINUX, SIGKILL
 from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.batch.frames import FrameReader
@@ -94,7 +94,7 @@ class NodePrograms:
 
     def _end(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            signal_group(self._process.pid, SIGKILL)
 
     def _send(self, line: bytes) -> None:
         assert self._process.stdin

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from cloudtrain._system.processes import signal_group
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.errors import PlatformError
 
 SHELL = "/bin/sh"
@@ -118,7 +119,7 @@ def _program(command: str) -> str:
 def _end(process: subprocess.Popen[bytes]) -> None:
     """End the shell and what it has started, which are one session."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+        signal_group(process.pid, SIGKILL)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe:
             with contextlib.suppress(OSError):  # unsent input

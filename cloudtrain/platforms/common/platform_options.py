@@ -76,3 +76,17 @@ OPTIONS = {
         "master_port",
         "max_preemptions",
     ),
+    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
+}
+"""The options of each built-in platform."""
+
+
+def check_own_options(platform: str, names: Iterable[str]) -> None:
+    """Raises InvalidJob for the first of ``names`` that only another platform has."""
+    for name in names:
+        owners = [owner for owner, options in OPTIONS.items() if name in options]
+        if owners and platform not in owners:
+            raise InvalidJob(
+                f"platform_options.{name}: needs the platform {' or '.join(owners)}, but the job runs on {platform}",
+                hint=f"Choose it with --platform {owners[0]} (platform={owners[0]!r}), or remove the option.",
+            )

@@ -14,7 +14,7 @@ from cloudtrain.platforms.slurm.script import Directive
 from cloudtrain.spec import TrainingJob
 
 END_SECONDS = 120
-"""What the end of a job takes beyond its grace: the last uploads, and the end of all processes."""
+"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
 
 PLAIN = (
     "account",
@@ -47,7 +47,7 @@ PROTECTED = {
     "ntasks": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
     "ntasks-per-node": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
     "ntasks-per-gpu": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
-    "signal": "cloudtrain uses it to tell the job in time: set stop_grace",
+    "signal": "cloudtrain uses it for the notice before the end: set stop_grace",
     "export": "cloudtrain passes secrets on in a file that only you can read",
     "export-file": "cloudtrain passes secrets on in a file that only you can read",
     "chdir": "the working folder of the script is its source",
@@ -55,7 +55,7 @@ PROTECTED = {
     "parsable": "cloudtrain reads the answer of sbatch",
     "wait": "cloudtrain wait JOB does this",
     "test-only": "cloudtrain submit --dry-run does this",
-    "array": "each element is a job of its own: cloudtrain submit --array",
+    "array": "each element is a separate job: cloudtrain submit --array",
     "hint": "it changes how many processors a rank may use; set cpus_per_task",
 }
 """Flags of sbatch that cloudtrain sets itself, with the reason."""
@@ -128,7 +128,7 @@ def _resources(options: SlurmOptions) -> Iterator[Directive]:
 
 
 def _time(job: TrainingJob) -> Iterator[Directive]:
-    """The time limit, only if the job has one of its own: the default of the partition is as good as ours."""
+    """The time limit, if the job sets one: otherwise the default of the partition holds."""
     if job.max_run == _default("max_run"):
         return
     seconds = job.max_run + job.stop_grace + END_SECONDS

@@ -103,3 +103,339 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         handle(PREEMPT, self._on_preemption)
         unblock((signal.SIGTERM,))  # see zipapp_main
+        is_last = self._begin()
+        failure = None
+        while not is_last:
+            failure = self._run_attempt()
+            budget = RETRIES if failure else PREEMPTIONS
+            why = failure.summary() if failure else PREEMPTED
+            is_last = budget.is_spent(self._record, self._request)
+            if failure and failure.failure_class in NOT_WORTH_A_RETRY:
+                is_last = True
+            is_stopped = self._is_stopped
+            if failure and is_stopped and not is_last:  # without the stop, it would be retried
+                self._warn(f"before the stop, this attempt failed: {why}")
+                failure = None
+            if self._completed or self._ended_by or is_stopped or is_last:
+                break
+            self._record = budget.spend(self._record)
+            self._events.emit("retry", attempt=self._record.attempt, failure=why)
+            if failure is None and self._continuation:
+                if self._hand_over(self._continuation):
+                    return
+                break
+            self._say(f"[cloudtrain] {why}; starting again, {budget.describe(self._record, self._request)}")
+        self._finish(failure)
+
+    def _begin(self) -> bool:
+        """Record that the job runs, maybe after earlier submissions. Returns whether it may make no attempt more."""
+        record, now = self._record, time.time()
+        is_spent = False
+        if (
+            record.resumed_at is not None
+        ):  # its supervisor was lost with its host, and the scheduler starts it again
+            seen = self._folder.last_life() or now
+            ran = record.ran + min(max(seen - record.resumed_at, 0.0), now - record.resumed_at)
+            record = replace(record, ran=ran)
+            is_spent = PREEMPTIONS.is_spent(record, self._request)
+            self._events.emit("queued", since=seen)
+            if not is_spent:
+                record = PREEMPTIONS.spend(record)
+                self._events.emit("retry", attempt=record.attempt, failure=LOST)
+                self._say(f"[cloudtrain] {LOST}; {PREEMPTIONS.describe(record, self._request)}")
+        self._record = record
+        started_at = record.started_at or now
+        resumed_at = now if self._continuation else None
+        self._update(status=JobStatus.RUNNING, pid=os.getpid(), started_at=started_at, resumed_at=resumed_at)
+        # a step of the clock must not end the job
+        self._run_by = time.monotonic() + self._request["max_run"] - record.ran
+        self._resumed = time.monotonic()
+        if self._continuation and record.attempt:
+            self._say(f"[cloudtrain] attempt {record.attempt + 1}: {self._continuation.place}")
+        return is_spent
+
+    def _hand_over(self, continuation: Continuation) -> bool:
+        """Leave the next attempt to the scheduler. Returns whether there will be one."""
+        ran = self._record.ran + time.monotonic() - self._resumed
+        budget = PREEMPTIONS.describe(self._record, self._request)
+        self._say(f"[cloudtrain] {PREEMPTED}; waiting to start again, {budget}")
+        self._events.emit("queued", since=time.time())
+        self._update(status=JobStatus.PENDING, pid=None, ran=ran, resumed_at=None)
+        try:
+            self._say(f"[cloudtrain] {continuation.start_next()}")
+        except PlatformError as error:
+            self._not_continued = error
+            return False
+        return True
+
+    def _run_attempt(self) -> FailureReport | None:
+        """Carry out the attempt that the record has the number of. None if no host failed."""
+        self._crashed = self._kill_at = None
+        self._preempted = self._killed = False
+        self._lost_late = {}
+        self._update()
+        self._events.emit("attempt", attempt=self._record.attempt)
+        try:
+            failure = self._attempt(self._record.attempt)
+        except OSError as error:
+            if not is_full(error):
+                raise
+            failure = self._disk_is_full(error)
+        for lost in self._lost_late.values():
+            self._warn(lost_late(lost))
+        return failure
+
+    def _on_signal(self, _number: int, _frame: object) -> None:
+        self._signalled = True
+
+    def _on_preemption(self, _number: int, _frame: object) -> None:
+        self._preempted = True
+
+    def _attempt(self, attempt: int) -> FailureReport | None:
+        """Run all hosts once. None if no host failed."""
+        self._runtimes = {}
+        self._hosts.prepare()
+        self._host_events.begin()
+        if not self._folder.stop_mark.exists():
+            with self._folder.open_log() as log:
+                self._runtimes = dict(self._hosts.start(attempt, log.fileno()))
+        while any(process.poll() is None for process in self._runtimes.values()):
+            time.sleep(POLL_SECONDS)
+            self._judge_signal()
+            if self._signalled:
+                self._end_early(SIGNAL)
+            elif self._preempted and self._kill_at is None:
+                self._give_up_hosts()
+            if time.monotonic() > self._run_by:
+                self._end_at_max_run()
+            self._look_into_folder()
+            self._look_for_crash()
+            self._look_for_failed_leader()
+            if self._kill_at is not None and time.monotonic() > self._kill_at:
+                self._killed = True
+                for process in self._runtimes.values():
+                    process.send_signal(SIGKILL)
+        self._host_events.finish()
+        failure = self._failure()
+        self._upload_until = min(self._run_by, time.monotonic() + UPLOAD_SECONDS)
+        self._cut_at = self._run_by + self._stop_grace + LAST_UPLOAD_SECONDS
+        patience.default.until, patience.default.cut = self._end_of_upload, self._cut_of_upload
+        try:
+            return self._hosts.finish(failed=failure is not None) or failure
+        finally:
+            patience.default.until = patience.default.cut = None
+
+    def _end_of_upload(self) -> float:
+        """The monotonic time until which `Hosts.finish` waits for storage that is unavailable."""
+        if self._is_ending():
+            self._upload_until = min(self._upload_until, time.monotonic() + self._stop_grace)
+        return self._upload_until
+
+    def _cut_of_upload(self) -> float:
+        """The monotonic time at which `Hosts.finish` has to end, even if the storage answers."""
+        if self._is_ending():
+            self._cut_at = min(self._cut_at, time.monotonic() + self._stop_grace + LAST_UPLOAD_SECONDS)
+        return self._cut_at
+
+    def _give_up_hosts(self) -> None:
+        """A preemption, or the time limit of this submission: the end of the job if its own is as near."""
+        notice = self._continuation.notice_seconds if self._continuation else 0.0
+        if time.monotonic() > self._run_by - notice:
+            self._end_at_max_run()
+        else:
+            self._stop_runtimes()
+
+    def _end_at_max_run(self) -> None:
+        self._end_early(f"max_run of {self._request['max_run']} s is over")
+
+    def _judge_signal(self) -> None:
+        """A signal to end is a preemption if the scheduler sent it in order to take the hosts back."""
+        if not self._signalled or self._ended_by or self._folder.stop_mark.exists():
+            return
+        if self._continuation and self._continuation.takes_back():
+            self._signalled, self._preempted = False, True
+
+    @property
+    def _is_stopped(self) -> bool:
+        self._judge_signal()
+        return self._signalled or self._folder.stop_mark.exists()
+
+    def _is_ending(self) -> bool:
+        return self._is_stopped or self._preempted or bool(self._ended_by)
+
+    def _end_early(self, why: str) -> None:
+        """Forward the stop to every host."""
+        if self._ended_by:
+            return
+        self._ended_by = why
+        self._update(status=JobStatus.STOPPING)
+        self._stop_runtimes()
+
+    def _stop_runtimes(self) -> None:
+        """Ask every host to end within the grace."""
+        self._kill_at = time.monotonic() + self._stop_grace + self._hosts.end_seconds
+        for process in self._runtimes.values():
+            process.send_signal(signal.SIGTERM)
+
+    def _look_into_folder(self) -> None:
+        """Copy the hosts' events, and end the job if that is asked for there, if the last look was not just before."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = now
+        self._folder.show_life()
+        self._host_events.collect()
+        if self._folder.stop_mark.exists():
+            self._end_early(SIGNAL)
+        elif not self._folder.path.exists():
+            self._end_early("its folder was removed")
+
+    def _look_for_crash(self) -> None:
+        """End the job if a runtime ended without an outcome and the others do not notice."""
+        if self._crashed is None:
+            for name, process in self._runtimes.items():
+                code = process.poll()
+                if code == -signal.SIGTERM and self._kill_at is not None:
+                    continue  # stopped before it had a signal handler
+                if code == -SIGKILL and self._killed:
+                    continue
+                if code in (None, 0, INTERRUPTED) or self._hosts.report(name):
+                    continue
+                if self._is_ending():
+                    self._lost_late.setdefault(name, process.lost(name))
+                    continue
+                self._crashed = process.lost(name)
+                self._crashed_at = time.monotonic()
+        elif self._kill_at is None and time.monotonic() - self._crashed_at > CRASH_SECONDS:
+            self._stop_runtimes()
+
+    def _look_for_failed_leader(self) -> None:
+        """End hosts that still wait for a leader that failed before it could listen."""
+        leader = next(iter(self._runtimes.values()))
+        if leader.poll() in (None, 0, INTERRUPTED) or self._kill_at is not None:
+            self._leader_failed_at = None
+            return
+        self._leader_failed_at = self._leader_failed_at or time.monotonic()
+        if time.monotonic() - self._leader_failed_at > self._host_timeout + CRASH_SECONDS:
+            self._stop_runtimes()
+
+    def _failure(self) -> FailureReport | None:
+        """The report on which the hosts agreed; if there is none, a report of the lost host.
+
+        The other hosts can only report that a host was lost, not why. Reports of hosts that did not fail do not count:
+        the exit code says whether a host failed. Neither does a host that was lost after all were asked to end.
+        """
+        self._look_for_crash()
+        for name, process in self._runtimes.items():
+            code = process.poll()
+            is_stopped = code == INTERRUPTED and self._kill_at is not None
+            report = None if code == 0 or is_stopped else self._hosts.report(name)
+            if report is None:
+                continue
+            report = replace(report, exit_code=code) if code and code > 0 else report
+            if report.failure_class != FailureClass.HOST_LOST:
+                return report
+            if self._crashed or not self._is_ending():
+                return self._crashed or report
+            self._lost_late.setdefault(report.host or name, report)
+        return self._crashed
+
+    @property
+    def _completed(self) -> bool:
+        codes = [process.poll() for process in self._runtimes.values()]
+        return bool(codes) and not any(codes)
+
+    def _finish(self, failure: FailureReport | None) -> None:
+        stopped = self._folder.stop_mark.exists()
+        reason = ""
+        if failure is not None:
+            status, code = JobStatus.FAILED, failure.exit_code or 1
+        elif self._completed:
+            status, code = JobStatus.COMPLETED, 0
+        else:
+            why = self._ended_by or (SIGNAL if self._signalled else PREEMPTED)
+            reason = STOPPED_BY_USER if stopped else why
+            status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
+            code = INTERRUPTED
+            if reason == PREEMPTED:
+                failure = self._preemption_report()
+        warnings = self._disk_warnings()
+        ended_at = time.time()
+        self._record_goodput(ended_at)
+        self._folder.reserve.release()
+        with contextlib.suppress(OSError):  # the folder was removed
+            self._events.emit("job", status=str(status), exit_code=code)
+        end = {"exit_code": code, "failure": failure, "reason": reason, "warnings": warnings}
+        self._update(status=status, ended_at=ended_at, **end)
+        self._folder.reserve.remove()
+
+    def _disk_is_full(self, error: OSError) -> FailureReport:
+        """The report of an attempt that could not begin. Its hosts, if any, are ended."""
+        for process in self._runtimes.values():
+            process.send_signal(SIGKILL)
+        self._hosts.finish(failed=True)
+        self._runtimes = {}
+        return FailureReport(
+            FailureClass.DISK_FULL,
+            f"attempt {self._record.attempt} cannot start: {error}",
+            f"Free space on the disk of {self._folder.path}, or set CLOUDTRAIN_HOME to a folder on another disk.",
+            time=time.time(),
+        )
+
+    def _disk_warnings(self) -> tuple[str, ...]:
+        try:
+            free = shutil.disk_usage(self._folder.path).free
+        except OSError:
+            return ()
+        if free >= FULL_BELOW:
+            return ()
+        lost = "a part of the log and of the events may be lost"
+        return (f"the disk of {self._folder.path} has less than 1 MB left: {lost}",)
+
+    def _record_goodput(self, ended_at: float) -> None:
+        with contextlib.suppress(OSError):  # a full disk or a removed folder: the outcome is what matters
+            found = goodput_of(self._folder.read_events, self._record.submitted_at, ended_at, ended_at)
+            if found:
+                self._events.emit("goodput", **asdict(found))
+
+    def _preemption_report(self) -> FailureReport:
+        """The report of a job that was preempted more often than ``max_preemptions`` allows, or cannot continue."""
+        error = self._not_continued
+        if error:
+            return FailureReport(
+                FailureClass.PREEMPTED,
+                f"preempted, and not started again: {error.message}",
+                error.hint or "Submit the job again: it resumes from its last checkpoint.",
+                exit_code=INTERRUPTED,
+                time=time.time(),
+            )
+        return FailureReport(
+            FailureClass.PREEMPTED,
+            f"preempted more often than max_preemptions allows ({self._request['max_preemptions']})",
+            "Raise platform_options.max_preemptions; or submit the job again: it resumes from its last checkpoint.",
+            exit_code=INTERRUPTED,
+            time=time.time(),
+        )
+
+    def _update(self, **changes: Any) -> None:
+        self._record = replace(self._record, **changes)
+        with contextlib.suppress(OSError):  # a full disk or a removed folder must not end the job
+            self._folder.write_record(self._record)
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        self._say(f"[cloudtrain] {message}")
+
+    def _say(self, line: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._folder.append_to_log(line + "\n")
+
+
+def supervise(folder: JobFolder, hosts: Hosts, continuation: Continuation | None = None) -> None:
+    """Run the job in ``folder`` on ``hosts`` until it ends; with ``continuation``, or until they are taken back."""
+    try:
+        Supervisor(folder, hosts, continuation).run()
+    except BaseException:
+        hosts.finish(failed=True)
+        raise
