@@ -205,7 +205,7 @@ def run(number: int, base: Path, environment: Mapping[str, str], given: Input) -
             if code is None:
                 code = exit_code(pid)
                 if code is not None:
-                    end_descendants()  # what the ranks of a killed runtime have left, which may hold the pipe
+                    end_descendants()  # processes of a killed runtime that may hold the pipe
     if rest:
         _say(frames.output_frames(number, rest))
     os.close(output)
