@@ -161,6 +161,8 @@ PUBLIC = {
         ContainerPlatform Engine find_engine
     """,
     "cloudtrain.platforms.hosts": "HostsPlatform",
+    "cloudtrain.platforms.batch": "",
+    "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """
         LocalPlatform
     """,
