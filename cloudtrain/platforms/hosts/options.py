@@ -61,6 +61,10 @@ class HostsOptions(Struct, frozen=True, forbid_unknown_fields=True):
         options.ssh_command()
         return options
 
+    @property
+    def names_hosts(self) -> bool:
+        return self.hosts is not None or self.hostfile is not None
+
     def named_hosts(self) -> list[NamedHost]:
         """The hosts that the options name. Raises InvalidJob if there are none."""
         if self.hosts is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,10 +18,25 @@ from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.platforms.hosts.options import HostsOptions, with_hosts
 from cloudtrain.spec import Distribution, Processes, TrainingJob
+from cloudtrain.storage import join_uri
 
 NAME = "hosts"
 REMOTE_PYTHON = "python3"
 """The interpreter of a host that is not this machine, unless the job names one."""
+
+
+def in_folder(job: TrainingJob) -> TrainingJob:
+    """``job`` with outputs and checkpoints in the folder that its hosts share, if it has one."""
+    options = HostsOptions.of(job)
+    if options.folder is None:
+        return job
+    assert job.job_name, "a job is named before it is resolved"
+    uri = Path(options.folder).expanduser().as_uri()
+    return msgspec.structs.replace(
+        job,
+        output_path=job.output_path or uri,
+        checkpoint_s3_uri=job.checkpoint_s3_uri or join_uri(uri, job.job_name, "checkpoints"),
+    )
 
 
 def resolve(job: TrainingJob) -> TrainingJob:
@@ -52,20 +68,31 @@ def render(job: TrainingJob) -> Request:
         InvalidJob: the hosts platform cannot run the job.
     """
     options = HostsOptions.of(job)
-    hosts = options.named_hosts()
     _check(job, options)
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
-        "hosts": [str(replace(host, slots=None)) for host in hosts],
+        **_hosts(options),
+        "hyperparameters": encoded_hyperparameters(job),
+    }
+    return new_request(NAME, job, body)
+
+
+def question_body(job: TrainingJob) -> dict[str, Any]:
+    """The part of a request that says where the hosts are, for a check without a job. Raises InvalidJob."""
+    return {"settings": {}, "channels": {}, **_hosts(HostsOptions.of(job))}
+
+
+def _hosts(options: HostsOptions) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "hosts": [str(replace(host, slots=None)) for host in options.named_hosts()],
         "python": options.python or sys.executable,
         "remote_python": options.python or REMOTE_PYTHON,
-        "hyperparameters": encoded_hyperparameters(job),
     }
     if options.ssh != "ssh":
         body["ssh"] = options.ssh_command()
     if options.folder:
         body["folder"] = os.path.expanduser(options.folder)
-    return new_request(NAME, job, body)
+    return body
 
 
 def _check(job: TrainingJob, options: HostsOptions) -> None:

@@ -8,13 +8,15 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.main import run_supervisor
 
 
-class ListedHosts(HostProcesses):
-    """The hosts of one job."""
+def hosts_of(folder: JobFolder, lock: int) -> HostProcesses:
+    """The hosts of the job in ``folder``: processes of this machine, and others only if there are any."""
+    hosts = parse_hosts(folder.read_request()["hosts"])
+    if all(host.is_this_machine for host in hosts):
+        return HostProcesses(folder, lock, [host.name for host in hosts])
+    from cloudtrain.platforms.hosts.remote_hosts import ListedHosts
 
-    def __init__(self, folder: JobFolder, lock: int) -> None:
-        hosts = folder.read_request()["hosts"]
-        super().__init__(folder, lock, [host.name for host in parse_hosts(hosts)])
+    return ListedHosts(folder, lock)
 
 
 if __name__ == "__main__":
-    run_supervisor(ListedHosts)
+    run_supervisor(hosts_of)

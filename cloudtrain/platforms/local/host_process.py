@@ -43,7 +43,14 @@ class HostProcess:
 
     @classmethod
     def start(
-        cls, environment: Mapping[str, str], cwd: Path, log: int, closed: int, *, has_opt_ml: bool
+        cls,
+        environment: Mapping[str, str],
+        cwd: Path,
+        log: int,
+        closed: int,
+        *,
+        has_opt_ml: bool,
+        forks: bool = FORKS_SAFELY,
     ) -> HostProcess:
         """Start a process that runs the runtime and nothing else.
 
@@ -52,12 +59,13 @@ class HostProcess:
             cwd: the host's folder.
             log: the descriptor of its output.
             closed: a descriptor that the process does not inherit.
-            has_opt_ml: whether ``/opt/ml`` is ``cwd`` for the process and its descendants.
+            has_opt_ml: whether ``/opt/ml`` is ``cwd`` for the process and its descendants, if it is forked.
+            forks: whether this process may fork: it has no other threads.
 
         Raises:
             NoOptMl: the machine does not permit that. No process is left.
         """
-        if not FORKS_SAFELY:
+        if not forks:
             command = [sys.executable, "-c", _RUN_RUNTIME, LIBRARY]
             return _SpawnedProcess(
                 subprocess.Popen(

@@ -9,14 +9,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from cloudtrain._system.processes import FORKS_SAFELY
 from cloudtrain._system.sockets import LOOPBACK
+from cloudtrain.contract import FailureReport, Settings
 from cloudtrain.contract.host import visible_gpus
 from cloudtrain.contract.trackers import without_outer_job
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.local.host_process import HostProcess, NoOptMl
 from cloudtrain.platforms.local.opt_ml import no_opt_ml
 from cloudtrain.platforms.supervised.folder import JobFolder
-from cloudtrain.platforms.supervised.hosts import FolderHosts, numbered_names
+from cloudtrain.platforms.supervised.hosts import FolderHosts, RunningHost, numbered_names
 from cloudtrain.platforms.supervised.main import run_supervisor
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.storage import state_home
@@ -35,20 +37,26 @@ class HostProcesses(FolderHosts):
         """``names`` are ``algo-1``, ``algo-2``, ... unless they are given."""
         super().__init__(folder, names or numbered_names(folder.read_request()["host_count"]))
         self._lock = lock
+        self._here: Sequence[str] = self.names
+        """The hosts that are processes of this machine."""
+        self._forks = FORKS_SAFELY
         adopt_orphans()
         self._interpreter = _interpreter(self._request["python"])
         self._no_opt_ml = no_opt_ml(self._request, folder.path)
         """Why hosts do not have their own ``/opt/ml``; empty if they do, or if it has not been tried."""
 
-    def start(self, attempt: int, log: int) -> dict[str, HostProcess]:
-        return {name: self._start(name, attempt, log) for name in self.names}
+    def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
+        return {name: self._start(name, attempt, log) for name in self._here}
 
-    def finish(self, *, failed: bool) -> None:
+    def finish(self, *, failed: bool) -> FailureReport | None:
         """End the processes that the ranks of a killed runtime have left. The runtimes upload the outputs."""
         end_descendants()
+        return None
 
     def _start(self, name: str, attempt: int, log: int) -> HostProcess:
-        start = partial(HostProcess.start, cwd=self._folder.host(name).base, log=log, closed=self._lock)
+        start = partial(
+            HostProcess.start, cwd=self._folder.host(name).base, log=log, closed=self._lock, forks=self._forks
+        )
         if not self._no_opt_ml:
             try:
                 return start(self._environment(name, attempt), has_opt_ml=True)
@@ -56,24 +64,27 @@ class HostProcesses(FolderHosts):
                 self._no_opt_ml = str(error)
         return start(self._environment(name, attempt), has_opt_ml=False)
 
-    def _environment(self, name: str, attempt: int) -> dict[str, str]:
-        base = self._folder.host(name).base
-        settings = replace(
+    def settings(self, attempt: int) -> Settings:
+        """The settings of the runtimes on this machine."""
+        return replace(
             request_settings(self._request),
             rendezvous=str(self._folder.leader),
             master_addr="127.0.0.1",
-            hosts_on_machine=len(self.names),
+            hosts_on_machine=len(self._here),
             requirements_cache=str(state_home() / "environments"),
             attempt=attempt,
             no_opt_ml=self._no_opt_ml,
             run_id=self._folder.run_id,
             **self._interpreter,
         )
+
+    def _environment(self, name: str, attempt: int) -> dict[str, str]:
+        base = self._folder.host(name).base
         environment = {**without_outer_job(os.environ), **request_environment(self._request)}
         return {
             **environment,
-            **gpus_of_host(self.names.index(name), len(self.names), environment),
-            **settings.to_environ(),
+            **gpus_of_host(self._here.index(name), len(self._here), environment),
+            **self.settings(attempt).to_environ(),
             "CLOUDTRAIN_ATTEMPT": str(attempt),  # even 0, which is the default
             "SAGEMAKER_BASE_DIR": str(base),
             "CLOUDTRAIN_DIE_WITH_PARENT": str(os.getpid()),

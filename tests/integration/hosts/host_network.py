@@ -123,6 +123,15 @@ class Machine:
         )
         return Program(process)
 
+    def command(self, command: Sequence[str]) -> list[str]:
+        """``command``, wrapped to run on this machine without its own process namespace."""
+        return self._namespaces.command(command)
+
+    def hide(self, folder: Path) -> None:
+        """Put an empty folder in place of ``folder``, for the programs that start later."""
+        command = self.command(["mount", "-t", "tmpfs", "none", str(folder)])
+        subprocess.run(command, check=True)
+
     def unplug(self) -> None:
         """Pull the cable: packets are lost without any error."""
         self._switch.ip(f"link set {self._port} down")

@@ -1,0 +1,58 @@
+"""The question that a job asks its hosts, from the job's request."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.hosts.host_list import parse_hosts
+from cloudtrain.platforms.hosts.probe import Question
+from cloudtrain.platforms.hosts.transfer import local_paths
+
+
+def question_of(body: Mapping[str, Any], modules: Sequence[str] = ()) -> Question:
+    """The question of the job with the request ``body``.
+
+    Args:
+        modules: those that the script imports.
+    """
+    settings = request_settings(body)
+    return Question(
+        parse_hosts(body["hosts"]),
+        body.get("ssh", ["ssh"]),
+        body["remote_python"],
+        folder=body.get("folder", ""),
+        paths=local_paths(settings),
+        modules=modules,
+        timeout=max(settings.host_timeout, 15.0),
+    )
+
+
+@contextlib.contextmanager
+def with_token(question: Question) -> Iterator[Question]:
+    """``question`` with a new file in the shared folder, if the job has one: hosts that see it see the same folder.
+
+    Raises PlatformError if this machine cannot write there.
+    """
+    if not question.folder:
+        yield question
+        return
+    token = os.urandom(16).hex()
+    path = Path(question.folder, f".cloudtrain-{token[:8]}")
+    try:
+        path.write_text(token)
+    except OSError as error:
+        raise PlatformError(
+            f"platform_options.folder: {question.folder} cannot be written: {error.strerror}",
+            hint="Name a folder that exists on this machine and on all hosts.",
+        ) from None
+    try:
+        yield replace(question, token_file=path.name, token=token)
+    finally:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,199 @@
+"""The hosts of a job of which some are at the other end of ssh. The others are processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain._system.sockets import LOOPBACK
+from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.contract.text import one_line
+from cloudtrain.observe import EventLog
+from cloudtrain.packaging.zipapp import RuntimeArchive, pack_runtime
+from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.common.request_body import request_environment, request_settings
+from cloudtrain.platforms.hosts.host_list import NamedHost
+from cloudtrain.platforms.hosts.probe import Answers, ask
+from cloudtrain.platforms.hosts.question import question_of, with_token
+from cloudtrain.platforms.hosts.remote_host import RefusedHost, RemoteHost
+from cloudtrain.platforms.hosts.transfer import (
+    CHECKPOINTS,
+    Arrivals,
+    fetch_archive,
+    plan_inputs,
+    send_runtime,
+)
+from cloudtrain.platforms.local.supervisor import HostProcesses
+from cloudtrain.platforms.supervised.folder import JobFolder
+from cloudtrain.platforms.supervised.hosts import RunningHost
+from cloudtrain.platforms.supervised.upload_config import upload_config
+from cloudtrain.runtime.phases import Phases
+from cloudtrain.runtime.routes import interface_to
+from cloudtrain.runtime.upload import upload_outputs
+from cloudtrain.runtime.upload_failure import upload_failure
+from cloudtrain.storage import state_home, uri_to_path
+from cloudtrain.storage.atomic import replace_file
+
+NO_OPT_ML = "a host that is reached through ssh runs the job in another folder"
+ENDED = (0, 143)
+"""The exit codes of a runtime whose outputs count: it has completed, or was asked to end."""
+
+
+class ListedHosts(HostProcesses):
+    """The hosts of one job. Their outputs come back, and are uploaded by this process."""
+
+    def __init__(self, folder: JobFolder, lock: int) -> None:
+        self._question = question_of(folder.read_request())
+        hosts = self._question.hosts
+        super().__init__(folder, lock, [host.name for host in hosts])
+        self._remote: list[NamedHost] = self._question.remote
+        self._here = [host.name for host in hosts if host not in self._remote]
+        self._found = Answers()
+        self._running: dict[str, RemoteHost] = {}
+        self._leader = b""
+        """The address of the leader in this attempt, once the other hosts know it."""
+        self._runtime: RuntimeArchive | None = None
+        self._events = EventLog(folder.events, "supervisor")
+        self._attempt = 0
+        self.upload = False
+        self._forks = False  # there are threads
+
+    def prepare(self) -> None:
+        self._connect()
+        super().prepare()
+
+    def start(self, attempt: int, log: int) -> Mapping[str, RunningHost]:
+        if self._found.problems:
+            problems = self._found.problems
+            return {name: RefusedHost(problems[name]) for name in self.names if name in problems}
+        self._attempt = attempt
+        local = super().start(attempt, log)
+        self._running = {host.name: self._start_remote(host, attempt, log) for host in self._remote}
+        return {name: local.get(name) or self._running[name] for name in self.names}
+
+    def finish(self, *, failed: bool) -> FailureReport | None:
+        for host in self._running.values():
+            host.join()
+        self._found.close()
+        super().finish(failed=failed)
+        ran, self._running = bool(self._running), {}
+        return self._save(failed) if ran else None
+
+    def settings(self, attempt: int) -> Settings:
+        return replace(
+            super().settings(attempt), output_uri="", master_addr=self._found.address or "127.0.0.1"
+        )
+
+    # -- starts
+
+    def _connect(self) -> None:
+        """Ask all hosts, once for each attempt, and choose the leader's address."""
+        self._leader = b""
+        self._runtime = self._runtime or pack_runtime(state_home() / "runtime")
+        with with_token(replace(self._question, runtime=self._runtime.sha256)) as question:
+            self._found = ask(question)
+        for problem in self._found.warnings():
+            self._warn(f"{problem.what}. {problem.hint}")
+        self.interface = (interface_to(self._found.address) if self._found.address else "") or LOOPBACK
+
+    def _start_remote(self, host: NamedHost, attempt: int, log: int) -> RemoteHost:
+        connection, hello = self._found.connections[host.name], self._found.hellos[host.name]
+        assert self._runtime
+        if not hello["has_runtime"]:
+            send_runtime(connection, self._runtime.path)
+        paths = self._folder.host(host.name)
+        settings = request_settings(self._request)
+        inputs = plan_inputs(settings, hello, self._question.folder, self._archive())
+        checkpoints = None
+        if CHECKPOINTS in inputs.checkpoint_uri and host.name == self.names[0]:
+            checkpoints = uri_to_path(settings.checkpoint_uri)
+        running = RemoteHost(
+            connection,
+            paths,
+            Arrivals(paths, checkpoints),
+            timeout=max(settings.host_timeout, 15.0),
+            on_leader=self._take_leader,
+            on_poll=self._pass_on_leader,
+            warn=self._warn,
+        )
+        documents = {f"input/config/{path.name}": path for path in paths.input_config.iterdir()}
+        environ = {
+            **request_environment(self._request),
+            **replace(
+                settings,
+                output_uri="",
+                channels=inputs.channels,
+                checkpoint_uri=inputs.checkpoint_uri,
+                source_channel=SOURCE_CHANNEL,
+                master_addr=self._found.address or "127.0.0.1",
+                attempt=attempt,
+                no_opt_ml=NO_OPT_ML,
+                run_id=self._folder.run_id,
+            ).to_environ(),
+            "CLOUDTRAIN_ATTEMPT": str(attempt),
+        }
+        in_base = ("CLOUDTRAIN_CHANNELS", "CLOUDTRAIN_CHECKPOINT_URI")
+        start: dict[str, Any] = {
+            "environ": environ,
+            "in_base": [name for name in in_base if name in environ],
+            "address": self._found.address,
+            "leads": host.name == self.names[0],
+            "events": str(paths.events.relative_to(paths.base)),
+            "report": str(paths.failure_report.relative_to(paths.base)),
+            "outputs": ["model", "output/data", *([CHECKPOINTS] if checkpoints else [])],
+            "logs": "output/logs",
+            "ended": ENDED,
+        }
+        folder = self._question.folder
+        place = {
+            "base": f"{self._folder.run_id}/{host.name}",
+            "parent": f"{folder}/hosts" if folder else "",
+        }
+        running.run({**documents, **inputs.send}, place, start, os.dup(log))
+        return running
+
+    def _archive(self) -> Path | None:
+        uri = self._request["hyperparameters"].get("sagemaker_submit_directory", "").strip('"')
+        return fetch_archive(uri, self._folder.path) if uri else None
+
+    def _take_leader(self, address: bytes) -> None:
+        replace_file(self._folder.leader, address, mode=0o600)
+
+    def _pass_on_leader(self) -> None:
+        """Send the leader's address to the other hosts as soon as it is known."""
+        if self._leader:
+            return
+        with contextlib.suppress(OSError):
+            self._leader = self._folder.leader.read_bytes()
+            for name, host in self._running.items():
+                if name != self.names[0]:
+                    host.send_leader(self._leader)
+
+    # -- after all have ended
+
+    def _save(self, failed: bool) -> FailureReport | None:
+        """Upload the outputs of all hosts; after a failure, only the leader's, without the model."""
+        names = self.names[:1] if failed else self.names
+        settings = replace(request_settings(self._request), attempt=self._attempt)
+        try:
+            with Phases(self._events)("upload") as phase:
+                configs = [upload_config(self._folder, settings, name, self.names) for name in names]
+                results = upload_outputs(configs, phase.add, model=not failed, scratch=self._folder.path)
+                results.record(self._events)
+            for warning in results.warnings:
+                self._warn(warning)
+        except Exception as error:
+            if not failed:
+                return upload_failure(error, names[0], self._folder.name, self._folder.path / "hosts")
+            self._warn(f"the outputs of the failed job could not be uploaded: {one_line(error)}")
+        return None
+
+    def _warn(self, message: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk
+            self._events.emit("warning", message=message)
+        with contextlib.suppress(OSError):
+            self._folder.append_to_log(f"[cloudtrain] {message}\n")

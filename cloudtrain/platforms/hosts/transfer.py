@@ -1,0 +1,190 @@
+"""The files of a job that reach its hosts through ssh, and those that come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.contract import Paths, Settings
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.hosts.connection import Connection
+from cloudtrain.platforms.hosts.probe import sees
+from cloudtrain.runtime.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME
+from cloudtrain.storage import open_store, split_uri, uri_scheme, uri_to_path
+from cloudtrain.storage.uri import check_key
+
+MOST_SENT = 2 << 30
+"""Bytes of the channels that may be sent to a host."""
+SENT = "sent"
+"""The folder of sent channels, below the host's own folder."""
+CHECKPOINTS = "sent-checkpoints"
+"""The folder of the checkpoints, if the host does not see that of this machine."""
+BACK = ("model/", "output/data/", "output/logs/", f"{CHECKPOINTS}/")
+"""Where files that come back may be."""
+MOST_WAITING = 32
+"""Frames that wait to be sent before more files are read."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one host: folders and files to send, by their paths there; and what its runtime finds where."""
+
+    send: Mapping[str, Path]
+    channels: tuple[tuple[str, str], ...]
+    """URIs, in which ``{base}`` is the host's own folder."""
+    checkpoint_uri: str
+
+
+def local_paths(settings: Settings) -> list[str]:
+    """The paths of channels and checkpoints that are files of this machine."""
+    uris = [uri for _, uri in settings.channels] + [settings.checkpoint_uri]
+    return [str(uri_to_path(uri)) for uri in uris if uri_scheme(uri) == "file"]
+
+
+def plan_inputs(settings: Settings, hello: Mapping[str, Any], folder: str, archive: Path | None) -> Inputs:
+    """The inputs of a host that gave the answer ``hello``.
+
+    Args:
+        folder: the shared folder, below which the host sees all files.
+        archive: the packed source.
+    """
+    send = {f"input/data/{SOURCE_CHANNEL}/{archive.name}": archive} if archive else {}
+    channels = []
+    for name, uri in settings.channels:
+        if uri_scheme(uri) == "file" and not _is_in_place(uri_to_path(uri), hello, folder):
+            path = uri_to_path(uri)
+            target = f"{SENT}/{name}" if path.is_dir() else f"{SENT}/{name}/{path.name}"
+            send[target] = path
+            channels.append((name, f"file://{{base}}/{target}"))
+        else:
+            channels.append((name, uri))
+    checkpoints = settings.checkpoint_uri
+    if uri_scheme(checkpoints) == "file":
+        path = uri_to_path(checkpoints)
+        if not _is_in_place(path, hello, folder):
+            checkpoints = f"file://{{base}}/{CHECKPOINTS}"
+            if path.is_dir():
+                send[CHECKPOINTS] = path
+    return Inputs(send, tuple(channels), checkpoints)
+
+
+def check_size(settings: Settings, hello: Mapping[str, Any], host: str, folder: str) -> None:
+    """Raises PlatformError if a channel is too large to be sent to ``host``."""
+    total = 0
+    for name, uri in settings.channels:
+        if uri_scheme(uri) != "file" or _is_in_place(uri_to_path(uri), hello, folder):
+            continue
+        path = uri_to_path(uri)
+        total += sum(os.path.getsize(file) for _, file in _files("", path) if os.path.exists(file))
+        if total > MOST_SENT:
+            raise PlatformError(
+                f"channel {name!r}: {path} has more than {MOST_SENT >> 30} GiB, too much to send to {host}, which does "
+                "not see it",
+                hint="Put it into a folder that all hosts share, and set platform_options.folder; or into S3.",
+            )
+
+
+def _is_in_place(path: Path, hello: Mapping[str, Any], folder: str) -> bool:
+    shared = bool(folder) and (path == Path(folder) or Path(folder) in path.parents)
+    return shared or sees(hello, str(path))
+
+
+def send_runtime(connection: Connection, archive: Path) -> None:
+    """Send the bundled runtime."""
+    with archive.open("rb") as file:
+        for data in iter(lambda: file.read(LARGEST_FRAME), b""):
+            connection.send(RUNTIME, data)
+    connection.send(RUNTIME)
+
+
+def send_files(
+    connection: Connection, send: Mapping[str, Path], place: Mapping[str, str], is_over: Callable[[], bool]
+) -> None:
+    """Send files and folders. Ends early if ``is_over``.
+
+    Args:
+        send: what is sent, by the path on the host.
+        place: where the host's own folder is: its ``base`` and ``parent``.
+    """
+    for target, source in send.items():
+        for key, path in _files(target, source):
+            with open(path, "rb") as file:
+                mode = 0o600 if key.endswith("/secret") else os.fstat(file.fileno()).st_mode & 0o777 | 0o600
+                connection.send(FILE, json.dumps({"path": key, "mode": mode, **place}).encode())
+                for data in iter(lambda: file.read(LARGEST_FRAME), b""):
+                    while connection.waiting > MOST_WAITING:
+                        if is_over():
+                            return
+                        time.sleep(0.01)
+                    connection.send(DATA, data)
+
+
+def _files(target: str, source: Path) -> Iterator[tuple[str, str]]:
+    """The files of ``source``, a file or a folder, each with its path on the host. Links are followed."""
+    if not source.is_dir():
+        yield target, str(source)
+        return
+    for parent, folders, names in os.walk(source, followlinks=True):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(parent, name)
+            if os.path.isfile(path):
+                yield f"{target}/{Path(path).relative_to(source).as_posix()}", path
+
+
+def fetch_archive(uri: str, folder: Path) -> Path:
+    """The source's archive as a file of this machine. Raises StorageError."""
+    if uri_scheme(uri) == "file":
+        return uri_to_path(uri)
+    parent, name = split_uri(uri)
+    path = folder / "source" / name
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        open_store(parent).download(name, path)
+    return path
+
+
+class Arrivals:
+    """Writes the files that come back from a host into its folder on this machine, which only the supervisor writes.
+
+    Args:
+        checkpoints: the folder of the job's checkpoints.
+    """
+
+    def __init__(self, paths: Paths, checkpoints: Path | None) -> None:
+        self._paths = paths
+        self._checkpoints = checkpoints
+        self._file: int | None = None
+
+    def begin(self, entry: Mapping[str, Any]) -> None:
+        """The next file. Raises OSError, or ValueError if the host may not send it."""
+        self.close()
+        key = str(entry["path"])
+        check_key(key, "the files of a host")
+        if not key.startswith(BACK):
+            raise ValueError(f"a host sent {key[:100]!r}")
+        path = self._paths.base / key
+        if key.startswith(f"{CHECKPOINTS}/"):
+            if self._checkpoints is None:
+                raise ValueError(f"a host sent {key[:100]!r}")
+            path = self._checkpoints / key.partition("/")[2]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mode = int(entry["mode"]) & 0o755 | 0o600
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0), mode)
+
+    def add(self, data: bytes) -> None:
+        if self._file is not None:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._file, view) :]
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None

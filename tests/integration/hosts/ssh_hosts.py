@@ -1,0 +1,144 @@
+"""Hosts with an ssh server, each with its own network, name and state folder; and a machine that submits jobs to them.
+
+All see the files of this machine, except that the hosts find an empty folder in place of the client's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from host_network import Machine, Program
+from linked_hosts import linked, missing
+
+import cloudtrain
+
+SSHD = "/usr/sbin/sshd"
+PRIVILEGE_SEPARATION = Path("/run/sshd")
+
+SERVER = """
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PermitRootLogin prohibit-password
+StrictModes no
+UsePAM no
+PidFile none
+SetEnv CLOUDTRAIN_HOME={folder}/state-{name}
+"""
+
+CLIENT = """
+Host *
+  IdentityFile {folder}/key
+  IdentitiesOnly yes
+  StrictHostKeyChecking yes
+  UserKnownHostsFile {folder}/known
+  GlobalKnownHostsFile /dev/null
+  ControlMaster no
+"""
+
+
+class SshHosts:
+    """Hosts ``n1``, ``n2``, ... and the client, the last machine."""
+
+    def __init__(self, machines: Sequence[Machine], folder: Path) -> None:
+        *self.machines, self.client = machines
+        self.folder = folder
+        self.own = folder / "client"
+        """The folder of the client, which the hosts do not see."""
+        self.own.mkdir()
+        self.names = [machine.name for machine in self.machines]
+        for name in ("host_key", "other_host_key", "key", "other_key"):
+            command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+            subprocess.run(command, check=True)
+        shutil.copy(folder / "key.pub", folder / "authorized")
+        self.ssh = self.client_config("config", "host_key")
+        self._servers: dict[str, Program] = {}
+        for machine in self.machines:
+            machine.hide(self.own)
+            self.start_server(machine)
+
+    def client_config(self, name: str, host_key: str, extra: str = "") -> str:
+        """An ssh command whose configuration begins with ``extra``, and knows ``host_key`` for every host."""
+        key = (self.folder / f"{host_key}.pub").read_text()
+        known = self.folder / f"known-{name}"
+        known.write_text("".join(f"{host} {key}" for host in self.names))
+        config = self.folder / name
+        text = CLIENT.format(folder=self.folder).replace(f"{self.folder}/known", str(known))
+        config.write_text(extra + text)
+        return f"ssh -F {config}"
+
+    def start_server(self, machine: Machine) -> None:
+        config = self.folder / f"sshd-{machine.name}"
+        config.write_text(SERVER.format(folder=self.folder, name=machine.name))
+        with (self.folder / f"sshd-{machine.name}.log").open("ab") as output:
+            self._servers[machine.name] = machine.start(
+                [SSHD, "-D", "-e", "-f", str(config)],
+                cwd=Path("/"),
+                env={"PATH": os.defpath},
+                output=output,
+            )
+        deadline = time.monotonic() + 20
+        while "listening" not in (self.folder / f"sshd-{machine.name}.log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def kill(self, name: str) -> None:
+        """End a host with all of its processes, as a loss of power does."""
+        self._servers[name].kill()
+
+    def processes(self, name: str) -> list[str]:
+        """The command lines of a host, without those of its ssh server."""
+        found = []
+        first = self._servers[name].first_process
+        namespace = os.readlink(f"/proc/{first}/ns/pid")
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if os.readlink(process / "ns/pid") == namespace:
+                    command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if "sshd" not in command.partition(" ")[0]:
+                        found.append(command)
+            except OSError:
+                continue
+        return found
+
+    def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+        """Start a command of the client."""
+        environ = {
+            "PATH": f"{Path(sys.executable).parent}:{os.defpath}",
+            "HOME": str(self.own),
+            "CLOUDTRAIN_HOME": str(self.own / "home"),
+            "PYTHONPATH": str(Path(cloudtrain.__file__).parents[1]),
+            **(env or {}),
+        }
+        return subprocess.Popen(
+            self.client.command(["env", f"--chdir={self.own}", *command]),
+            env=environ,
+            cwd=self.own,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+
+@contextmanager
+def ssh_hosts(count: int, folder: Path) -> Iterator[SshHosts]:
+    """``count`` hosts and their client."""
+    if not Path(SSHD).exists():
+        missing("there is no sshd (Debian: openssh-server)")
+    PRIVILEGE_SEPARATION.mkdir(exist_ok=True)
+    folder.chmod(0o755)
+    with linked(count + 1, folder) as machines:
+        hosts = SshHosts(machines, folder)
+        try:
+            yield hosts
+        finally:
+            for name in hosts.names:
+                hosts.kill(name)

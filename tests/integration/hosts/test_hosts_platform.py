@@ -1,0 +1,130 @@
+"""Jobs on three hosts that are reached through ssh."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ssh_hosts import SshHosts, ssh_hosts
+
+SCRIPT = """
+import json, os, pathlib, socket, subprocess, sys
+import helper
+
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "SM_HOSTS", "SM_CURRENT_HOST",
+         "SM_NETWORK_INTERFACE_NAME", "SM_CHANNEL_TRAIN", "SAGEMAKER_BASE_DIR", "GREETING", "CLOUDTRAIN_SECRET"]
+seen = {name: os.environ.get(name) for name in names}
+seen["hostname"] = socket.gethostname()
+seen["data"] = pathlib.Path(os.environ["SM_CHANNEL_TRAIN"], "deep/a.txt").read_text()
+seen["commands"] = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE, text=True).stdout
+seen["argv"] = sys.argv[1:]
+folder = os.environ["SM_OUTPUT_DATA_DIR"]
+json.dump(seen, open(f"{folder}/seen-{seen['RANK']}.json", "w"))
+print(f"{seen['hostname']} says {seen['GREETING']}")
+if seen["RANK"] == "0":
+    pathlib.Path(os.environ["SM_MODEL_DIR"], "model.txt").write_text("trained")
+"""
+
+
+RANKS = ["n2", "n2", "n1", "n1", "n3", "n3"]
+"""The host of each rank."""
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    with ssh_hosts(3, tmp_path_factory.mktemp("h")) as found:
+        (found.own / "data/deep").mkdir(parents=True)
+        (found.own / "data/deep/a.txt").write_text("only the client has this")
+        (found.own / "src").mkdir()
+        (found.own / "src/train.py").write_text(SCRIPT)
+        (found.own / "src/helper.py").touch()
+        yield found
+
+
+def _job(hosts: SshHosts, name: str) -> Path:
+    """The folder of a job on the client."""
+    return hosts.own / "home/jobs/hosts" / name
+
+
+def _submit(hosts: SshHosts, name: str, *options: str, ssh: str = "") -> tuple[int, str]:
+    arguments = [
+        *(
+            "cloudtrain",
+            "submit",
+            "src/train.py",
+            "--source-dir",
+            "src",
+            "--name",
+            name,
+            "--platform",
+            "hosts",
+        ),
+        *("--set", f"platform_options.ssh={ssh or hosts.ssh}"),
+        *options,
+    ]
+    process = hosts.run(*arguments)
+    out, errors = process.communicate(timeout=120)
+    return process.returncode, out + errors
+
+
+Seen = dict[int, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def seen(hosts: SshHosts) -> Seen:
+    """The observations of the ranks of a job, which begins with n2."""
+    code, output = _submit(
+        hosts, "good", "--set", "platform_options.hosts=n2:2,n1:2,n3:2", "--input", "train=data",
+        "--set", "environment.GREETING=hello", "--set", "environment.API_TOKEN=s3cr3t-s3cr3t", "--", "--epochs", "3",
+    )  # fmt: skip
+    assert code == 0, output
+    assert {f"[rank {rank}] {name} says hello" for rank, name in enumerate(RANKS)} <= {*output.splitlines()}
+    found = {}
+    with tarfile.open(_job(hosts, "good") / "output/output.tar.gz") as tar:
+        for item in tar:
+            if "seen-" in item.name and (file := tar.extractfile(item)):
+                found[int(item.name.rpartition("seen-")[2][:-5])] = json.load(file)
+    return found
+
+
+def test_every_host_runs_its_ranks(seen: Seen) -> None:
+    """In the user's order; and files, arguments and variables reach all of them."""
+    assert [seen[rank]["hostname"] for rank in sorted(seen)] == RANKS
+    assert [seen[rank]["SM_CURRENT_HOST"] for rank in sorted(seen)] == RANKS
+    same = {
+        "WORLD_SIZE": "6",
+        "MASTER_ADDR": "10.77.0.2",
+        "SM_HOSTS": '["n2","n1","n3"]',
+        "SM_NETWORK_INTERFACE_NAME": "eth0",
+        "data": "only the client has this",
+        "argv": ["--epochs", "3"],
+    }
+    for rank in seen:
+        assert {name: seen[rank][name] for name in same} == same
+    assert len({seen[rank]["MASTER_PORT"] for rank in seen}) == 1
+
+
+def test_no_secret_is_in_a_command_line(hosts: SshHosts, seen: Seen) -> None:
+    for rank in seen.values():
+        assert "cloudtrain.runtime" in rank["commands"]
+        assert "s3cr3t" not in rank["commands"]
+        assert rank["CLOUDTRAIN_SECRET"] is None
+    assert "s3cr3t" not in (_job(hosts, "good") / "request.json").read_text()
+
+
+def test_the_outputs_of_all_hosts_come_back(hosts: SshHosts, seen: Seen) -> None:
+    with tarfile.open(_job(hosts, "good") / "output/model.tar.gz") as tar:
+        assert [item.name for item in tar if item.isfile()] == ["model.txt"]
+    assert "n3 says hello" in (_job(hosts, "good") / "hosts/n3/output/logs/rank-4.log").read_text()
+
+
+def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: Seen) -> None:
+    for name in hosts.names:
+        assert hosts.processes(name) == []
+        assert [path.name for path in (hosts.folder / f"state-{name}").iterdir()] == ["hosts", "runtime"]
+        assert not any((hosts.folder / f"state-{name}/hosts").iterdir())
+    assert not list(_job(hosts, "good").glob("hosts/*/input/config/secret"))
