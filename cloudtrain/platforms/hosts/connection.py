@@ -156,7 +156,7 @@ class Connection:
             return Problem(f"{name}: {self._why}", "Install the OpenSSH client, or set platform_options.ssh.")
         if "REMOTE HOST IDENTIFICATION HAS CHANGED" in text:
             return Problem(
-                f"{name} has another host key than before: either it was reinstalled, or another machine is in its place",
+                f"the host key of {name} has changed: it was reinstalled, or another machine is in its place",
                 f"Ask who runs it. If the new key is right: ssh-keygen -R {name}, then ssh {name}",
             )
         if "Host key verification failed" in text:

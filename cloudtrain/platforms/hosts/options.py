@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.batch.allocation import find_allocation
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.platforms.hosts.host_list import NamedHost, parse_hostfile, parse_hosts
 from cloudtrain.spec import TrainingJob, convert
@@ -25,7 +27,7 @@ class HostsOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         hosts: names with their slots, the leader first: ``server1:4,server2:4``, or a list of them. Default: those of
-            ``hostfile``.
+            ``hostfile``, or of the allocation of a scheduler in which this process runs.
         hostfile: a file of such names, in the syntax of Open MPI, Horovod or MPICH.
         folder: a folder that this machine and all hosts share, for data that is too large for ssh. Every start checks
             that they see it. Without one, files reach the hosts through ssh.
@@ -65,8 +67,11 @@ class HostsOptions(Struct, frozen=True, forbid_unknown_fields=True):
     def names_hosts(self) -> bool:
         return self.hosts is not None or self.hostfile is not None
 
-    def named_hosts(self) -> list[NamedHost]:
-        """The hosts that the options name. Raises InvalidJob if there are none."""
+    def named_hosts(self, environ: Mapping[str, str] = os.environ) -> list[NamedHost]:
+        """The hosts that the options name; else those of the allocation that ``environ`` describes.
+
+        Raises InvalidJob if there are none.
+        """
         if self.hosts is not None:
             return parse_hosts(self.hosts)
         if self.hostfile is not None:
@@ -79,7 +84,10 @@ class HostsOptions(Struct, frozen=True, forbid_unknown_fields=True):
                     hint="Give the path of a file with a line for each host: server1 slots=4.",
                 ) from None
             return parse_hostfile(text, str(path))
-        raise InvalidJob("platform_options.hosts: the job names no hosts", hint=NO_HOSTS)
+        allocation = find_allocation(environ)
+        if allocation is None:
+            raise InvalidJob("platform_options.hosts: the job names no hosts", hint=NO_HOSTS)
+        return [NamedHost(name, slots) for name, slots in allocation.hosts]
 
     def ssh_command(self) -> list[str]:
         """``ssh`` as a command line. Raises InvalidJob."""

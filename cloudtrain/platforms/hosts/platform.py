@@ -66,7 +66,7 @@ class HostsPlatform(SupervisedPlatform):
         body: Mapping[str, Any] = {}
         if request is not None:
             body = request.body
-        elif HostsOptions.of(job).names_hosts:
+        elif HostsOptions.of(job).names_hosts:  # a check of the platform alone
             body = rendering.question_body(job)
         hosts = parse_hosts(body["hosts"]) if body else []
         found = (

@@ -84,7 +84,7 @@ def question_body(job: TrainingJob) -> dict[str, Any]:
 
 def _hosts(options: HostsOptions) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "hosts": [str(replace(host, slots=None)) for host in options.named_hosts()],
+        "hosts": [str(replace(host, slots=None)) for host in options.named_hosts({})],
         "python": options.python or sys.executable,
         "remote_python": options.python or REMOTE_PYTHON,
     }

@@ -125,6 +125,6 @@ def test_the_outputs_of_all_hosts_come_back(hosts: SshHosts, seen: Seen) -> None
 def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: Seen) -> None:
     for name in hosts.names:
         assert hosts.processes(name) == []
-        assert [path.name for path in (hosts.folder / f"state-{name}").iterdir()] == ["hosts", "runtime"]
+        assert {path.name for path in (hosts.folder / f"state-{name}").iterdir()} == {"hosts", "runtime"}
         assert not any((hosts.folder / f"state-{name}/hosts").iterdir())
     assert not list(_job(hosts, "good").glob("hosts/*/input/config/secret"))
