@@ -6,10 +6,8 @@ unpacks the zipapp and executes ``python -m MODULE`` from there, by default ``cl
 helpers and the ``horovod`` alias are started and found by path, so they have to be files. The process remains process 1
 of its container, which receives the signals.
 
-cloudtrain cannot be imported here yet.
+cloudtrain cannot be imported here yet. An older Python has to be able to read this file: it says what it needs.
 """
-
-from __future__ import annotations
 
 import hashlib
 import os
@@ -22,7 +20,16 @@ import zipfile
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 
+OLDEST = (3, 9)
+
+
 def main() -> None:
+    if sys.version_info < OLDEST:
+        needed, found = (".".join(map(str, version[:3])) for version in (OLDEST, sys.version_info))
+        sys.exit(
+            f"cloudtrain's runtime needs Python {needed} or newer, and {sys.executable} is Python {found}: "
+            "name another one in platform_options.python, or load one in platform_options.modules"
+        )
     # Without a handler, the kernel discards signals to process 1. Blocked signals stay pending, also across execv.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     folder = unpack(os.path.dirname(os.path.abspath(__file__)))

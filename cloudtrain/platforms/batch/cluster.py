@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -55,6 +55,8 @@ class Cluster:
     folder: str
     """Absolute, as the nodes see it. It contains ``jobs/<platform>/``, ``runtime/`` and ``sources/``."""
     login: str = ""
+    left_out: Sequence[str] = ()
+    """The variables of an outer job that the commands of `shell` do not get."""
 
     def job_folder(self, job_name: str) -> str:
         return f"{uri_to_path(self.root.uri).as_posix()}/{job_name}"
@@ -71,9 +73,11 @@ def local_cluster(platform: str, folder: str | None) -> Cluster:
 
     Raises InvalidJob if the folder names a variable that is not set.
     """
-    environ, _ = without_outer_job(client_environ())
+    environ, left_out = without_outer_job(client_environ())
     path = expand_folder(folder) if folder else str(state_home())
-    return Cluster(LocalShell(environ), LocalBatchRoot(platform, Path(path, "jobs", platform)), path)
+    return Cluster(
+        LocalShell(environ), LocalBatchRoot(platform, Path(path, "jobs", platform)), path, left_out=left_out
+    )
 
 
 def expand_folder(folder: str) -> str:

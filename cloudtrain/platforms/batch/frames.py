@@ -33,8 +33,13 @@ def output_frames(node: int, line: bytes) -> bytes:
 
 @dataclass
 class FrameReader:
-    """Takes the stream apart."""
+    """Takes the stream apart.
 
+    Args:
+        noise: lines that are left out: messages of the scheduler about what the user did not ask for.
+    """
+
+    noise: tuple[bytes, ...] = ()
     exits: dict[int, int] = field(default_factory=dict)
     """The exit codes of the nodes' runtimes, negative for a signal."""
     port: int | None = None
@@ -57,7 +62,7 @@ class FrameReader:
     def _line(self, line: bytes) -> bytes:
         found = _FRAME.fullmatch(line)
         if not found:
-            return line
+            return b"" if line.strip() in self.noise else line
         node, kind, content = int(found[1]), found[2], found[3]
         if kind == PART:
             self._parts[node] = self._parts.get(node, b"") + content

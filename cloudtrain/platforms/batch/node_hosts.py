@@ -33,17 +33,21 @@ class NodePrograms:
     Args:
         command: starts them, such as ``srun``; passes its input to all of them.
         log: the descriptor of the job's log. It is duplicated.
-        count: the number of nodes.
+        noise: see `FrameReader`.
     """
 
-    def __init__(self, command: Sequence[str], job: NodeJob, log: int) -> None:
+    def __init__(self, command: Sequence[str], job: NodeJob, log: int, noise: tuple[bytes, ...] = ()) -> None:
         self._job = job
         self._log = os.dup(log)
-        self._reader = FrameReader()
+        self._reader = FrameReader(noise)
         self._lock = threading.Lock()
         self._kill_at: float | None = None
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         self._send(job.to_line())
         self._thread = threading.Thread(target=self._read, daemon=True)
@@ -159,6 +163,8 @@ class NodeHosts(FolderHosts):
     interface = "lo"
     """Each node writes its own."""
     end_seconds = 60.0
+    noise: tuple[bytes, ...] = ()
+    """Lines of `command` that do not go into the log."""
 
     def __init__(self, folder: JobFolder, names: Sequence[str], secrets: Mapping[str, str]) -> None:
         super().__init__(folder, names)
@@ -178,7 +184,7 @@ class NodeHosts(FolderHosts):
         super().prepare()
 
     def start(self, attempt: int, log: int) -> Mapping[str, NodeHost]:
-        programs = self._programs = NodePrograms(self.command(), self._job(attempt), log)
+        programs = self._programs = NodePrograms(self.command(), self._job(attempt), log, self.noise)
         return {name: NodeHost(programs, number) for number, name in enumerate(self.names)}
 
     def finish(self, *, failed: bool) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-SCHEDULERS = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "PBS_", "COBALT_", "LSB_", "LS_JOB")
+SCHEDULERS = ("SLURM", "SRUN_", "PBS_", "COBALT_", "LSB_", "LS_JOB")
+DEFAULTS = ("SBATCH_", "SALLOC_")
+"""Prefixes of a user's defaults. Inside a job they are those of that job."""
 MPI = ("PMI_", "PMI2_", "PMIX_", "OMPI_", "ORTE_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
 """Prefixes of the variables of a job and of its steps."""
 
@@ -16,5 +18,6 @@ def without_outer_job(
     environ: Mapping[str, str], keep: Collection[str] = OF_THE_CLUSTER
 ) -> tuple[dict[str, str], list[str]]:
     """``environ`` without the variables of a scheduler's job and of an MPI rank, and the names of those left out."""
-    dropped = sorted(name for name in environ if name.startswith((*SCHEDULERS, *MPI)) and name not in keep)
+    prefixes = (*SCHEDULERS, *MPI, *(DEFAULTS if "SLURM_JOB_ID" in environ else ()))
+    dropped = sorted(name for name in environ if name.startswith(prefixes) and name not in keep)
     return {name: value for name, value in environ.items() if name not in dropped}, dropped

@@ -18,6 +18,8 @@ NODE_PROGRAM = "cloudtrain.platforms.batch.node"
 class SlurmHosts(NodeHosts):
     """The nodes in the order that Slurm gives them, which follows the topology of the network."""
 
+    noise = (b"srun: cluster configuration lacks support for cpu binding",)
+
     def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
         names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
         super().__init__(folder, names, secrets)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
+from collections.abc import Sequence
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
@@ -26,6 +27,8 @@ from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.storage import state_home
 
 SCRIPT = "job.sh"
+SHOWN = 5
+"""Variables that the log names."""
 ALIVE_SECONDS = 2.0
 """How long an answer of the queue counts."""
 _ENDED = (
@@ -53,8 +56,8 @@ class SlurmLauncher:
         draft.write(SCRIPT, request.body["script"].encode())
         if request.secrets:
             self._cluster.root.write_private(f"{draft.name}/{SECRETS}", secrets_to_json(request.secrets))
-        for log in (LOG, SUPERVISOR_LOG):
-            draft.write(log, b"")
+        draft.write(LOG, _left_out(self._cluster.left_out).encode())
+        draft.write(SUPERVISOR_LOG, b"")
         draft.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
         job = draft.publish(request.job_name)
         try:
@@ -112,6 +115,14 @@ class SlurmLauncher:
         if answer.code or not found:
             raise refused(answer.complaint or answer.text, self._cluster.login)
         return Submission(found[1], found[2] or "", time.time())
+
+
+def _left_out(names: Sequence[str]) -> str:
+    """The line that says which variables the job does not get; empty if it gets all of them."""
+    if not names:
+        return ""
+    shown = ", ".join([*names[:SHOWN], *(["..."] if names[SHOWN:] else [])])
+    return f"[cloudtrain] submitted from inside another job, whose variables this one does not get: {shown}\n"
 
 
 def refused(complaint: str, login: str) -> PlatformError:

@@ -88,6 +88,12 @@ def test_ranks_see_nothing_of_the_step(two_nodes: Job) -> None:
         assert environment["CLOUDTRAIN_SLURM_JOB_ID"].isdigit()
 
 
+def test_the_log_names_the_variables_that_the_job_did_not_get(two_nodes: Job) -> None:
+    first = two_nodes.logs().splitlines()[0]
+    assert first.startswith("[cloudtrain] submitted from inside another job")
+    assert first.endswith(": OMPI_COMM_WORLD_RANK, PMIX_RANK, SBATCH_PARTITION, SLURM_CPU_BIND, SLURM_JOB_ID")
+
+
 def test_secrets_are_in_no_file(two_nodes: Job, home: Path) -> None:
     folder = home / "jobs" / "slurm" / "two-nodes"
     for path in folder.rglob("*"):
