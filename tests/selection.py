@@ -35,13 +35,8 @@ STARTED = {
     "engine": "docker",
     "docker": "docker",
     "moto_server": "moto",
-    "slurm_accounting": "slurm-accounting",
-    "slurm_cancels": "slurm-cancels",
-    "slurm_requeues": "slurm-requeues",
-    "slurm3": "slurm3",
-    "slurm": "slurm",
-    "slurm_module": "slurm",
-    "slurm_clusters": "slurm-others",
+    "slurm": "slurm-{file}",  # a cluster starts in a second, and its tests wait a lot: several workers share them
+    "slurm_clusters": "slurm-{file}",
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
@@ -174,7 +169,7 @@ def _group(item: pytest.Item) -> str | None:
     names = [value for value in parameters.values() if isinstance(value, str)]
     for name, group in STARTED.items():
         if name in names or name in fixtures:
-            return group
+            return group.format(file=item.path.stem)
     if item.path.name in FIRST:
         return item.path.stem
     if item.path.name in LAUNCHES:

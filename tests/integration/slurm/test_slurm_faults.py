@@ -1,0 +1,168 @@
+"""Faults of a cluster: every job ends with the right status and the right words, and every refusal leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slurm_cluster import SlurmCluster
+from slurm_jobs import job_folder, number_of, queue_is_empty, submit, wait_for_end, wait_for_line, wait_until
+
+from cloudtrain import FailureClass, Job, JobStatus
+from cloudtrain.errors import JobNotFound, PlatformError
+
+SLEEPS = """
+import time
+print("sleeping", flush=True)
+time.sleep(600)
+"""
+
+FAILS_ON_THE_SECOND_NODE = """
+import os, signal, time
+print("started", flush=True)
+if os.environ["RANK"] == "1":
+    {ending}
+time.sleep(600)
+"""
+
+
+def nothing_is_left(name: str) -> bool:
+    folder = Path(os.environ["CLOUDTRAIN_HOME"], "jobs", "slurm")
+    with pytest.raises(JobNotFound):
+        Job.attach(name, platform="slurm")
+    return not any(folder.iterdir())
+
+
+def test_what_slurm_refuses_leaves_nothing(slurm: SlurmCluster, tmp_path: Path) -> None:
+    refused = {
+        "wrong-partition": ({"partition": "nosuch"}, r"invalid partition specified: nosuch"),
+        "too-many-gpus": ({"gpus": 9}, r"Requested node configuration is not available"),
+        "wrong-flag": ({"sbatch": {"no-such-flag": "x"}}, r"unrecognized option '--no-such-flag=x'"),
+    }
+    for name, (options, words) in refused.items():
+        with pytest.raises(PlatformError, match=words):
+            submit(tmp_path, SLEEPS, name, platform_options=options)
+        assert nothing_is_left(name)
+    assert queue_is_empty(slurm)
+
+
+def test_sbatch_is_missing(slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PlatformError, match="there is no sbatch on this machine") as caught:
+        submit(tmp_path, SLEEPS, "nowhere")
+    assert "login" in (caught.value.hint or "")
+    assert nothing_is_left("nowhere")
+
+
+def test_the_controller_is_down_at_submission(slurm: SlurmCluster, tmp_path: Path) -> None:
+    slurm.stop_controller()
+    with pytest.raises(PlatformError, match="Unable to contact slurm controller") as caught:
+        submit(tmp_path, SLEEPS, "too-early")
+    assert "again" in (caught.value.hint or "")
+    assert nothing_is_left("too-early")
+
+
+def test_a_rank_fails_on_the_second_node(slurm: SlurmCluster, tmp_path: Path) -> None:
+    raises = submit(
+        tmp_path, FAILS_ON_THE_SECOND_NODE.format(ending="raise ValueError('bad sample')"), "raises"
+    )
+    killed = submit(
+        tmp_path, FAILS_ON_THE_SECOND_NODE.format(ending="os.kill(os.getpid(), signal.SIGKILL)"), "killed"
+    )
+    report = wait_for_end(raises).failure
+    assert report
+    assert (report.failure_class, report.rank, report.host) == (FailureClass.USER_ERROR, 1, "127.0.0.3")
+    assert (report.exception_type, report.message) == ("ValueError", "bad sample")
+    assert 'raise ValueError("bad sample")' in report.traceback or "raise ValueError('bad sample')" in report.traceback
+    report = wait_for_end(killed).failure
+    assert report
+    assert (report.failure_class, report.rank, report.host) == (FailureClass.KILLED, 1, "127.0.0.3")
+    assert (report.signal, report.exit_code) == (9, 137)
+    assert killed.status == JobStatus.FAILED
+    wait_until(lambda: queue_is_empty(slurm), "the end of both jobs in Slurm")
+    assert slurm.state(number_of(raises)) == "FAILED"
+
+
+def test_a_full_queue(slurm: SlurmCluster, tmp_path: Path) -> None:
+    first = submit(tmp_path, SLEEPS, "first", platform_options={"exclusive": True})
+    second = submit(tmp_path, "print('at last')", "second", nodes=1)
+    wait_for_line(first, "sleeping", 2)
+    described = second.describe()
+    assert described.status == JobStatus.PENDING
+    assert "in use" in described.reason
+    first.stop()
+    wait_for_end(second)
+    assert second.status == JobStatus.COMPLETED
+    assert "at last" in second.logs()
+    described = wait_for_end(first).describe()
+    assert (described.status, described.reason) == (JobStatus.STOPPED, "stopped by the user")
+
+
+def test_slurmctld_is_away_while_we_wait(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """The job runs and ends without it: its own record says how."""
+    go = tmp_path / "go"
+    script = f"""
+    import os, time
+    print("waiting", flush=True)
+    while not os.path.exists({str(go)!r}):
+        time.sleep(0.1)
+    print("done", flush=True)
+    """
+    job = submit(tmp_path, script, "waits")
+    wait_for_line(job, "waiting", 2)
+    command = ["cloudtrain", "wait", "waits", "--platform", "slurm"]
+    waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    slurm.stop_controller()
+    assert job.status == JobStatus.RUNNING
+    go.touch()
+    output, _ = waiting.communicate(timeout=90)
+    assert waiting.returncode == 0, output
+    assert job.status == JobStatus.COMPLETED
+    assert job.logs().count("done") == 2
+    slurm.start_controller()
+    wait_until(lambda: slurm.run("scontrol", "ping").returncode == 0, "the controller")
+    wait_until(lambda: slurm.state(number_of(job)) == "COMPLETED", "Slurm's record of the job")
+
+
+def test_a_node_is_set_down(slurm: SlurmCluster, tmp_path: Path) -> None:
+    job = submit(tmp_path, SLEEPS, "downed", platform_options={"max_preemptions": 0})
+    wait_for_line(job, "sleeping", 2)
+    slurm.set_down("127.0.0.3")
+    described = wait_for_end(job).describe()
+    print(described)
+    assert described.failure
+    assert described.failure.failure_class == FailureClass.HOST_LOST
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MB."""
+    small = tmp_path / "shared"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", small], check=False).returncode:
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "a small file system cannot be mounted here"
+        pytest.skip("mounting a file system needs root")
+    yield small
+    subprocess.run(["umount", "--lazy", small], check=True)
+
+
+def test_the_shared_folder_is_full(slurm: SlurmCluster, small_folder: Path, tmp_path: Path) -> None:
+    fills = """
+    import os
+    with open(os.environ["SM_MODEL_DIR"] + "/weights", "wb") as file:
+        while True:
+            file.write(bytes(65536))
+    """
+    options = {"folder": str(small_folder)}
+    job = submit(tmp_path, fills, "fills", nodes=1, platform_options=options)
+    described = wait_for_end(job).describe()
+    print(described)
+    assert described.failure
+    assert described.failure.failure_class == FailureClass.DISK_FULL
+    with pytest.raises(PlatformError, match="No space left on device|is full"):
+        submit(tmp_path, SLEEPS, "late", nodes=1, platform_options=options)
+    assert not (small_folder / "jobs" / "slurm" / "late").exists()
