@@ -35,6 +35,7 @@ from cloudtrain.platforms.supervised.root import JobFiles, JobRoot, LocalRoot
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, join_uri
+from cloudtrain.storage.reserve import is_full
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -90,6 +91,11 @@ class SupervisedPlatform(ABC):
                 f"there is already a {self.name} job {request.job_name}", hint="Choose another job_name."
             ) from None
         except OSError as error:
+            if is_full(error):
+                raise PlatformError(
+                    f"the job cannot be started: {self._root.place(request.job_name)}: {error.strerror}",
+                    hint="Free space there, or keep the jobs in a folder on another disk.",
+                ) from error
             raise PlatformError(f"the job cannot be started: {error}") from error
 
     def describe(self, job_name: str) -> JobDescription:

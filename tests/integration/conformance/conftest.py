@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 INTEGRATION = Path(__file__).parents[1]
-sys.path += [str(INTEGRATION / name) for name in ("container", "hosts", "sagemaker", "sagemaker_runtime")]
+sys.path += [
+    str(INTEGRATION / name) for name in ("container", "hosts", "sagemaker", "sagemaker_runtime", "slurm")
+]
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.import_plugin("engine_fixtures")
+    config.pluginmanager.import_plugin("slurm_fixtures")

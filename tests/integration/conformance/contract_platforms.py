@@ -37,6 +37,8 @@ class Place:
     out: str
     passes_arguments: bool = True
     """Whether the script gets the field ``arguments``."""
+    hosts: tuple[str, str] = ("algo-1", "algo-2")
+    """A cluster's nodes keep their names."""
 
     def run(self, job_name: str, **arguments: Any) -> Job:
         """A finished job of two hosts with two ranks each, successful or not."""
@@ -68,6 +70,18 @@ def on_container(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place
         platform_options={"engine": request.getfixturevalue("engine").url},
         **PROCESSES,
     )
+
+
+@contextmanager
+def on_slurm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
+    from slurm_cluster import Configuration
+
+    cluster = request.getfixturevalue("slurm_clusters")(Configuration())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SLURM_CONF", str(cluster.conf))
+        place = _on_this_machine(folder, platform="slurm", **PROCESSES)
+        yield replace(place, hosts=("127.0.0.2", "127.0.0.3"))
+    cluster.reset()
 
 
 def _on_this_machine(folder: Path, **arguments: Any) -> Place:
@@ -117,6 +131,7 @@ def _on_simulated(simulated: Any, folder: Path, arguments: Mapping[str, Any]) ->
 PLATFORMS: Mapping[str, Callable[[Path, pytest.FixtureRequest], AbstractContextManager[Place]]] = {
     "local": on_local,
     "container": on_container,
+    "slurm": on_slurm,
     "sagemaker": on_sagemaker,
     "sagemaker-toolkit": on_sagemaker_toolkit,
 }

@@ -165,12 +165,12 @@ def test_every_rank_ran(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_the_environment(seen: Seen, rank: int) -> None:
+def test_the_environment(place: Place, seen: Seen, rank: int) -> None:
     environ, base = seen[rank]["environ"], seen[rank]["base"]
     assert [name for name in VARIABLES if name not in environ] == []
-    host = f"algo-{rank // 2 + 1}"
+    host = place.hosts[rank // 2]
     expected = {
-        "SM_HOSTS": '["algo-1","algo-2"]',
+        "SM_HOSTS": '["{}","{}"]'.format(*place.hosts),
         "SM_CURRENT_HOST": host,
         "CURRENT_HOST": host,
         "SM_CURRENT_HOST_RANK": str(rank // 2),
@@ -249,14 +249,14 @@ def test_files(seen: Seen, rank: int) -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_the_documents(seen: Seen, rank: int) -> None:
+def test_the_documents(place: Place, seen: Seen, rank: int) -> None:
     documents = seen[rank]["documents"]
     hyperparameters = documents["hyperparameters.json"]
     assert all(isinstance(value, str) for value in hyperparameters.values())
     assert (hyperparameters["lr"], hyperparameters["version"]) == ("1e-05", '"1.10"')
     assert hyperparameters["sagemaker_program"] == '"train.py"'
     resources = documents["resourceconfig.json"]
-    assert (resources["current_host"], resources["hosts"]) == (f"algo-{rank // 2 + 1}", ["algo-1", "algo-2"])
+    assert (resources["current_host"], resources["hosts"]) == (place.hosts[rank // 2], list(place.hosts))
     assert documents["inputdataconfig.json"]["train"] == {
         "TrainingInputMode": "File",
         "S3DistributionType": "FullyReplicated",
@@ -278,7 +278,7 @@ def test_the_python_api_agrees(seen: Seen, rank: int) -> None:
     }
 
 
-def test_a_failure_has_the_same_report_everywhere(failure: FailureReport) -> None:
+def test_a_failure_has_the_same_report_everywhere(place: Place, failure: FailureReport) -> None:
     assert failure.failure_class == FailureClass.USER_ERROR
     assert (failure.exception_type, failure.message) == ("ValueError", "it broke")
-    assert (failure.host, failure.rank, failure.exit_code) == ("algo-2", 3, 1)
+    assert (failure.host, failure.rank, failure.exit_code) == (place.hosts[1], 3, 1)

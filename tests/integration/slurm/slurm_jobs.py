@@ -1,4 +1,4 @@
-"""Helpers for tests of jobs on a cluster. Their ranks are plain Python: they start in half the time of those with torch."""
+"""Helpers for tests of jobs on a cluster. Their ranks are plain Python, because torch takes a second to import."""
 
 from __future__ import annotations
 
