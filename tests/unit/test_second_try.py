@@ -35,11 +35,11 @@ def test_the_listed_tests_are_those_that_failed_and_can_be_run_again(tmp_path: P
         environ = {**os.environ, "PYTHONPATH": str(TESTS)}
         return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
 
-    first = run("-n", "2", "--failed-to", "failed", ".")
+    first = run("-n", "2", "--failed-to=failed", ".")
     assert first.returncode == pytest.ExitCode.TESTS_FAILED, first.stdout
     names = (tmp_path / "failed").read_text().splitlines()
     assert len(names) == 4
-    again = run("--failed-to", "failed", *names)
+    again = run("--failed-to=failed", *names)
     assert again.returncode == 0 and "4 passed" in again.stdout, again.stdout
     assert (tmp_path / "failed").read_text() == ""
 
