@@ -19,6 +19,10 @@ if sys.platform == "win32":
         """Raises OSError."""
         raise OSError(errno.ENOSYS, "jobs run on Linux and macOS")
 
+    def wait_for_data(_descriptor: int, _seconds: float) -> bool:
+        """Windows cannot wait for a pipe: the caller's read waits, without a limit."""
+        return True
+
     open_named_pipe = set_blocking = send_descriptors = receive_descriptors = _unavailable
     make_pipe = set_permissions = _unavailable
 
@@ -49,6 +53,14 @@ else:
         import termios
 
         return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))) == (0,)
+
+    def wait_for_data(descriptor: int, seconds: float) -> bool:
+        """Wait until a pipe has data or is closed, ``seconds`` at most. Returns whether it has or is."""
+        import select
+
+        waiting = select.poll()
+        waiting.register(descriptor, select.POLLIN)
+        return bool(waiting.poll(1000 * seconds))
 
     def set_blocking(descriptor: int, blocking: bool) -> None:
         os.set_blocking(descriptor, blocking)

@@ -19,6 +19,9 @@ USE_WSL = "Run cloudtrain in WSL, Windows's own Linux: https://learn.microsoft.c
 FORKS_SAFELY = sys.platform == "linux" and hasattr(os, "fork")
 """Whether a process that has used the network may continue in a fork. On macOS, system libraries end such a fork."""
 
+SSH_SHARES_CONNECTIONS = sys.platform != "win32"
+"""Whether several calls of the system's ``ssh`` can share one connection (its ControlMaster)."""
+
 HAS_MOUNT_NAMESPACES = sys.platform == "linux"
 """Whether a process can see other mounts than the rest of the machine, if the kernel permits it."""
 

@@ -1,0 +1,140 @@
+"""The connection to a login node that all commands share: OpenSSH's ControlMaster, with its own socket."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from cloudtrain._system.processes import SSH_SHARES_CONNECTIONS
+from cloudtrain._system.users import user_id
+from cloudtrain.errors import InvalidJob, PlatformError
+from cloudtrain.storage import state_home
+
+IDLE = "10m"
+"""How long an unused connection stays open."""
+LONGEST_FOLDER = 41
+"""Bytes of the socket's folder: a socket's path has at most 104 bytes, and ssh adds 63 to the folder's."""
+CONNECT_SECONDS = 20
+
+_ALIAS = re.compile(r"[A-Za-z0-9_.@:/\[\]%+][A-Za-z0-9_.@:/\[\]%+-]*")
+
+
+def check_alias(alias: str) -> str:
+    """``alias``, which ssh takes for a host and for nothing else. Raises InvalidJob."""
+    if _ALIAS.fullmatch(alias):
+        return alias
+    raise InvalidJob(
+        f"login: {alias!r} is not the name of a host",
+        hint="Name a Host of your ~/.ssh/config, or write user@host.",
+    )
+
+
+def ssh_command(alias: str, *, options: tuple[str, ...] = (), idle: str = IDLE) -> list[str]:
+    """The beginning of every call of ssh, up to the host.
+
+    The user's configuration holds, with its keys, agents and jump hosts, except for what suits only a terminal. Host
+    keys are always checked.
+    """
+    settings = [
+        "StrictHostKeyChecking=yes",
+        f"ConnectTimeout={CONNECT_SECONDS}",
+        "ServerAliveInterval=15",
+        "ServerAliveCountMax=3",
+        "ClearAllForwardings=yes",
+        "ForwardAgent=no",
+        "ForwardX11=no",
+        "PermitLocalCommand=no",
+        "RemoteCommand=none",
+        "RequestTTY=no",
+    ]
+    if SSH_SHARES_CONNECTIONS:
+        settings += ["ControlMaster=auto", f"ControlPath={socket_folder()}/cm-%C", f"ControlPersist={idle}"]
+    given = [f"-o{setting}" for setting in settings]
+    return ["ssh", *options, *given, "--", check_alias(alias)]
+
+
+def batch_command(alias: str, *options: str) -> list[str]:
+    """Like `ssh_command`, for a call that asks the user nothing."""
+    return ssh_command(alias, options=("-oBatchMode=yes", "-oLogLevel=ERROR", *options))
+
+
+def batch_environment() -> dict[str, str]:
+    """The environment of such a call: also the ssh of a jump host asks nothing."""
+    return {**os.environ, "SSH_ASKPASS_REQUIRE": "never"}
+
+
+def socket_folder() -> Path:
+    """The folder of the sockets, for the user only: in the state folder, or if its path is too long, in ``/tmp``.
+
+    Raises PlatformError if another user has made it.
+    """
+    home = state_home()
+    folder = home / "ssh"
+    if len(os.fsencode(folder)) > LONGEST_FOLDER:
+        digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
+        folder = Path(f"/tmp/cloudtrain-{user_id()}-{digest}")
+    try:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        status = folder.lstat()
+    except OSError as error:
+        raise PlatformError(f"{folder} cannot be created: {error.strerror}") from error
+    if not folder.is_dir() or folder.is_symlink() or status.st_uid != user_id() or status.st_mode & 0o077:
+        raise PlatformError(
+            f"{folder} is not a folder for you only",
+            hint="Sockets of ssh connections belong there: remove it, or chmod 700 if it is yours.",
+        )
+    return folder
+
+
+def is_logged_in(alias: str) -> bool:
+    """Whether there is an open connection."""
+    return SSH_SHARES_CONNECTIONS and _control(alias, "check")
+
+
+def log_out(alias: str) -> bool:
+    """Close the connection. Returns whether there was one."""
+    return SSH_SHARES_CONNECTIONS and _control(alias, "exit")
+
+
+def drop(alias: str) -> None:
+    """Give up a connection that no longer answers: the next command opens another."""
+    if not SSH_SHARES_CONNECTIONS or log_out(alias):
+        return
+    done = subprocess.run(
+        [*batch_command(alias, "-G")], capture_output=True, check=False, env=batch_environment()
+    )
+    for line in done.stdout.decode(errors="replace").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "controlpath" and "%" not in value:
+            Path(value).unlink(missing_ok=True)
+
+
+def _control(alias: str, what: str) -> bool:
+    command = batch_command(alias, "-O", what)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=2,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    except OSError as error:
+        raise no_ssh(error) from error
+    return done.returncode == 0
+
+
+def no_ssh(error: OSError) -> PlatformError:
+    """The error for an ssh that cannot be started."""
+    return PlatformError(
+        f"ssh cannot be started: {error.strerror}",
+        hint="Install the OpenSSH client; on Debian: apt-get install openssh-client",
+    )

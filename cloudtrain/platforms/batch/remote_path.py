@@ -1,0 +1,51 @@
+"""Paths on a cluster: ``$SCRATCH/cloudtrain``, whose variables only the cluster knows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from cloudtrain.errors import InvalidJob
+
+UNSET = 46
+"""The exit code of `prologue` for a variable without a value."""
+
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_][A-Za-z0-9_]*)|\{([A-Za-z_][A-Za-z0-9_]*)\})")
+
+_ASK = """[ -n "${name}" ] || {name}=$( (bash -lc 'printf "\\n%s" "${name}"' || sh -lc 'printf "\\n%s" "${name}"') \\
+</dev/null 2>/dev/null | tail -n 1)
+[ -n "${name}" ] || {{ echo {name} >&2; exit {unset}; }}
+"""
+
+
+def _expanded(path: str) -> str:
+    return "$HOME" + path[1:] if path == "~" or path.startswith("~/") else path
+
+
+def check_path(path: str, field: str) -> None:
+    """Raises InvalidJob unless ``path`` is absolute there."""
+    if not _expanded(path).startswith(("/", "$")) or "\0" in path or "\n" in path:
+        raise InvalidJob(
+            f"{field}: {path!r} is not an absolute path",
+            hint="Begin it with / or with a variable of the cluster, such as $HOME or $SCRATCH.",
+        )
+
+
+def variables(path: str) -> list[str]:
+    """The names of the variables in ``path``."""
+    return list(dict.fromkeys(first or second for first, second in _VARIABLE.findall(_expanded(path))))
+
+
+def prologue(path: str) -> str:
+    """Lines for ``/bin/sh`` that give each variable in ``path`` the value it has in a login shell."""
+    return "".join(_ASK.format(name=name, unset=UNSET) for name in variables(path))
+
+
+def quoted(path: str) -> str:
+    """``path``, quoted for ``/bin/sh``. Only its variables are expanded."""
+    word, end, path = "", 0, _expanded(path)
+    for found in _VARIABLE.finditer(path):
+        word += shlex.quote(path[end : found.start()]) if found.start() > end else ""
+        word += f'"${{{found[1] or found[2]}}}"'
+        end = found.end()
+    return word + (shlex.quote(path[end:]) if end < len(path) or not word else "")

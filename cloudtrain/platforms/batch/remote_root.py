@@ -1,0 +1,284 @@
+"""The job folders of a cluster whose file system is not mounted here, through a shell there.
+
+It needs ``/bin/sh`` and the tools of POSIX. Every method is one command, so one round trip. A command whose connection
+broke is repeated: all of them can be.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import posixpath
+import shlex
+import tarfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import PurePosixPath
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.remote_path import UNSET, prologue, quoted
+from cloudtrain.platforms.batch.shell import Answer, Shell
+from cloudtrain.platforms.supervised.folder import READ_SIZE
+from cloudtrain.platforms.supervised.record import LARGEST, RECORD
+from cloudtrain.storage.atomic import is_temporary, temporary_name
+from cloudtrain.storage.reserve import SPARE
+
+EXISTS, MISSING, NOT_REGULAR, TOO_LARGE, INCOMPLETE, NOT_A_FOLDER = 41, 42, 43, 44, 45, 47
+"""Exit codes of the scripts, which no program of POSIX uses."""
+
+SLOWEST = 1e5
+"""Bytes per second below which an upload is given up."""
+
+_ERRORS = {
+    EXISTS: errno.EEXIST,
+    MISSING: errno.ENOENT,
+    NOT_REGULAR: errno.EINVAL,
+    TOO_LARGE: errno.EFBIG,
+    NOT_A_FOLDER: errno.ENOTDIR,
+}
+_WORDS = {
+    "No space left on device": errno.ENOSPC,
+    "Disk quota exceeded": errno.EDQUOT,
+    "Permission denied": errno.EACCES,
+    "Operation not permitted": errno.EPERM,
+    "Read-only file system": errno.EROFS,
+    "Not a directory": errno.ENOTDIR,
+    "Is a directory": errno.EISDIR,
+    "File name too long": errno.ENAMETOOLONG,
+    "Stale file handle": errno.ESTALE,
+    "Input/output error": errno.EIO,
+}
+"""Messages of the tools in the locale C."""
+
+_LOOK = f"""[ -L "$f" ] && exit {NOT_REGULAR}
+if [ ! -e "$f" ]; then [ -d "${{f%/*}}" ] || [ ! -e "${{f%/*}}" ] || exit {NOT_A_FOLDER}; exit {MISSING}; fi
+[ -f "$f" ] || exit {NOT_REGULAR}
+"""
+"""Refuses what is not a regular file."""
+
+
+class RemoteRoot:
+    """A `JobRoot` on a cluster.
+
+    The files of a new folder stay in memory until `publish` sends all of them together.
+
+    Args:
+        shell: the commands of the cluster.
+        path: the folder of all jobs, absolute or beginning with a variable such as ``$SCRATCH``.
+    """
+
+    def __init__(self, shell: Shell, path: str) -> None:
+        self.shell = shell
+        self.given = path
+        """The path, in which variables are not expanded yet."""
+        self._drafts: dict[str, dict[str, tuple[bytes, int]]] = {}
+        self._provided: set[str] | None = None
+
+    @cached_property
+    def path(self) -> str:
+        """The folder of all jobs, absolute, as the cluster sees it. Asks once. Raises PlatformError."""
+        if "$" not in self.given and not self.given.startswith("~"):
+            return posixpath.normpath(self.given)
+        found = self._run('printf %s "$root"', self.shell.place).out
+        return posixpath.normpath(os.fsdecode(found))
+
+    @property
+    def uri(self) -> str:
+        return PurePosixPath(self.path).as_uri()
+
+    def place(self, job_name: str) -> str:
+        folder = posixpath.join(self.path, job_name)
+        return f"{self.shell.place}:{folder}" if self.shell.place else folder
+
+    def create(self, job_name: str) -> str:
+        draft = temporary_name()
+        name = shlex.quote(job_name)
+        self._run(
+            f'mkdir -p "$root" && cd "$root" || exit; if [ -e {name} ] || [ -L {name} ]; then exit {EXISTS}; fi',
+            job_name,
+        )
+        self._drafts[draft] = {}
+        return draft
+
+    def publish(self, draft: str, job_name: str) -> None:
+        """See `JobRoot.publish`. Sends the draft's files, and renames the folder when all of them have arrived."""
+        files = self._drafts[draft]
+        data = _archive(files)
+        mark = f".published-{os.urandom(8).hex()}"
+        # a job with the mark was published before the connection broke. mv puts a folder into an existing
+        # one instead of failing: it is taken out again
+        script = f"""cd "$root" || exit
+d={shlex.quote(draft)} n={shlex.quote(job_name)}
+[ -e "$n/{mark}" ] && exit 0
+rm -rf "$d"; mkdir -m 700 "$d" && cat > "$d/.files" || exit
+[ "$(wc -c < "$d/.files")" -eq {len(data)} ] || exit {INCOMPLETE}
+tar -C "$d" -x -o -f "$d/.files" && rm "$d/.files" && : > "$d/{mark}" || exit
+if [ -e "$n" ] || [ -L "$n" ]; then rm -rf "$d"; exit {EXISTS}; fi
+mv "$d" "$n" || exit
+if [ -d "$n/$d" ]; then rm -rf "$n/$d"; exit {EXISTS}; fi
+"""
+        self._run(script, job_name, stdin=data, timeout=60 + len(data) / SLOWEST)
+        del self._drafts[draft]
+
+    def remove(self, name: str) -> None:
+        if self._drafts.pop(name, None) is not None:
+            return
+        rest = temporary_name()
+        quoted_name = shlex.quote(name)
+        self._run(
+            f'cd "$root" && [ -e {quoted_name} ] || exit 0; mv {quoted_name} {rest} && rm -rf {rest}', name
+        )
+
+    def names(self) -> Iterable[str]:
+        script = f"""cd "$root" 2>/dev/null || exit 0
+for f in */{RECORD}; do if [ -e "$f" ] || [ -L "$f" ]; then printf '%s\\0' "${{f%/*}}"; fi; done
+"""
+        found = self._run(script, "").out.split(b"\0")
+        return sorted(name for name in map(os.fsdecode, found) if name and not is_temporary(name))
+
+    def read(self, path: str) -> bytes:
+        if (content := self._in_draft(path)) is not None:
+            return content
+        script = f'{_LOOK}[ "$(wc -c < "$f")" -le {LARGEST} ] || exit {TOO_LARGE}\ncat < "$f"'
+        return self._run(_at(path) + script, path).out
+
+    def read_part(self, path: str, start: int) -> bytes:
+        script = f'{_LOOK}tail -c +{start + 1} < "$f" | head -c {READ_SIZE}'
+        return self._run(_at(path) + script, path).out
+
+    def write(self, path: str, data: bytes, *, mode: int = 0o600) -> None:
+        """See `JobRoot.write`. A full disk gives up one of the spare files that the job keeps for this."""
+        draft, _, rest = path.partition("/")
+        if draft in self._drafts:
+            self._drafts[draft][rest] = (data, mode)
+            return
+        script = f"""{_at(path)}[ -d "$f" ] && exit {NOT_REGULAR}
+t="${{f%/*}}/{temporary_name()}"
+[ -d "${{f%/*}}" ] || exit {MISSING}
+trap 'rm -f "$t"' EXIT
+put() {{ cat > "$t"; }}
+{_first_or_spare(data)}
+[ "$(wc -c < "$t")" -eq {len(data)} ] || exit {INCOMPLETE}
+chmod {mode:o} "$t" && mv -f "$t" "$f"
+"""
+        self._run(script, path, stdin=data, timeout=60 + len(data) / SLOWEST)
+
+    def write_private(self, path: str, data: bytes) -> None:
+        """Write a file that only its owner can read, as all of these are."""
+        self.write(path, data)
+
+    def provide(self, path: str, content: Callable[[], bytes]) -> None:
+        """Write a file whose name contains a hash of its content, unless it exists.
+
+        The first call learns which of all these files exist.
+
+        Args:
+            path: absolute, on the cluster: ``<folder>/<kind>/<hash>/<name>``.
+            content: called only if the file does not exist.
+        """
+        if self._provided is None:
+            self._provided = self._existing_files(posixpath.dirname(self.path))
+        if path in self._provided:
+            return
+        data = content()
+        script = f"""f={shlex.quote(path)} t={shlex.quote(posixpath.dirname(path))}/{temporary_name()}
+[ -f "$f" ] && exit 0
+mkdir -p "${{f%/*}}" || exit
+trap 'rm -f "$t"' EXIT
+cat > "$t" || exit
+[ "$(wc -c < "$t")" -eq {len(data)} ] || exit {INCOMPLETE}
+chmod 644 "$t" && mv -f "$t" "$f"
+"""
+        self._run(script, path, stdin=data, timeout=60 + len(data) / SLOWEST)
+        self._provided.add(path)
+
+    def _existing_files(self, folder: str) -> set[str]:
+        script = f"""cd {shlex.quote(folder)} 2>/dev/null || exit 0
+for f in */*/*; do case $f in jobs/*) ;; *) [ -f "$f" ] && printf '%s\\0' "$f";; esac; done; exit 0
+"""
+        found = self._run(script, folder).out.split(b"\0")
+        return {posixpath.join(folder, os.fsdecode(name)) for name in found if name}
+
+    def snapshot(self, names: Iterable[str] | None, files: Iterable[str]) -> Mapping[str, bytes | None]:
+        """The content of the ``files`` of some jobs, or of all: one round trip.
+
+        A file that does not exist is missing in the result; something else than a file is None.
+        """
+        folders = ["./*"] if names is None else [f"./{shlex.quote(name)}" for name in names]
+        words = " ".join(f"{folder}/{file}" for folder in folders for file in files)
+        # tar complains about patterns and files that do not exist, and continues
+        script = f'cd "$root" 2>/dev/null || exit 0; tar -c -f - {words} 2>/dev/null; [ $? -le 2 ]'
+        answer = self._run(script, "", timeout=300)
+        if not answer.out:
+            return {}
+        found: dict[str, bytes | None] = {}
+        with tarfile.open(fileobj=io.BytesIO(answer.out), mode="r:") as archive:
+            for member in archive:
+                content = archive.extractfile(member) if member.isreg() else None
+                found[posixpath.normpath(member.name)] = content.read() if content else None
+        return found
+
+    def _in_draft(self, path: str) -> bytes | None:
+        draft, _, rest = path.partition("/")
+        if draft not in self._drafts:
+            return None
+        if rest not in self._drafts[draft]:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._drafts[draft][rest][0]
+
+    def _run(self, script: str, what: str, *, stdin: bytes = b"", timeout: float = 60) -> Answer:
+        """The answer of a script that may be repeated. Raises OSError for what it found, PlatformError."""
+        begin = f"LC_ALL=C; export LC_ALL; umask 077\n{prologue(self.given)}root={quoted(self.given)}\n"
+        for is_last in (False, True):
+            try:
+                answer = self.shell.run(begin + script, stdin=stdin, timeout=timeout)
+            except ConnectionLost:
+                if is_last:
+                    raise
+                continue
+            if answer.code != INCOMPLETE or is_last:
+                break
+        if answer.code == 0:
+            return answer
+        raise self._error(answer, what)
+
+    def _error(self, answer: Answer, what: str) -> Exception:
+        said = answer.err.decode("utf-8", "replace").strip()
+        where = f"{self.shell.place}:{self.given}/{what}"
+        if answer.code == UNSET:
+            return PlatformError(
+                f"{said} is not set on {self.shell.place or 'this machine'}",
+                hint=f"The folder of the jobs is {self.given}: name another with platform_options.folder.",
+            )
+        if answer.code in _ERRORS:
+            number = _ERRORS[answer.code]
+            return OSError(number, os.strerror(number), where)
+        for words, number in _WORDS.items():
+            if words in said:
+                return OSError(number, os.strerror(number), where)
+        last = said.splitlines()[-1] if said else f"exit code {answer.code}"
+        return PlatformError(f"{where} cannot be used: {last}")
+
+
+def _at(path: str) -> str:
+    return f'f="$root"/{shlex.quote(path)}\n'
+
+
+def _first_or_spare(data: bytes) -> str:
+    """Writes ``$t``. Only data without content can be written again: the others are gone."""
+    if data:
+        return "put || exit"
+    return f'put || {{ for s in "${{f%/*}}"/{SPARE}*; do rm -f "$s"; put && break; done; }} || exit'
+
+
+def _archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, (data, mode) in files.items():
+            member = tarfile.TarInfo(name)
+            member.size, member.mode, member.mtime = len(data), mode, int(time.time())
+            archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()

@@ -1,0 +1,200 @@
+"""A shell on a login node, through the user's OpenSSH client.
+
+The login shell there may be any, and may print what it likes: it gets one line without special characters, which
+starts ``/bin/sh``. Markers separate the output of the command from all other output, and show whether the command has
+ended or its connection broke.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from typing import IO
+
+from cloudtrain._system.descriptors import wait_for_data
+from cloudtrain.platforms.batch.connection import ConnectionLost, connection_error, lost
+from cloudtrain.platforms.batch.control import batch_command, batch_environment, drop, no_ssh
+from cloudtrain.platforms.batch.shell import CHUNK, Answer
+
+IDLE_SECONDS = 1.0
+"""After how long without output a stream gives an empty piece."""
+
+_PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ./-_=:,+@")
+
+_FIND = """command -v {name} >/dev/null 2>&1 || {{
+PATH=$PATH:$( (bash -lc 'printf "\\n%s" "$PATH"' || sh -lc 'printf "\\n%s" "$PATH"') </dev/null 2>/dev/null | tail -n 1)
+export PATH; }}
+"""
+"""Adds the PATH of a login shell if a command is missing: many clusters set it up only there."""
+
+
+class SshShell:
+    """Runs commands on a login node.
+
+    Args:
+        alias: a ``Host`` of the user's ``~/.ssh/config``, or ``user@host``.
+        needs: a command that must be found there, such as ``sbatch``.
+    """
+
+    def __init__(self, alias: str, *, needs: str = "") -> None:
+        self.place = alias
+        self.trips = 0
+        """How many commands were sent."""
+        self._prologue = _FIND.format(name=needs) if needs else ""
+
+    def run(self, command: str, *, stdin: bytes = b"", timeout: float = 60) -> Answer:
+        """See `Shell.run`. Raises ConnectionLost if it is not known whether the command was carried out."""
+        markers = _Markers()
+        with tempfile.TemporaryFile() as errors:  # not a pipe: the shared connection may keep it open
+            process = self._start(markers.wrap(self._prologue + command), errors)
+            try:
+                out, _ = process.communicate(stdin, timeout=timeout)
+            except subprocess.TimeoutExpired as late:
+                if not markers.has_begun(late.output or b""):
+                    drop(self.place)
+                raise ConnectionLost(
+                    f"{self.place} did not answer within {timeout:g} s",
+                    hint="The login node, its file system or its scheduler may be busy: try again later.",
+                ) from None
+            finally:
+                if process.returncode is None:
+                    _end(process)
+            errors.seek(0)
+            err = errors.read()
+        if not markers.has_begun(out):
+            raise connection_error(self.place, err.decode("utf-8", "replace"), process.returncode)
+        found = markers.result(out)
+        if found is None:
+            raise lost(self.place)
+        code, own = found
+        return Answer(code, own, markers.after_begin(err))
+
+    @contextlib.contextmanager
+    def stream(self, command: str) -> Iterator[Iterator[bytes]]:
+        """See `Shell.stream`. The pieces end with the command; if the connection breaks, with ConnectionLost.
+
+        An empty piece says that nothing has come for a while. At the end, the command gets SIGTERM.
+        """
+        markers = _Markers()
+        with tempfile.TemporaryFile() as errors:
+            process = self._start(markers.wrap(self._prologue + _while_listening(command)), errors)
+            try:
+                yield self._pieces(process, markers, errors)
+            finally:
+                _end(process)
+
+    def _pieces(
+        self, process: subprocess.Popen[bytes], markers: _Markers, errors: IO[bytes]
+    ) -> Iterator[bytes]:
+        assert process.stdout
+        descriptor = process.stdout.fileno()
+        seen = b""
+        while not markers.has_begun(seen):
+            data = os.read(descriptor, CHUNK)
+            if not data:
+                process.wait()
+                errors.seek(0)
+                raise connection_error(
+                    self.place, errors.read().decode("utf-8", "replace"), process.returncode
+                )
+            seen += data
+        rest = markers.after_begin(seen)
+        while True:
+            own, held = markers.split(rest)
+            if own:
+                yield own
+            if markers.result(held) is not None:
+                return
+            if not wait_for_data(descriptor, IDLE_SECONDS):
+                yield b""
+                rest = held
+                continue
+            data = os.read(descriptor, CHUNK)
+            if not data:
+                raise lost(self.place)
+            rest = held + data
+
+    def _start(self, remote: str, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+        self.trips += 1
+        try:
+            return subprocess.Popen(
+                [*batch_command(self.place), remote],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=batch_environment(),
+                start_new_session=True,  # without a terminal to ask on, and out of reach of Ctrl-C
+            )
+        except OSError as error:
+            raise no_ssh(error) from error
+
+
+class _Markers:
+    """The frame of a command's output. Output rarely contains NUL, so that a stream holds nothing back."""
+
+    def __init__(self) -> None:
+        self._mark = os.urandom(8).hex()
+        self._begin = f"\0{self._mark}(\n".encode()
+        self._end = re.compile(b"\0%s\\)([0-9]+)\n" % self._mark.encode())
+
+    def wrap(self, command: str) -> str:
+        """A command line for any login shell."""
+        begin = f"printf '\\000%s(\\n' {self._mark}"
+        script = f"{begin}; {begin} >&2\n(\n{command}\n)\nprintf '\\000%s)%d\\n' {self._mark} $?"
+        text = "".join(chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in os.fsencode(script))
+        return f'/bin/sh -c \'eval "$(printf %b "{text}")"\''
+
+    def has_begun(self, out: bytes) -> bool:
+        return self._begin in out
+
+    def after_begin(self, out: bytes) -> bytes:
+        return out.partition(self._begin)[2]
+
+    def result(self, out: bytes) -> tuple[int, bytes] | None:
+        """The exit code and the output; None if the command has not ended."""
+        ends = list(self._end.finditer(out))
+        if not ends:
+            return None
+        return int(ends[-1][1]), self.after_begin(out[: ends[-1].start()])
+
+    def split(self, data: bytes) -> tuple[bytes, bytes]:
+        """The output in ``data``, and what may be a part of the end marker."""
+        size = len(self._mark) + 6
+        start = data.find(b"\0", max(0, len(data) - size)) if data else -1
+        full = data.find(f"\0{self._mark})".encode())
+        if full >= 0:
+            start = full
+        return (data, b"") if start < 0 else (data[:start], data[start:])
+
+
+_LISTEN = """exec 3<&0
+{{ {command}
+}} </dev/null & t=$!
+{{ cat <&3 >/dev/null; kill $t; }} 2>/dev/null & c=$!
+wait $t; code=$?
+kill $c 2>/dev/null
+exit $code"""
+
+
+def _while_listening(command: str) -> str:
+    """``command``, which ends when this side closes its input: also if this process is killed."""
+    return _LISTEN.format(command=command)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
