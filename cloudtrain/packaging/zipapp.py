@@ -40,6 +40,9 @@ BUNDLED = (
         for name in (
             "__init__",
             "batch/__init__",
+            "batch/container",
+            "batch/container_node",
+            "batch/container_start",
             "batch/frames",
             "batch/node",
             "batch/node_hosts",
@@ -51,6 +54,8 @@ BUNDLED = (
             "common/__init__",
             "common/request_body",
             "slurm/__init__",
+            "slurm/container",
+            "slurm/container_step",
             "slurm/hosts",
             "slurm/step",
             "supervised/__init__",

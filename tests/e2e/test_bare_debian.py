@@ -34,6 +34,7 @@ FILES = [
         "/usr/sbin/slurmdbd",
         "/usr/lib/*/slurm-wlm/accounting_storage_mysql.so",
         "/usr/sbin/mariadbd",
+        "/usr/bin/ch-run",
     ),
 ]
 

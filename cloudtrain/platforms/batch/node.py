@@ -18,16 +18,25 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code
 from cloudtrain._system.signals import SIGHUP, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch import frames
+from cloudtrain.platforms.batch.container_start import (
+    NOT_STARTED,
+    in_container,
+    report_of,
+    report_start,
+    write_report,
+)
 from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.entrypoint import main as run_runtime
@@ -52,6 +61,12 @@ class NodeJob:
     """The variables of `Settings`, without what a node finds out itself."""
     interface: str = "auto"
     node_folder: str = ""
+    container: dict[str, Any] = field(default_factory=dict)
+    """As in the request; empty without one."""
+    folders: list[str] = field(default_factory=list)
+    """Folders that a container needs in addition to that of its host."""
+    runtime: str = ""
+    """The path of the bundled runtime."""
 
     def to_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -65,6 +80,9 @@ class NodeJob:
             dict(given.text_mapping("settings", {})),
             given.text("interface", "auto"),
             given.text("node_folder", ""),
+            dict(given.mapping("container", {})),
+            list(given.texts("folders", ())),
+            given.text("runtime", ""),
         )
 
 
@@ -116,7 +134,14 @@ def main() -> int:
         place_run_folder(base, local)
         set_interface(Paths(base), job, name)
         environment = runtime_environment(os.environ, job, settings, base, local)
-        code = run(number, base, environment, given)
+        try:
+            command, environment = in_container(job, str(base), str(local), environment)
+            code = run(number, base, environment, given, command)
+            report_start(job.container, name, Paths(base), code)
+        except PlatformError as error:
+            code = NOT_STARTED
+            _say(frames.output_frames(number, f"[cloudtrain] {error.message}".encode()))
+            write_report(Paths(base), report_of(name, error.message, error.hint, code))
         unlink_run_folder(base)
     _say(frames.frame(number, frames.EXIT, str(code).encode()))
     return 0
@@ -176,14 +201,20 @@ def runtime_environment(
     }
 
 
-def run(number: int, base: Path, environment: Mapping[str, str], given: Input) -> int:
-    """Run the runtime to its end, pass its output on, and obey the step. Returns its exit code."""
+def run(
+    number: int, base: Path, environment: Mapping[str, str], given: Input, command: Sequence[str] = ()
+) -> int:
+    """Run the runtime to its end, pass its output on, and obey the step. Returns its exit code.
+
+    Args:
+        command: starts the runtime; without it, this process forks into it.
+    """
     adopt_orphans()
     output, target = os.pipe()
     pid = os.fork()
     if not pid:
         os.close(output)
-        _be_runtime(base, environment, target)
+        _be_runtime(base, environment, target, command)
     os.close(target)
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
@@ -223,7 +254,7 @@ def _obey(given: Input, pid: int) -> None:
                 os.kill(pid, number)
 
 
-def _be_runtime(base: Path, environment: Mapping[str, str], target: int) -> None:
+def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command: Sequence[str]) -> None:
     """Become the runtime, in this forked process."""
     code = 1
     try:
@@ -233,6 +264,8 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int) -> None
         os.dup2(target, 2)
         os.close(target)
         os.chdir(base)
+        if command:
+            os.execve(command[0], list(command), environment)
         os.environ.clear()
         os.environ.update(environment)
         code = run_runtime()

@@ -10,12 +10,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import IO
+from typing import IO, Any
 
 from cloudtrain._system.interfaces import is_loopback
 from cloudtrain._system.processes import signal_group
 from cloudtrain._system.signals import LINUX, SIGKILL
 from cloudtrain.contract import FailureReport
+from cloudtrain.platforms.batch.container import Container
+from cloudtrain.platforms.batch.container_node import needed_folders, pulled
 from cloudtrain.platforms.batch.frames import FrameReader
 from cloudtrain.platforms.batch.node import NodeJob
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
@@ -23,6 +25,8 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts
 
 READ_SIZE = 1 << 16
+IMAGE = "image"
+"""The file of a job with the image that its first node has pulled."""
 KILL_SECONDS = 5.0
 """How long the node programs may take to end after their runtimes were killed."""
 
@@ -192,6 +196,7 @@ class NodeHosts(FolderHosts):
         if self._programs:
             self._programs.close()
             self._programs = None
+        (self._folder.path / IMAGE).unlink(missing_ok=True)
 
     def _job(self, attempt: int) -> NodeJob:
         one_machine = len(self.names) > 1 and all(map(is_loopback, self.names))
@@ -208,4 +213,14 @@ class NodeHosts(FolderHosts):
             settings=settings.to_environ(),
             interface=self._request.get("network_interface", "auto"),
             node_folder=self._request.get("node_folder", ""),
+            container=self._container(),
+            folders=needed_folders(self._request) if self._request.get("container") else [],
+            runtime=self._request.get("bundled_runtime", ""),
         )
+
+    def _container(self) -> dict[str, Any]:
+        """The container of the request, with an image that all nodes can use. Raises PlatformError."""
+        container = Container.from_body(self._request)
+        if container is None:
+            return {}
+        return pulled(container, self._folder.path / IMAGE, os.environ).to_body()

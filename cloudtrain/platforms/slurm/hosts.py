@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.node_hosts import NodeHosts
 from cloudtrain.platforms.batch.nodelist import expand_nodelist
+from cloudtrain.platforms.slurm.container_step import StepContainer, is_started_by_srun
 from cloudtrain.platforms.supervised.folder import JobFolder
 
 NODE_PROGRAM = "cloudtrain.platforms.batch.node"
@@ -23,6 +26,7 @@ class SlurmHosts(NodeHosts):
     def __init__(self, folder: JobFolder, secrets: Mapping[str, str]) -> None:
         names = expand_nodelist(os.environ.get("SLURM_JOB_NODELIST", ""))
         super().__init__(folder, names, secrets)
+        self._step_container: StepContainer | None = None
 
     def command(self) -> list[str]:
         srun = shutil.which("srun")
@@ -31,8 +35,21 @@ class SlurmHosts(NodeHosts):
                 f"there is no srun on {self.names[0]}",
                 hint="Add the line that puts it on the PATH to platform_options.prologue or modules.",
             )
-        program = [sys.executable, self._request["bundled_runtime"], NODE_PROGRAM, str(self._folder.path)]
+        program = [NODE_PROGRAM, str(self._folder.path)]
+        if is_started_by_srun(self._request):
+            base = srun_command(srun, len(self.names), self._request, [])
+            self._step_container = StepContainer(base, self._request, self._folder.path)
+            self._step_container.begin()
+            return self._step_container.command(program)
+        program = [sys.executable, self._request["bundled_runtime"], *program]
         return srun_command(srun, len(self.names), self._request, program)
+
+    def finish(self, *, failed: bool) -> None:
+        super().finish(failed=failed)
+        if self._step_container:
+            with contextlib.suppress(PlatformError, subprocess.TimeoutExpired):  # of a node that is lost
+                self._step_container.end()
+            self._step_container = None
 
 
 def srun_command(srun: str, nodes: int, request: Mapping[str, object], program: Sequence[str]) -> list[str]:

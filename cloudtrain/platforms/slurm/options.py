@@ -61,6 +61,10 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     prologue: list[str] = []
     epilogue: list[str] = []
     python: TEXT | None = None
+    container: Literal["none", "pyxis", "apptainer", "enroot", "charliecloud", "oci"] | None = None
+    container_mounts: list[TEXT] = []
+    container_options: list[TEXT] = []
+    container_home: bool = False
     network_interface: TEXT = "auto"
     launcher_srun: bool | Literal["pmix", "pmi2"] = False
     master_port: Annotated[int, Meta(ge=0, le=65535)] = 0

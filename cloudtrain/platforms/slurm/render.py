@@ -13,6 +13,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging.zipapp import runtime_sha256
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.batch.container_options import container_body
 from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
@@ -47,6 +48,7 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
         "cluster": {"folder": cluster.folder, **({"login": cluster.login} if cluster.login else {})},
         "bundled_runtime": runtime,
         **_given(options),
+        **_container(job, options),
         "hyperparameters": encoded_hyperparameters(_with_source_on_cluster(job, cluster)),
         "script": script.to_text(),
     }
@@ -78,6 +80,11 @@ def _given(options: SlurmOptions) -> dict[str, Any]:
         "network_interface": options.network_interface if options.network_interface != "auto" else None,
     }
     return {name: value for name, value in values.items() if value}
+
+
+def _container(job: TrainingJob, options: SlurmOptions) -> dict[str, Any]:
+    mounts, more, home = options.container_mounts, options.container_options, options.container_home
+    return container_body(job, options.container, mounts, more, home)
 
 
 def _with_source_on_cluster(job: TrainingJob, cluster: Cluster) -> TrainingJob:

@@ -14,12 +14,14 @@ from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.hosts.options import HostsOptions
 from cloudtrain.platforms.local.render import LocalOptions
 from cloudtrain.platforms.sagemaker.resolve import check
+from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.spec import TrainingJob
 
 
 def test_the_table_has_all_options() -> None:
     assert set(OPTIONS["container"]) == set(ContainerOptions.__struct_fields__)
     assert set(OPTIONS["local"]) == set(LocalOptions.__struct_fields__)
+    assert set(OPTIONS["slurm"]) == set(SlurmOptions.__struct_fields__)
     assert set(OPTIONS["hosts"]) == set(HostsOptions.__struct_fields__)
 
 

@@ -1,0 +1,79 @@
+"""The part of the node program that starts the runtime in a container, and explains when it did not start."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from cloudtrain.contract import FailureClass, FailureReport, Paths
+from cloudtrain.contract.paths import DEFAULT_BASE
+from cloudtrain.platforms.batch.container import BY_SRUN, Container
+from cloudtrain.platforms.batch.container_node import contained
+from cloudtrain.storage.atomic import replace_file
+
+NOT_STARTED = 125
+"""The exit code for a container that cannot start, as of ``docker run``."""
+INTERRUPTED = 128 + signal.SIGTERM
+
+
+class JobInContainer(Protocol):
+    """The fields of `node.NodeJob` that a container needs."""
+
+    @property
+    def environment(self) -> Mapping[str, str]: ...
+    @property
+    def container(self) -> Mapping[str, Any]: ...
+    @property
+    def folders(self) -> Sequence[str]: ...
+    @property
+    def runtime(self) -> str: ...
+
+
+def in_container(
+    job: JobInContainer, base: str, local: str, environment: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The command line and the environment of the runtime, if it needs a program to start it: a container engine.
+
+    The command is empty without one, and if this process is in the container already. Raises PlatformError.
+    """
+    container = Container.from_body({"container": job.container})
+    if container is None:
+        return [], dict(environment)
+    inside = {**environment, "SAGEMAKER_BASE_DIR": DEFAULT_BASE}
+    if container.engine in BY_SRUN:
+        return [], inside
+    inside.pop("CLOUDTRAIN_DIE_WITH_PARENT")  # the engine may be between the two
+    own = {
+        name: value
+        for name, value in inside.items()
+        if name in job.environment or name.startswith("CLOUDTRAIN_")
+    }
+    own["SAGEMAKER_BASE_DIR"] = DEFAULT_BASE
+    return contained(container, base, [*job.folders, local], job.runtime, inside, own)
+
+
+def report_start(container: Mapping[str, Any], name: str, paths: Paths, code: int) -> None:
+    """Write a report for a runtime that a container engine did not start, or that ended without one."""
+    if not container or code <= 0 or code == INTERRUPTED or paths.failure_report.exists():
+        return
+    with contextlib.suppress(OSError):
+        said = paths.failure.read_text("utf-8", "replace").strip()
+        write_report(paths, report_of(name, f"container: {said.removeprefix('cloudtrain: ')}", "", code))
+        return
+    engine, image = container["engine"], container["image"]
+    message = f"container: {engine} did not run the runtime in {image}: exit code {code}"
+    write_report(
+        paths, report_of(name, message, "The last lines of the log say why: cloudtrain logs JOB", code)
+    )
+
+
+def report_of(name: str, message: str, hint: str, code: int) -> FailureReport:
+    return FailureReport(FailureClass.PLATFORM, message, hint, host=name, exit_code=code, time=time.time())
+
+
+def write_report(paths: Paths, report: FailureReport) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        replace_file(paths.failure_report, report.to_json().encode())

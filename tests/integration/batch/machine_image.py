@@ -1,0 +1,27 @@
+"""An image without a registry: a folder with links, into which this machine's /usr is mounted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+FOLDERS = ("usr", "etc", "dev", "proc", "sys", "tmp", "root", "home")
+LINKS = ("bin", "sbin", "lib", "lib64")
+FILES = ("passwd", "group", "nsswitch.conf", "ld.so.cache", "ld.so.conf")
+
+
+def machine_image(folder: Path) -> Path:
+    """Make the image. A container of it needs the mount ``/usr:/usr``."""
+    for name in FOLDERS:
+        (folder / name).mkdir(parents=True)
+    for name in LINKS:
+        if Path("/", name).exists():
+            (folder / name).symlink_to(f"usr/{name}")
+    for name in FILES:
+        source = Path("/etc", name)
+        if source.exists():
+            shutil.copy(source, folder / "etc" / name)
+    alternatives = Path("/etc/alternatives")
+    if alternatives.is_dir():
+        shutil.copytree(alternatives, folder / "etc" / "alternatives", symlinks=True)
+    return folder

@@ -1,0 +1,98 @@
+"""A job on two nodes of a real Slurm, in containers of the real Charliecloud."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_cluster import SlurmCluster
+
+from cloudtrain import Estimator, Job
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import TrainingFailed
+
+sys.path.append(str(Path(__file__).parents[1] / "batch"))
+
+from machine_image import machine_image
+
+SCRIPT = """
+import json, os
+from pathlib import Path
+
+config = json.loads(Path("/opt/ml/input/config/resourceconfig.json").read_text())
+Path("/opt/ml/model", config["current_host"]).write_text("a part")
+names = ("CH_RUNNING", "SAGEMAKER_BASE_DIR", "SM_MODEL_DIR", "A_TOKEN", "RANK", "HOME")
+seen = {name: os.environ.get(name) for name in names}
+home = "/home/" + os.environ["USER"]
+print("seen", json.dumps({**seen, "data": Path("/opt/ml/input/data/train/x.txt").read_text(),
+      "host": config["current_host"], "home": os.path.exists(home) and os.listdir(home)}), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    if not shutil.which("ch-run"):
+        pytest.skip("needs charliecloud-runtime")
+    folder = tmp_path_factory.mktemp("ch")
+    machine_image(folder / "image")
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "data").mkdir()
+    (folder / "data" / "x.txt").write_text("42")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CLOUDTRAIN_HOME", str(folder / "home"))
+        yield folder
+
+
+def submit(home: Path, name: str, **options: Any) -> Job:
+    return Estimator(
+        str(home / "train.py"),
+        platform="slurm",
+        image_uri=str(home / "image"),
+        instance_count=2,
+        distribution={"processes": {"processes_per_host": 1}},
+        environment={"A_TOKEN": "hf_s3cret"},
+        platform_options={"container": "charliecloud", "container_mounts": ["/usr"], **options},
+        disable_output_compression=True,
+    ).fit({"train": (home / "data").as_uri()}, job_name=name)
+
+
+def test_every_host_has_its_own_opt_ml(slurm_module: SlurmCluster, home: Path) -> None:
+    job = submit(home, "in-containers")
+    assert job.describe().status == JobStatus.COMPLETED
+    lines = [line.partition("seen ")[2] for line in job.logs().splitlines() if "] seen " in line]
+    found = sorted((json.loads(line) for line in lines), key=lambda seen: str(seen["RANK"]))
+    for seen, host, rank in zip(found, ("127.0.0.2", "127.0.0.3"), ("0", "1"), strict=True):
+        assert seen.pop("CH_RUNNING")
+        seen.pop("HOME")
+        assert seen == {
+            "SAGEMAKER_BASE_DIR": "/opt/ml",
+            "SM_MODEL_DIR": "/opt/ml/model",
+            "A_TOKEN": "hf_s3cret",
+            "RANK": rank,
+            "data": "42",
+            "host": host,
+            "home": False,
+        }
+    [model] = job.download(home / "downloaded")
+    assert {path.name for path in model.iterdir()} == {"127.0.0.2", "127.0.0.3"}
+    assert "hf_s3cret" not in job.platform.request("in-containers").to_json()
+
+
+def test_an_engine_that_the_nodes_lack(slurm_module: SlurmCluster, home: Path) -> None:
+    with pytest.raises(TrainingFailed) as caught:
+        submit(home, "no-apptainer", container="apptainer")
+    failure = caught.value.failure
+    assert failure.message.startswith("container: apptainer or singularity is not on ")
+    assert "PATH" in failure.message and "modules" in failure.hint
+    assert failure.exit_code == 125
+
+
+def test_a_slurm_without_pyxis(slurm_module: SlurmCluster, home: Path) -> None:
+    with pytest.raises(TrainingFailed) as caught:
+        submit(home, "no-pyxis", container="pyxis")
+    assert "has no --container-image" in caught.value.failure.message
