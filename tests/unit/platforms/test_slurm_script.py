@@ -66,7 +66,7 @@ def test_every_option_is_a_directive() -> None:
     options: dict[str, Any] = {
         "clusters": ["a", "b"], "partition": "gpu,debug", "account": "ml", "qos": "high", "reservation": "r",
         "constraint": "a100&ib", "nodelist": "n[1-4]", "exclude": ["n2", "n3"], "exclusive": True,
-        "comment": "two words", "wckey": "w", "nice": -5, "licenses": ["x:2"], "switches": "1@00:10", "segment": 4,
+        "comment": "two parts", "wckey": "w", "nice": -5, "licenses": ["x:2"], "switches": "1@00:10", "segment": 4,
         "begin": "now+1hour", "deadline": "2026-12-31", "mail_user": "a@b.c", "mail_type": ["END", "FAIL"],
         "gpus": 8, "gpu_type": "a100", "cpus_per_task": 16, "mem": "64G", "tmp": "10G",
     }  # fmt: skip
@@ -74,7 +74,7 @@ def test_every_option_is_a_directive() -> None:
     expected = {
         "clusters": "a,b", "partition": "gpu,debug", "account": "ml", "qos": "high", "reservation": "r",
         "constraint": "'a100&ib'", "nodelist": "'n[1-4]'", "exclude": "n2,n3", "exclusive": None,
-        "comment": "'two words'", "wckey": "w", "nice": "-5", "licenses": "x:2", "switches": "1@00:10", "segment": "4",
+        "comment": "'two parts'", "wckey": "w", "nice": "-5", "licenses": "x:2", "switches": "1@00:10", "segment": "4",
         "begin": "now+1hour", "deadline": "2026-12-31", "mail-user": "a@b.c", "mail-type": "END,FAIL",
         "gres": "gpu:a100:8", "cpus-per-task": "16", "mem": "64G", "tmp": "10G",
     }  # fmt: skip
@@ -96,7 +96,7 @@ def test_gpus_as_the_cluster_wants_them(options: dict[str, Any], expected: dict[
     assert {name: found[name] for name in ("gres", "gpus-per-node") if name in found} == expected
 
 
-def test_the_time_limit_leaves_room_for_the_end() -> None:
+def test_the_time_limit_includes_the_end() -> None:
     text = script({"max_run": 3600, "stop_grace": 30})
     assert flags(text)["time"] == "63"  # 3600 + 30 + 120 seconds, in whole minutes
     assert "# max_run of 3600 s, and 150 s for the end" in text
@@ -138,7 +138,7 @@ def test_the_epilogue_sees_the_exit_code_and_signals_reach_the_job(tmp_path: Pat
     text = script(python=str(tmp_path / "job"), epilogue=["echo ended with $status"])
     job = tmp_path / "job"
     job.write_text(
-        "#!/bin/bash\ntrap 'echo told; exit 7' USR1\necho begins\nwhile true; do sleep 0.05; done\n"
+        "#!/bin/bash\ntrap 'echo noticed; exit 7' USR1\necho begins\nwhile true; do sleep 0.05; done\n"
     )
     job.chmod(0o755)
     (tmp_path / "job.sh").write_text(text)
@@ -146,7 +146,7 @@ def test_the_epilogue_sees_the_exit_code_and_signals_reach_the_job(tmp_path: Pat
         assert process.stdout
         assert process.stdout.readline() == "begins\n"
         process.send_signal(10)
-        assert process.stdout.read() == "told\nended with 7\n"
+        assert process.stdout.read() == "noticed\nended with 7\n"
     assert process.returncode == 7
 
 
