@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.platform_options import check_own_options
 from cloudtrain.spec import TrainingJob, convert
 
 COUNT = Annotated[int, Meta(ge=1)]
-TEXT = Annotated[str, Meta(min_length=1, pattern=r"^[^\x00-\x1f\x7f]+$")]
+LINE = r"^[^\x00-\x1f\x7f]+\Z"
+TEXT = Annotated[str, Meta(min_length=1, pattern=LINE)]
 """One line: it becomes a part of a directive."""
+TEXTS = Annotated[str, Meta(min_length=1)] | list[TEXT]
+"""One or more. The pattern is checked later: in a union with a list, it makes msgspec 0.22 crash at exit."""
 
 
 class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,30 +30,30 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     login: TEXT | None = None
     folder: TEXT | None = None
     node_folder: TEXT | None = None
-    clusters: TEXT | list[TEXT] | None = None
+    clusters: TEXTS | None = None
     # what
-    partition: TEXT | list[TEXT] | None = None
+    partition: TEXTS | None = None
     account: TEXT | None = None
     qos: TEXT | None = None
-    reservation: TEXT | list[TEXT] | None = None
+    reservation: TEXTS | None = None
     constraint: TEXT | None = None
-    nodelist: TEXT | list[TEXT] | None = None
-    exclude: TEXT | list[TEXT] | None = None
+    nodelist: TEXTS | None = None
+    exclude: TEXTS | None = None
     exclusive: bool | TEXT = False
     comment: TEXT | None = None
     wckey: TEXT | None = None
     nice: int | None = None
-    licenses: TEXT | list[TEXT] | None = None
+    licenses: TEXTS | None = None
     switches: TEXT | COUNT | None = None
     segment: COUNT | None = None
     begin: TEXT | None = None
     deadline: TEXT | None = None
     mail_user: TEXT | None = None
-    mail_type: TEXT | list[TEXT] | None = None
+    mail_type: TEXTS | None = None
     gpus: COUNT | None = None
     gpu_type: TEXT | None = None
     gpu_style: Literal["auto", "gres", "gpus-per-node"] = "auto"
-    gres: TEXT | list[TEXT] | None = None
+    gres: TEXTS | None = None
     cpus_per_task: COUNT | None = None
     mem: TEXT | COUNT | None = None
     mem_per_gpu: TEXT | COUNT | None = None
@@ -76,4 +81,12 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     def of(cls, job: TrainingJob) -> SlurmOptions:
         """Raises InvalidJob."""
         check_own_options("slurm", job.platform_options)
-        return convert(job.platform_options, cls, "platform_options")
+        options = convert(job.platform_options, cls, "platform_options")
+        for name in cls.__struct_fields__:
+            value = getattr(options, name)
+            if isinstance(value, str) and not re.match(LINE, value):
+                raise InvalidJob(
+                    f"platform_options.{name}: {value!r} is not one line of text",
+                    hint="Remove line ends and other control characters.",
+                )
+        return options
