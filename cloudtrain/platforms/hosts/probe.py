@@ -104,7 +104,12 @@ def ask(question: Question) -> Answers:
         found.connections[connection.host.name] = connection
     if connections:
         with ThreadPoolExecutor(len(connections)) as pool:
-            list(pool.map(lambda connection: _hear(connection, question, found), connections))
+            answers = list(pool.map(lambda connection: _hear(connection, question, found), connections))
+        found.problems = {
+            connection.host.name: problem
+            for connection, problem in zip(connections, answers, strict=True)
+            if problem
+        }
     if not found.problems and len(question.hosts) > 1:
         problem = _find_leader(question, found)
         if problem:
@@ -112,25 +117,23 @@ def ask(question: Question) -> Answers:
     return found
 
 
-def _hear(connection: Connection, question: Question, found: Answers) -> None:
-    """Wait for the answer of one host, in a thread."""
+def _hear(connection: Connection, question: Question, found: Answers) -> Problem | None:
+    """Wait for the answer of one host, in a thread. Returns why it cannot take part."""
     name = connection.host.name
     try:
         kind, content = connection.receive(ANSWER_SECONDS)
         heard = time.time()
         if kind != HELLO:
             what = content.decode("utf-8", "replace") if kind == ERROR else "it does not answer as it should"
-            found.problems[name] = Problem(f"{name}: {what}")
-            return
+            return Problem(f"{name}: {what}")
         hello = json.loads(content)
         found.skews[name] = hello["time"] - heard
         found.hellos[name] = hello
-        if problem := _judge(name, hello, question):
-            found.problems[name] = problem
+        return _judge(name, hello, question)
     except ConnectionLost:
-        found.problems[name] = connection.problem()
+        return connection.problem()
     except (ValueError, KeyError, TypeError):
-        found.problems[name] = Problem(f"{name} does not answer as it should")
+        return Problem(f"{name} does not answer as it should")
 
 
 def _judge(name: str, hello: Mapping[str, Any], question: Question) -> Problem | None:

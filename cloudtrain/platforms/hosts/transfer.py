@@ -44,7 +44,7 @@ class Inputs:
 def local_paths(settings: Settings) -> list[str]:
     """The paths of channels and checkpoints that are files of this machine."""
     uris = [uri for _, uri in settings.channels] + [settings.checkpoint_uri]
-    return [str(uri_to_path(uri)) for uri in uris if uri_scheme(uri) == "file"]
+    return [str(uri_to_path(uri)) for uri in uris if uri and uri_scheme(uri) == "file"]
 
 
 def plan_inputs(settings: Settings, hello: Mapping[str, Any], folder: str, archive: Path | None) -> Inputs:

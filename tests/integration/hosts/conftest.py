@@ -12,6 +12,14 @@ import pytest
 from host_network import Machine
 from hosts_job import AGENT, LAUNCHES, HostsJob, Launch, StartJob
 from linked_hosts import linked, missing
+from ssh_hosts import SshHosts, ssh_hosts
+
+
+@pytest.fixture(scope="module")
+def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    """Three hosts with ssh servers: n1, n2 and n3."""
+    with ssh_hosts(3, tmp_path_factory.mktemp("h")) as hosts:
+        yield hosts
 
 
 @pytest.fixture

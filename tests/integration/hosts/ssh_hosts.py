@@ -35,8 +35,9 @@ SetEnv CLOUDTRAIN_HOME={folder}/state-{name}
 """
 
 CLIENT = """
-Host *
+Host {keyed}
   IdentityFile {folder}/key
+Host *
   IdentitiesOnly yes
   StrictHostKeyChecking yes
   UserKnownHostsFile {folder}/known
@@ -65,13 +66,16 @@ class SshHosts:
             machine.hide(self.own)
             self.start_server(machine)
 
-    def client_config(self, name: str, host_key: str, extra: str = "") -> str:
-        """An ssh command whose configuration begins with ``extra``, and knows ``host_key`` for every host."""
+    def client_config(self, name: str, host_key: str, extra: str = "", keyed: str = "*") -> str:
+        """An ssh command whose configuration begins with ``extra``, and knows ``host_key`` for every host.
+
+        ``keyed`` are the hosts for which it has the right key.
+        """
         key = (self.folder / f"{host_key}.pub").read_text()
         known = self.folder / f"known-{name}"
         known.write_text("".join(f"{host} {key}" for host in self.names))
         config = self.folder / name
-        text = CLIENT.format(folder=self.folder).replace(f"{self.folder}/known", str(known))
+        text = CLIENT.format(folder=self.folder, keyed=keyed).replace(f"{self.folder}/known", str(known))
         config.write_text(extra + text)
         return f"ssh -F {config}"
 
@@ -94,6 +98,11 @@ class SshHosts:
         """End a host with all of its processes, as a loss of power does."""
         self._servers[name].kill()
 
+    def execute(self, name: str, *command: str) -> None:
+        """Run a command where the ssh server of a host sees its files."""
+        first = self._servers[name].first_process
+        subprocess.run(["nsenter", f"--target={first}", "--mount", "--pid", "--", *command], check=True)
+
     def processes(self, name: str) -> list[str]:
         """The command lines of a host, without those of its ssh server."""
         found = []
@@ -108,6 +117,40 @@ class SshHosts:
             except OSError:
                 continue
         return found
+
+    def job(self, name: str) -> Path:
+        """The folder of a job on the client."""
+        return self.own / "home/jobs/hosts" / name
+
+    def write_script(self, text: str) -> None:
+        """Write ``src/train.py``, and ``src/helper.py``, which is empty."""
+        (self.own / "src").mkdir(exist_ok=True)
+        (self.own / "src/train.py").write_text(text)
+        (self.own / "src/helper.py").touch()
+
+    def submit(self, name: str, *options: str, ssh: str = "") -> tuple[int, str]:
+        """Submit the script. Returns the exit code and the output of the command."""
+        process = self.run(
+            *("cloudtrain", "submit", "src/train.py", "--source-dir", "src", "--name", name),
+            *("--platform", "hosts", "--set", f"platform_options.ssh={ssh or self.ssh}", *options),
+        )
+        out, errors = process.communicate(timeout=120)
+        return process.returncode, out + errors
+
+    def wait_for(self, name: str, text: str, count: int) -> None:
+        """Wait until the log of a job has ``text`` ``count`` times."""
+        deadline = time.monotonic() + 60
+        log = self.job(name) / "job.log"
+        while log.read_text().count(text) < count:
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.02)
+
+    def wait_for_silence(self, seconds: float) -> None:
+        """Wait until no host runs anything but its ssh server."""
+        deadline = time.monotonic() + seconds
+        while left := {name: found for name in self.names if (found := self.processes(name))}:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.05)
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
         """Start a command of the client."""

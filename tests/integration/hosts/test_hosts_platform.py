@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from ssh_hosts import SshHosts, ssh_hosts
+from ssh_hosts import SshHosts
 
 SCRIPT = """
 import json, os, pathlib, socket, subprocess, sys
@@ -35,40 +33,11 @@ RANKS = ["n2", "n2", "n1", "n1", "n3", "n3"]
 
 
 @pytest.fixture(scope="module")
-def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
-    with ssh_hosts(3, tmp_path_factory.mktemp("h")) as found:
-        (found.own / "data/deep").mkdir(parents=True)
-        (found.own / "data/deep/a.txt").write_text("only the client has this")
-        (found.own / "src").mkdir()
-        (found.own / "src/train.py").write_text(SCRIPT)
-        (found.own / "src/helper.py").touch()
-        yield found
-
-
-def _job(hosts: SshHosts, name: str) -> Path:
-    """The folder of a job on the client."""
-    return hosts.own / "home/jobs/hosts" / name
-
-
-def _submit(hosts: SshHosts, name: str, *options: str, ssh: str = "") -> tuple[int, str]:
-    arguments = [
-        *(
-            "cloudtrain",
-            "submit",
-            "src/train.py",
-            "--source-dir",
-            "src",
-            "--name",
-            name,
-            "--platform",
-            "hosts",
-        ),
-        *("--set", f"platform_options.ssh={ssh or hosts.ssh}"),
-        *options,
-    ]
-    process = hosts.run(*arguments)
-    out, errors = process.communicate(timeout=120)
-    return process.returncode, out + errors
+def hosts(three_hosts: SshHosts) -> SshHosts:
+    (three_hosts.own / "data/deep").mkdir(parents=True)
+    (three_hosts.own / "data/deep/a.txt").write_text("only the client has this")
+    three_hosts.write_script(SCRIPT)
+    return three_hosts
 
 
 Seen = dict[int, dict[str, Any]]
@@ -77,14 +46,14 @@ Seen = dict[int, dict[str, Any]]
 @pytest.fixture(scope="module")
 def seen(hosts: SshHosts) -> Seen:
     """The observations of the ranks of a job, which begins with n2."""
-    code, output = _submit(
-        hosts, "good", "--set", "platform_options.hosts=n2:2,n1:2,n3:2", "--input", "train=data",
+    code, output = hosts.submit(
+        "good", "--set", "platform_options.hosts=n2:2,n1:2,n3:2", "--input", "train=data",
         "--set", "environment.GREETING=hello", "--set", "environment.API_TOKEN=s3cr3t-s3cr3t", "--", "--epochs", "3",
     )  # fmt: skip
     assert code == 0, output
     assert {f"[rank {rank}] {name} says hello" for rank, name in enumerate(RANKS)} <= {*output.splitlines()}
     found = {}
-    with tarfile.open(_job(hosts, "good") / "output/output.tar.gz") as tar:
+    with tarfile.open(hosts.job("good") / "output/output.tar.gz") as tar:
         for item in tar:
             if "seen-" in item.name and (file := tar.extractfile(item)):
                 found[int(item.name.rpartition("seen-")[2][:-5])] = json.load(file)
@@ -113,13 +82,13 @@ def test_no_secret_is_in_a_command_line(hosts: SshHosts, seen: Seen) -> None:
         assert "cloudtrain.runtime" in rank["commands"]
         assert "s3cr3t" not in rank["commands"]
         assert rank["CLOUDTRAIN_SECRET"] is None
-    assert "s3cr3t" not in (_job(hosts, "good") / "request.json").read_text()
+    assert "s3cr3t" not in (hosts.job("good") / "request.json").read_text()
 
 
 def test_the_outputs_of_all_hosts_come_back(hosts: SshHosts, seen: Seen) -> None:
-    with tarfile.open(_job(hosts, "good") / "output/model.tar.gz") as tar:
+    with tarfile.open(hosts.job("good") / "output/model.tar.gz") as tar:
         assert [item.name for item in tar if item.isfile()] == ["model.txt"]
-    assert "n3 says hello" in (_job(hosts, "good") / "hosts/n3/output/logs/rank-4.log").read_text()
+    assert "n3 says hello" in (hosts.job("good") / "hosts/n3/output/logs/rank-4.log").read_text()
 
 
 def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: Seen) -> None:
@@ -127,4 +96,4 @@ def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: See
         assert hosts.processes(name) == []
         assert {path.name for path in (hosts.folder / f"state-{name}").iterdir()} == {"hosts", "runtime"}
         assert not any((hosts.folder / f"state-{name}/hosts").iterdir())
-    assert not list(_job(hosts, "good").glob("hosts/*/input/config/secret"))
+    assert not list(hosts.job("good").glob("hosts/*/input/config/secret"))
