@@ -84,6 +84,18 @@ def on_slurm(folder: Path, request: pytest.FixtureRequest) -> Iterator[Place]:
     cluster.reset()
 
 
+@contextmanager
+def on_hosts(folder: Path, _: pytest.FixtureRequest) -> Iterator[Place]:
+    """Two hosts that are reached through ssh."""
+    from ssh_hosts import ssh_hosts
+
+    (folder / "net").mkdir()
+    with ssh_hosts(2, folder / "net") as hosts:
+        options = {"hosts": "n2:2,n1:2", "ssh": hosts.ssh_from_outside}
+        place = _on_this_machine(folder, platform="hosts", platform_options=options)
+        yield replace(place, hosts=("n2", "n1"))
+
+
 def _on_this_machine(folder: Path, **arguments: Any) -> Place:
     data, out = (folder / "data").as_uri(), (folder / "out").as_uri()
 
@@ -130,6 +142,7 @@ def _on_simulated(simulated: Any, folder: Path, arguments: Mapping[str, Any]) ->
 
 PLATFORMS: Mapping[str, Callable[[Path, pytest.FixtureRequest], AbstractContextManager[Place]]] = {
     "local": on_local,
+    "hosts": on_hosts,
     "container": on_container,
     "slurm": on_slurm,
     "sagemaker": on_sagemaker,

@@ -6,6 +6,7 @@ All see the files of this machine, except that the hosts find an empty folder in
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -65,6 +66,11 @@ class SshHosts:
         for machine in self.machines:
             machine.hide(self.own)
             self.start_server(machine)
+
+    @property
+    def ssh_from_outside(self) -> str:
+        """The ssh command for a client that does not run on the client's machine."""
+        return shlex.join([*self.client.command([]), *self.ssh.split()])
 
     def client_config(self, name: str, host_key: str, extra: str = "", keyed: str = "*") -> str:
         """An ssh command whose configuration begins with ``extra``, and knows ``host_key`` for every host.
@@ -172,13 +178,13 @@ class SshHosts:
 
 
 @contextmanager
-def ssh_hosts(count: int, folder: Path) -> Iterator[SshHosts]:
-    """``count`` hosts and their client."""
+def ssh_hosts(count: int, folder: Path, **options: str) -> Iterator[SshHosts]:
+    """``count`` hosts and their client; ``options`` are those of `Network`."""
     if not Path(SSHD).exists():
         missing("there is no sshd (Debian: openssh-server)")
     PRIVILEGE_SEPARATION.mkdir(exist_ok=True)
     folder.chmod(0o755)
-    with linked(count + 1, folder) as machines:
+    with linked(count + 1, folder, **options) as machines:
         hosts = SshHosts(machines, folder)
         try:
             yield hosts

@@ -97,3 +97,44 @@ def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: See
         assert {path.name for path in (hosts.folder / f"state-{name}").iterdir()} == {"hosts", "runtime"}
         assert not any((hosts.folder / f"state-{name}/hosts").iterdir())
     assert not list(hosts.job("good").glob("hosts/*/input/config/secret"))
+
+
+MPI_SCRIPT = """
+import os, pathlib
+from cloudtrain import environment
+
+rank, data = os.environ["OMPI_COMM_WORLD_RANK"], os.path.realpath(os.environ["SM_CHANNEL_TRAIN"])
+print("rank", rank, os.uname().nodename, data, environment.checkpoint_uri())
+if rank == "0":
+    pathlib.Path(os.environ["SM_MODEL_DIR"], "model.txt").write_text("by mpirun")
+"""
+
+
+def test_a_job_by_mpirun_in_a_shared_folder(hosts: SshHosts) -> None:
+    """Data in the folder is used in place; outputs and checkpoints go there."""
+    shared = hosts.folder / "shared"
+    (shared / "data").mkdir(parents=True)
+    (shared / "data/a.txt").write_text("shared")
+    hosts.write_script(MPI_SCRIPT)
+    code, output = hosts.submit(
+        "mpi", "--set", "platform_options.hosts=n1:2,n2:2,n3:2", "--set", f"platform_options.folder={shared}",
+        "--set", "distribution.mpi={}", "--input", f"train=file://{shared}/data",
+    )  # fmt: skip
+    assert code == 0, output
+    for rank in range(6):
+        where = f"n{rank // 2 + 1} {shared}/data file://{shared}/mpi/checkpoints"
+        assert f"[rank {rank}] rank {rank} {where}" in output
+    with tarfile.open(shared / "mpi/output/model.tar.gz") as tar:
+        assert [item.name for item in tar if item.isfile()] == ["model.txt"]
+    assert not any((shared / "hosts").iterdir())
+    hosts.wait_for_silence(10)
+
+
+@pytest.mark.parametrize("names", ["localhost:1,n1:1", "n1:1,localhost:1"])
+def test_this_machine_and_another(hosts: SshHosts, names: str) -> None:
+    """This machine runs its part without ssh, as the leader or not."""
+    hosts.write_script('import os\nprint("rank", os.environ["RANK"], os.uname().nodename)\n')
+    code, output = hosts.submit(names[0], "--set", f"platform_options.hosts={names}")
+    assert code == 0, output
+    order = [{"localhost": "n4"}.get(name[:-2], name[:-2]) for name in names.split(",")]
+    assert {f"[rank {rank}] rank {rank} {name}" for rank, name in enumerate(order)} <= {*output.splitlines()}

@@ -121,7 +121,7 @@ def _wait(hosts: SshHosts, name: str) -> str:
 
 def test_a_killed_supervisor_leaves_no_ranks(hosts: SshHosts) -> None:
     _start(hosts, "orphans")
-    assert len(hosts.processes("n2")) >= 4  # what ssh starts, the runtime, two ranks
+    assert len(hosts.processes("n2")) >= 4  # the runtime, the program that started it, and two ranks
     os.kill(json.loads((hosts.job("orphans") / "state.json").read_text())["pid"], signal.SIGKILL)
     hosts.wait_for_silence(15)
     assert "the supervisor of the job is gone" in _wait(hosts, "orphans")
