@@ -12,6 +12,7 @@ from cloudtrain.errors import JobNotFound, NotFound, PlatformError, StorageError
 from cloudtrain.index import find_job
 from cloudtrain.platforms import (
     AccountStorage,
+    Downloads,
     JobDescription,
     PendingOutputs,
     Platform,
@@ -158,7 +159,13 @@ class Job:
                 f"{folder} cannot be created: {error.strerror}", hint="Choose another folder."
             ) from error
         stores = self.platform.open_store if isinstance(self.platform, AccountStorage) else open_store
-        return [_download(stores, uri, Path(folder), progress) for uri in uris]
+        paths = []
+        for uri in uris:
+            path = None
+            if isinstance(self.platform, Downloads):
+                path = self.platform.download(self.name, uri, Path(folder), progress)
+            paths.append(path or _download(stores, uri, Path(folder), progress))
+        return paths
 
     def upload(self, progress: Progress | None = None) -> dict[str, str]:
         """Upload the outputs of a completed training whose upload failed because the storage was unavailable.

@@ -56,7 +56,6 @@ BUNDLED = (
             "slurm/__init__",
             "slurm/container",
             "slurm/container_step",
-            "slurm/continuation",
             "slurm/hosts",
             "slurm/step",
             "supervised/__init__",

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from cloudtrain.platforms.base import (
         AccountStorage,
+        Downloads,
         Events,
         Export,
         JobDescription,
@@ -42,6 +43,7 @@ _getattr, __dir__ = lazy(
         "AccountStorage": "cloudtrain.platforms.base",
         "Change": "cloudtrain.platforms.request_diff",
         "Check": "cloudtrain.platforms.checks",
+        "Downloads": "cloudtrain.platforms.base",
         "Events": "cloudtrain.platforms.base",
         "Export": "cloudtrain.platforms.base",
         "Finding": "cloudtrain.platforms.checks",
@@ -90,6 +92,7 @@ __all__ = [
     "Change",
     "Check",
     "CheckStatus",
+    "Downloads",
     "Events",
     "Export",
     "Finding",

@@ -219,6 +219,20 @@ class AccountStorage(Protocol):
 
 
 @runtime_checkable
+class Downloads(Protocol):
+    """The ability to copy outputs of jobs from a machine whose file system is not mounted here."""
+
+    def download(
+        self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
+    ) -> Path | None:
+        """Copy the file or the folder at ``uri`` into ``folder``, and return its path.
+
+        None if it can be read from here: in S3, or in a folder of this machine. Raises NotFound, StorageError.
+        """
+        ...
+
+
+@runtime_checkable
 class Events(Protocol):
     """The ability to report phases, progress and metrics as they happen."""
 

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Protocol
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.batch.remote_path import check_path, uri_path
+from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import LocalShell, Shell
+from cloudtrain.platforms.batch.ssh import SshShell
 from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.platforms.supervised.machine import client_environ
 from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
-from cloudtrain.storage import state_home, uri_to_path
+from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file, write_file
 
 
@@ -59,13 +62,34 @@ class Cluster:
     """The variables of an outer job that the commands of `shell` do not get."""
 
     def job_folder(self, job_name: str) -> str:
-        return f"{uri_to_path(self.root.uri).as_posix()}/{job_name}"
+        return f"{uri_path(self.root.uri)}/{job_name}"
 
     def runtime_file(self, sha256: str) -> str:
         return f"{self.folder}/runtime/{sha256}/cloudtrain.pyz"
 
     def source_file(self, sha256: str) -> str:
         return f"{self.folder}/sources/{sha256}/sourcedir.tar.gz"
+
+
+REMOTE_FOLDER = "$HOME/.local/state/cloudtrain"
+"""The default folder on a cluster that is reached through a login node."""
+
+
+def open_cluster(platform: str, login: str, folder: str | None, command: str) -> Cluster:
+    """The cluster behind the login node ``login``, or that of this machine.
+
+    Args:
+        command: a command of the scheduler, which is found there.
+
+    Raises InvalidJob for the folder, PlatformError if the login node does not answer.
+    """
+    if not login:
+        return local_cluster(platform, folder)
+    folder = folder or REMOTE_FOLDER
+    check_path(folder, "platform_options.folder")
+    below = f"/jobs/{platform}"
+    root = RemoteRoot(SshShell(login, needs=command), folder.rstrip("/") + below)
+    return Cluster(root.shell, root, root.path.removesuffix(below), login)
 
 
 def local_cluster(platform: str, folder: str | None) -> Cluster:

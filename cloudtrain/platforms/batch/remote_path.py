@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from cloudtrain.errors import InvalidJob
 
@@ -34,6 +36,16 @@ def check_path(path: str, field: str) -> None:
 def variables(path: str) -> list[str]:
     """The names of the variables in ``path``."""
     return list(dict.fromkeys(first or second for first, second in _VARIABLE.findall(_expanded(path))))
+
+
+def uri_path(uri: str) -> str:
+    """The path of a ``file://`` URI on the cluster."""
+    return os.fsdecode(unquote_to_bytes(urlsplit(uri).path))
+
+
+def quoted_path(uri: str) -> str:
+    """The path of a ``file://`` URI, quoted for ``/bin/sh``."""
+    return shlex.quote(uri_path(uri))
 
 
 def prologue(path: str) -> str:

@@ -1,7 +1,4 @@
-"""The secrets of a job on their way to its first node: a file that only its owner can read.
-
-It stays until the job has ended, because a scheduler may start the job again, on another node.
-"""
+"""The secrets of a job on their way to its first node: a file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -24,16 +21,13 @@ def secrets_to_json(secrets: Mapping[str, str]) -> bytes:
     return json.dumps({"variables": dict(secrets)}).encode()
 
 
-def remove_secrets(folder: Path) -> None:
-    """Remove the file of a job that has ended."""
-    with contextlib.suppress(OSError):
-        (folder / SECRETS).unlink()
-
-
-def read_secrets(folder: Path) -> dict[str, str]:
-    """The variables in the file of a job. Without the file, there are none."""
+def take_secrets(folder: Path) -> dict[str, str]:
+    """The variables in the file of a job, which is removed. Without the file, there are none."""
+    path = folder / SECRETS
     try:
-        data = read_regular(folder / SECRETS, LARGEST)
+        data = read_regular(path, LARGEST)
     except OSError:
         return {}
+    with contextlib.suppress(OSError):
+        path.unlink()
     return dict(Fields(parse_json(data)).text_mapping("variables", {}))

@@ -32,7 +32,6 @@ OPTIONS = {
         "capacity_retries",
         "capacity_wait",
     ),
-    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
     "slurm": (
         "profile",
         "login",
@@ -81,6 +80,7 @@ OPTIONS = {
         "master_port",
         "max_preemptions",
     ),
+    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
 }
 """The options of each built-in platform."""
 

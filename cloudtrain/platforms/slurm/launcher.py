@@ -13,6 +13,8 @@ from cloudtrain.packaging import pack_runtime
 from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.once import run_once
 from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
     SUBMISSIONS,
@@ -62,6 +64,11 @@ class SlurmLauncher:
         job = draft.publish(request.job_name)
         try:
             submission = self._submit(job)
+        except ConnectionLost as error:
+            raise ConnectionLost(
+                f"{error.message}, while job {job.name} was submitted: it may be in the queue",
+                hint=f"When the connection works again: cloudtrain describe {job.name} --platform slurm",
+            ) from error
         except BaseException:
             self._cluster.root.remove(job.name)
             raise
@@ -109,8 +116,8 @@ class SlurmLauncher:
             cluster.root.provide(cluster.source_file(sha256), lambda: cached_archive(sha256).read_bytes())
 
     def _submit(self, job: JobFiles) -> Submission:
-        folder = shlex.quote(self._cluster.job_folder(job.name))
-        answer = self._cluster.shell.run(f"cd {folder} && sbatch --parsable {SCRIPT}")
+        folder = self._cluster.job_folder(job.name)
+        answer = run_once(self._cluster.shell, folder, f"sbatch --parsable {SCRIPT}")
         found = re.search(r"^(\d+)(?:;(.*))?$", answer.text, re.MULTILINE)
         if answer.code or not found:
             raise refused(answer.complaint or answer.text, self._cluster.login)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from cloudtrain.errors import JobNotFound
 from cloudtrain.platforms.base import JobDescription, Request, Series
-from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
+from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
+from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.remote_download import download_remote
+from cloudtrain.platforms.batch.remote_follow import follow_remote
+from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.render import check, render
-from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.platforms.supervised import JobFiles, SupervisedPlatform
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
-from cloudtrain.storage import Progress
+from cloudtrain.storage import Progress, uri_scheme
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -39,6 +44,11 @@ class ClusterJobs(SupervisedPlatform):
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
         return {}
+
+    def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
+        if follow and isinstance(self._root, RemoteRoot):
+            return follow_remote(self._root, job.name, file, lambda: self._settled(job).status.is_final)
+        return super()._lines(job, file, follow)
 
 
 class SlurmPlatform:
@@ -69,6 +79,8 @@ class SlurmPlatform:
         self._tickets.write(request.job_name, ticket)  # first: a job that runs can always be found
         try:
             self._jobs(ticket).submit(request)
+        except ConnectionLost:
+            raise  # it may be in the queue
         except BaseException:
             if known:
                 self._tickets.write(request.job_name, known)
@@ -100,6 +112,15 @@ class SlurmPlatform:
     def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
         return self._of(job_name).upload_outputs(job_name, progress)
 
+    def download(
+        self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
+    ) -> Path | None:
+        """See `Downloads.download`."""
+        cluster = self._of(job_name).cluster
+        if not cluster.login or uri_scheme(uri) != "file":
+            return None
+        return download_remote(cluster.shell, uri, folder, progress)
+
     def request(self, job_name: str) -> Request:
         return self._of(job_name).request(job_name)
 
@@ -126,7 +147,9 @@ class SlurmPlatform:
 
     def _jobs(self, ticket: Ticket) -> ClusterJobs:
         if ticket not in self._clusters:
-            self._clusters[ticket] = ClusterJobs(local_cluster(self.name, ticket.folder or None))
+            self._clusters[ticket] = ClusterJobs(
+                open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch")
+            )
         return self._clusters[ticket]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 INTEGRATION = Path(__file__).parents[1]
-sys.path += [str(INTEGRATION / "local")]
+sys.path += [str(INTEGRATION / "local"), str(INTEGRATION / "ssh")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
