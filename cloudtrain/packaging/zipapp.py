@@ -56,6 +56,7 @@ BUNDLED = (
             "slurm/__init__",
             "slurm/container",
             "slurm/container_step",
+            "slurm/continuation",
             "slurm/hosts",
             "slurm/step",
             "supervised/__init__",

@@ -1,4 +1,7 @@
-"""The secrets of a job on their way to its first node: a file that only its owner can read."""
+"""The secrets of a job on their way to its first node: a file that only its owner can read.
+
+It stays until the job has ended, because a scheduler may start the job again, on another node.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,16 @@ def secrets_to_json(secrets: Mapping[str, str]) -> bytes:
     return json.dumps({"variables": dict(secrets)}).encode()
 
 
-def take_secrets(folder: Path) -> dict[str, str]:
-    """The variables in the file of a job, which is removed. Without the file, there are none."""
-    path = folder / SECRETS
+def remove_secrets(folder: Path) -> None:
+    """Remove the file of a job that has ended."""
+    with contextlib.suppress(OSError):
+        (folder / SECRETS).unlink()
+
+
+def read_secrets(folder: Path) -> dict[str, str]:
+    """The variables in the file of a job. Without the file, there are none."""
     try:
-        data = read_regular(path, LARGEST)
+        data = read_regular(folder / SECRETS, LARGEST)
     except OSError:
         return {}
-    with contextlib.suppress(OSError):
-        path.unlink()
     return dict(Fields(parse_json(data)).text_mapping("variables", {}))

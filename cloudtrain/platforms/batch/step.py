@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cloudtrain.errors import CloudtrainError
-from cloudtrain.platforms.batch.secrets_file import take_secrets
+from cloudtrain.platforms.batch.secrets_file import read_secrets, remove_secrets
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, with_submission
+from cloudtrain.platforms.supervised.continuation import Continuation
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts
 from cloudtrain.platforms.supervised.supervisor import supervise
@@ -18,29 +19,51 @@ from cloudtrain.storage.atomic import replace_file
 
 MakeHosts = Callable[[JobFolder, Mapping[str, str]], Hosts]
 
+CONTINUED = os.EX_TEMPFAIL
+"""The exit code of a submission after which the job continues in another one."""
 
-def run_step(folder: Path, number: str, make_hosts: MakeHosts) -> int:
+
+def run_step(
+    folder: Path,
+    number: str,
+    make_hosts: MakeHosts,
+    make_continuation: Callable[[JobFolder], Continuation | None] = lambda folder: None,
+) -> int:
     """Run the job in ``folder`` to its end. Returns the exit code for the scheduler, which is the job's own.
+
+    A submission that is not needed any more, because the job has ended in an earlier one, does nothing.
 
     Args:
         number: the scheduler's number of the job.
         make_hosts: creates the hosts of the job, from its folder and its secrets.
+        make_continuation: creates what starts the next attempt after a preemption, if anything does. The exit code is
+            `CONTINUED` then.
     """
     job = JobFolder(folder)
+    record = job.read_record()
+    if record.status.is_final and not record.is_damaged:
+        sys.stderr.write(f"the job has ended in an earlier submission: {record.status}\n")
+        return 0
     try:
-        _note(folder, number)
-        supervise(job, make_hosts(job, take_secrets(folder)))
+        # also of a job that was submitted again by hand
+        note_submission(folder, Submission(number, time=time.time()))
+        supervise(job, make_hosts(job, read_secrets(folder)), make_continuation(job))
+        record = job.read_record()
     except CloudtrainError as error:  # the client shows the last line of this output
         sys.stderr.write(f"{error.message}\n")
+        remove_secrets(folder)
         return 1
-    return job.read_record().exit_code or 0
+    if not record.status.is_final:
+        return CONTINUED
+    remove_secrets(folder)
+    return record.exit_code or 0
 
 
-def _note(folder: Path, number: str) -> None:
-    """Write down the scheduler's number, also of a job that was submitted again by hand."""
+def note_submission(folder: Path, submission: Submission) -> None:
+    """Write a submission down in the folder of its job, unless it is there."""
     path = folder / SUBMISSIONS
     known = path.read_bytes() if path.exists() else b""
-    new = with_submission(known, Submission(number, time=time.time()))
+    new = with_submission(known, submission)
     if new != known:
         replace_file(path, new, mode=0o600)
 

@@ -32,6 +32,7 @@ OPTIONS = {
         "capacity_retries",
         "capacity_wait",
     ),
+    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
     "slurm": (
         "profile",
         "login",
@@ -80,7 +81,6 @@ OPTIONS = {
         "master_port",
         "max_preemptions",
     ),
-    "hosts": ("hosts", "hostfile", "folder", "python", "ssh", "master_port", "max_preemptions"),
 }
 """The options of each built-in platform."""
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.slurm.limits import limit_directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
 from cloudtrain.spec import TrainingJob
-
-END_SECONDS = 120
-"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
 
 PLAIN = (
     "account",
@@ -80,7 +75,12 @@ def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Dir
 
     Raises InvalidJob for a flag that cloudtrain sets itself.
     """
-    own = [*_identity(job, output), *_shape(job, options), *_resources(options), *_time(job)]
+    own = [
+        *_identity(job, output),
+        *_shape(job, options),
+        *_resources(options),
+        *limit_directives(job, options),
+    ]
     raw = list(_raw(options.sbatch))
     given = {directive.flag for directive in raw}
     return [*(directive for directive in own if directive.flag not in given), *raw]
@@ -125,20 +125,6 @@ def _resources(options: SlurmOptions) -> Iterator[Directive]:
             yield Directive(name.replace("_", "-"), str(value))
     if options.tmp is not None:
         yield Directive("tmp", str(options.tmp))
-
-
-def _time(job: TrainingJob) -> Iterator[Directive]:
-    """The time limit, if the job sets one: otherwise the default of the partition holds."""
-    if job.max_run == _default("max_run"):
-        return
-    seconds = job.max_run + job.stop_grace + END_SECONDS
-    minutes = math.ceil(seconds / 60)
-    note = f"max_run of {job.max_run} s, and {math.ceil(seconds - job.max_run)} s for the end"
-    yield Directive("time", str(minutes), note)
-
-
-def _default(field: str) -> Any:
-    return next(found.default for found in msgspec.structs.fields(TrainingJob) if found.name == field)
 
 
 def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:

@@ -59,6 +59,8 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     mem_per_gpu: TEXT | COUNT | None = None
     mem_per_cpu: TEXT | COUNT | None = None
     tmp: TEXT | COUNT | None = None
+    time: TEXT | COUNT | None = None
+    requeue: Literal["auto", "chain", "never"] = "auto"
     sbatch: dict[str, Any] = {}
     srun: list[TEXT] = []
     # in what

@@ -77,6 +77,7 @@ def _given(options: SlurmOptions) -> dict[str, Any]:
         "cpus_per_task": options.cpus_per_task,
         "srun": options.srun,
         "node_folder": options.node_folder,
+        "requeue": options.requeue,
         "network_interface": options.network_interface if options.network_interface != "auto" else None,
     }
     return {name: value for name, value in values.items() if value}

@@ -49,6 +49,7 @@ class Script:
                 yield f"# {directive.comment}"
             yield directive.to_line()
         yield ""
+        yield "trap '' USR1  # a notice that comes before the job has begun does not end it"
         yield from self.setup
         command = shlex.join(self.command)
         if not self.epilogue:

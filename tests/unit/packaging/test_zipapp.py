@@ -59,7 +59,12 @@ def test_only_bundled_packages_are_in_it(tmp_path: Path) -> None:
     assert names[0] == "__main__.py"
     rooms = {name.split("/")[1] for name in names[1:]}
     assert {"runtime", "contract", "storage", "distributed", "checkpoint", "alias", "__init__.py"} <= rooms
-    assert not {"spec", "cli", "platforms", "packaging", "testing", "estimator.py"} & rooms
+    assert not {"spec", "cli", "packaging", "testing", "estimator.py"} & rooms
+    platforms = {name for name in names if name.startswith("cloudtrain/platforms/")}
+    assert {"cloudtrain/platforms/slurm/step.py", "cloudtrain/platforms/batch/node.py"} <= platforms
+    assert not [
+        name for name in platforms if "sagemaker" in name or name.endswith(("base.py", "platform.py"))
+    ]
     assert all(name.endswith(".py") for name in names)
 
 

@@ -35,7 +35,7 @@ def test_mount_source_needs_containers(tmp_path: Path) -> None:
 
 def test_options_of_another_platform() -> None:
     with pytest.raises(
-        InvalidJob, match="python: needs the platform local or hosts, but the job runs on container"
+        InvalidJob, match="python: needs the platform local or hosts or slurm, but the job runs on container"
     ):
         ContainerOptions.of(TrainingJob(platform_options={"python": "python3"}))
     with pytest.raises(

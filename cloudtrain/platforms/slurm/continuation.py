@@ -1,0 +1,124 @@
+"""How a job on Slurm continues after a preemption or a time limit, as its batch step arranges it.
+
+``scontrol requeue`` puts the job into the queue again under its number, also one that PreemptMode=CANCEL is ending.
+Where the nodes do not have it, or the cluster refuses, sbatch submits the job again, to start when this submission has
+ended. With a chain, further submissions wait in the queue already: see `cloudtrain.platforms.slurm.chain`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.step import note_submission
+from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder
+
+COMMAND_SECONDS = 60.0
+LONGEST_TAIL = 1 << 16
+SCRIPT = "job.sh"
+
+_TAKEN = re.compile(
+    rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
+)
+"""A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
+_WAITS_ALREADY = "Job is pending execution"
+
+
+class SlurmContinuation:
+    """See `cloudtrain.platforms.supervised.Continuation`.
+
+    Args:
+        number: Slurm's number of this submission.
+        chained: whether other submissions wait for the end of this one.
+    """
+
+    notice_seconds = 120.0
+    """The job begins a little later than its time limit, and Slurm may send the notice a minute early."""
+
+    def __init__(
+        self, folder: JobFolder, number: str, *, chained: bool, environ: Mapping[str, str] = os.environ
+    ) -> None:
+        self._folder = folder
+        self._number = number
+        self._chained = chained
+        self._environ, _ = without_outer_job(environ)
+        self._output = folder.path / SUPERVISOR_LOG
+        self._begin = _size(self._output)
+        self.place = f"Slurm job {number} on {environ.get('SLURM_JOB_NODELIST', 'its nodes')}"
+
+    def takes_back(self) -> bool:
+        try:
+            with open(self._output, "rb") as file:
+                file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
+                return bool(_TAKEN.search(file.read()))
+        except OSError:
+            return False
+
+    def start_next(self) -> str:
+        if self._chained:
+            return "the next submission waits in the queue"
+        refused = self._requeue()
+        if refused is None:
+            return f"Slurm job {self._number} is in the queue again"
+        if shutil.which("sbatch"):
+            return self._submit()
+        return f"{refused}: the next command of cloudtrain that looks at the job submits it again"
+
+    def _requeue(self) -> str | None:
+        """Put this job into the queue again. Returns why that is not possible."""
+        if not shutil.which("scontrol"):
+            return "there is no scontrol and no sbatch on this node"
+        done = self._run("scontrol", "requeue", self._number)
+        if done.returncode == 0 or _WAITS_ALREADY in done.stderr:
+            return None
+        return f"scontrol requeue failed: {' '.join(done.stderr.split())}"
+
+    def _submit(self) -> str:
+        done = self._run("sbatch", "--parsable", f"--dependency=afterany:{self._number}", SCRIPT)
+        found = re.search(r"^(\d+)(?:;(.*))?$", done.stdout.strip(), re.MULTILINE)
+        if done.returncode or not found:
+            raise PlatformError(
+                f"sbatch failed: {' '.join(done.stderr.split())}",
+                hint="Submit the job again: it resumes from its last checkpoint.",
+            )
+        note_submission(self._folder.path, Submission(found[1], found[2] or "", time.time()))
+        return f"submitted again as Slurm job {found[1]}"
+
+    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                command,
+                cwd=self._folder.path,
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_SECONDS,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return subprocess.CompletedProcess(command, 1, "", str(error))
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def chain_dependency(numbers: Sequence[str]) -> str:
+    """The ``--dependency`` of the next submission of a chain, after ``numbers``.
+
+    It starts only if all before it have failed, been preempted or reached their time limit. If one has succeeded, none
+    of those that are left can start, and Slurm removes them all. With only the last one in the condition, those after a
+    removed one would start, because it counts as failed.
+    """
+    return f"afternotok:{':'.join(numbers)}"

@@ -1,0 +1,127 @@
+"""A training on a real Slurm that is interrupted resumes from what it saved, in another submission of the same job."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_cluster import SlurmCluster
+
+from cloudtrain import Estimator, Job
+from cloudtrain.contract import JobStatus
+from cloudtrain.observe.events import read_events
+
+SCRIPT = """
+import json, os, sys, time
+from cloudtrain import environment
+from cloudtrain.checkpoint import Checkpointer
+
+rank, folder = os.environ["RANK"], os.environ["SEEN"]
+checkpointer = Checkpointer(every=10)
+checkpoint = checkpointer.restore()
+first, total = (checkpoint.step + 1, int(checkpoint.state["total"])) if checkpoint else (1, 0)
+print("starts at", first, os.environ["WANDB_RUN_ID"], os.environ["A_TOKEN"], flush=True)
+last = int(os.environ["LAST"])
+for step in range(first, last + 1):
+    total += step
+    time.sleep(0.02 if first == 1 else 0)
+    if checkpointer.maybe_save(step, {"total": total}) and rank == "0":
+        checkpointer.wait()
+        with open(folder, "w") as file:
+            file.write(str(step))
+    environment.exit_if_preempted()
+print("total", total, flush=True)
+"""
+LAST = 3000
+"""A minute of steps: the first attempt never gets there."""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    yield tmp_path
+
+
+def submit(home: Path, **options: Any) -> Job:
+    return Estimator(
+        str(home / "train.py"),
+        platform="slurm",
+        instance_count=2,
+        distribution={"processes": {"processes_per_host": 1}},
+        environment={"A_TOKEN": "hf_s3cret", "SEEN": str(home / "seen"), "LAST": str(LAST)},
+        platform_options={"partition": "main", "exclusive": True, **options},
+        stop_grace=20,
+    ).fit(wait=False, job_name="trained")
+
+
+def wait_until(is_true: Callable[[], object], patience: float = 90) -> None:
+    deadline = time.monotonic() + patience
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def numbers(home: Path) -> list[str]:
+    document = json.loads((home / "jobs" / "slurm" / "trained" / "batch.json").read_text())
+    return [entry["number"] for entry in document["submissions"]]
+
+
+def begun(job: Job, home: Path) -> int:
+    """Wait until the training has saved something. Returns Slurm's number of the job."""
+    wait_until(lambda: (home / "seen").exists())
+    return int(numbers(home)[-1])
+
+
+def check(job: Job, home: Path, *, attempts: int = 2) -> None:
+    """The job has completed in ``attempts``, each from the last step that the one before had saved."""
+    described = job.describe()
+    lines = [
+        line for line in job.logs().splitlines() if line.startswith(("[rank 0] starts", "[rank 0] total"))
+    ]
+    assert described.status == JobStatus.COMPLETED, job.logs()
+    assert described.attempt == attempts - 1
+    starts = [line.split() for line in lines if "starts at" in line]
+    assert len(starts) == attempts
+    assert [int(words[4]) for words in starts][1] > 1
+    assert len({words[5] for words in starts}) == 1, "one identity for trackers"
+    assert {words[6] for words in starts} == {"hf_s3cret"}
+    assert lines[-1] == f"[rank 0] total {LAST * (LAST + 1) // 2}"
+    folder = home / "jobs" / "slurm" / "trained"
+    restored = [
+        event["step"] for event in read_events(folder / "events.jsonl") if event["event"] == "restored"
+    ]
+    assert None in restored
+    assert not (folder / "secrets.json").exists()
+    assert any(f"attempt {attempts}: Slurm job" in line for line in job.logs().splitlines())
+    assert described.goodput
+    assert described.goodput.lost["queue"] > 4, "the time in the queue again"
+
+
+def test_a_time_limit(slurm: SlurmCluster, home: Path) -> None:
+    job = submit(home)
+    number = begun(job, home)
+    seen = int((home / "seen").read_text())
+    slurm.expire(number, 141)  # the notice is due 140 s before
+    wait_until(lambda: job.describe().status == JobStatus.PENDING)
+    follow = list(job.follow())
+    check(job, home)
+    assert any("total" in line for line in follow), "logs -f continues across submissions"
+    assert int((home / "seen").read_text()) >= seen
+    assert numbers(home) == [str(number)]
+
+
+@pytest.mark.parametrize("mode", ["cancels", "requeues"])
+def test_a_preemption(mode: str, request: pytest.FixtureRequest, home: Path) -> None:
+    cluster: SlurmCluster = request.getfixturevalue(f"slurm_{mode}")
+    job = submit(home)
+    number = begun(job, home)
+    urgent = cluster.submit("sleep 1", "-N2", "--exclusive", "-purgent")
+    job.wait()
+    check(job, home)
+    assert cluster.state(urgent) == "COMPLETED"
+    assert numbers(home) == [str(number)]

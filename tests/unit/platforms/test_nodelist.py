@@ -1,0 +1,61 @@
+"""Slurm's lists of nodes, and the frames of node programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudtrain.platforms.batch import frames
+from cloudtrain.platforms.batch.nodelist import expand_nodelist
+from cloudtrain.platforms.batch.variables import without_outer_job
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("node1", ["node1"]),
+        ("b,a", ["b", "a"]),
+        ("node[01-03,7],login", ["node01", "node02", "node03", "node7", "login"]),
+        ("r[1-2]n[08-09]-ib", ["r1n08-ib", "r1n09-ib", "r2n08-ib", "r2n09-ib"]),
+        ("127.0.0.[2-3]", ["127.0.0.2", "127.0.0.3"]),
+        ("n[9-11]", ["n9", "n10", "n11"]),
+    ],
+)
+def test_a_list_in_order(text: str, expected: list[str]) -> None:
+    assert expand_nodelist(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "n[", "n[1-]", "n[a]", "n]", ",", "n[1-999999999]", "n[1]["])
+def test_something_else(text: str) -> None:
+    with pytest.raises(ValueError, match=r"not a list|too many"):
+        expand_nodelist(text)
+
+
+def test_frames_of_several_nodes_in_one_stream() -> None:
+    reader = frames.FrameReader(noise=(b"srun: noise",))
+    long = b"x" * 5000
+    first, second = frames.output_frames(0, long), frames.output_frames(1, b"short")
+    cut = first.index(b"\n", 1000) + 1
+    stream = b"srun: noise\nsrun: error: kept\n" + first[:cut] + second + first[cut:]
+    stream += frames.frame(0, frames.PORT, b"20123") + frames.frame(1, frames.EXIT, b"-9")
+    assert max(map(len, stream.split(b"\n"))) <= 1024
+    out = b"".join(reader.read(stream[start : start + 7]) for start in range(0, len(stream), 7))
+    assert out == b"srun: error: kept\nshort\n" + long + b"\n"
+    assert (reader.port, reader.exits) == (20123, {1: -9})
+    assert reader.read(b"no line end") == b""
+    assert reader.end() == b"no line end\n"
+
+
+def test_defaults_of_sbatch_belong_to_the_user_outside_a_job() -> None:
+    environ = {
+        "SBATCH_ACCOUNT": "ml",
+        "SLURM_CONF": "/c",
+        "SLURM_CPU_BIND": "x",
+        "PMI_RANK": "0",
+        "PATH": "/bin",
+    }
+    assert without_outer_job(environ) == (
+        {"SBATCH_ACCOUNT": "ml", "SLURM_CONF": "/c", "PATH": "/bin"},
+        ["PMI_RANK", "SLURM_CPU_BIND"],
+    )
+    inside = {**environ, "SLURM_JOB_ID": "7"}
+    assert "SBATCH_ACCOUNT" in without_outer_job(inside)[1]
