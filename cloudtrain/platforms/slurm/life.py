@@ -1,0 +1,237 @@
+"""The life of a job in Slurm's queue: why it waits, whether it lives, why it ended without an outcome, how to end it.
+
+The job's own record decides how it ended; Slurm only explains. A job whose record is final needs no scheduler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.batch.shell import Shell
+from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
+from cloudtrain.platforms.slurm.pending import why_pending
+from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue, Standing
+from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
+from cloudtrain.platforms.slurm.states import CANCELLED, Ending, cancelled_by, explain
+from cloudtrain.platforms.supervised import JobFiles, JobRecord
+from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
+from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
+from cloudtrain.platforms.supervised.supervisor import SIGNAL
+
+SUBMIT_SECONDS = 300.0
+"""How long a submission may take, until a job without a number in the queue counts as not submitted."""
+NEWS_SECONDS = 300.0
+"""How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
+SOON_SECONDS = 30.0
+
+_OVER = (UNKNOWN_NUMBER, "already completing or completed")
+"""What ``scancel`` says of a job that has ended, or was taken out of the queue just before."""
+_SIGNALS = {STOP: "TERM", PREEMPT: "USR1"}
+
+
+@dataclass
+class _Announced:
+    why: str
+    start: float | None
+
+
+class JobLife:
+    """What Slurm knows of the jobs of one cluster.
+
+    Args:
+        shell: runs Slurm's commands.
+        make_queue: creates the queue of a cluster, by its name; empty for the default one.
+        log: the file in a job's folder that has the output of the batch step.
+    """
+
+    def __init__(self, shell: Shell, make_queue: Callable[[str], Queue], log: str = SUPERVISOR_LOG) -> None:
+        self._shell = shell
+        self._make_queue = make_queue
+        self._log = log
+        self._queues: dict[str, Queue] = {}
+        self._announced: dict[str, _Announced] = {}
+
+    def queue(self, cluster: str = "") -> Queue:
+        if cluster not in self._queues:
+            self._queues[cluster] = self._make_queue(cluster)
+        return self._queues[cluster]
+
+    def standing(self, job: JobFiles) -> Standing:
+        """Where the job stands in Slurm. One that has no number yet is being submitted."""
+        submission = last_submission(job)
+        if submission is None:
+            return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS)
+        return self.queue(submission.cluster).look(submission.number, submission.time)
+
+    def lost(self, job: JobFiles) -> FailureReport:
+        """Why a job ended without a final record: see `SupervisedPlatform.lost`."""
+        submission = last_submission(job)
+        if submission is None:
+            return explain(Ending(""), "", "it was not submitted: the command that submitted it was killed")
+        standing = self.standing(job)
+        said = ""
+        with contextlib.suppress(PlatformError):
+            for line in job.lines(self._log):
+                said = line.strip() or said
+        return explain(standing.ending or Ending(""), submission.number, said)
+
+    def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:
+        """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed."""
+        ending = self.standing(job).ending if last_submission(job) else None
+        if record.status == JobStatus.FAILED and ending and ending.state == CANCELLED:
+            return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
+        return record
+
+    def explained(self, record: JobRecord, job: JobFiles) -> JobRecord:
+        """The final record of a job that a signal from outside ended, with what Slurm says about it.
+
+        The same record if Slurm does not say more, or does not answer.
+        """
+        if record.status != JobStatus.INTERRUPTED or record.reason != SIGNAL or record.failure:
+            return record
+        submission = last_submission(job)
+        ending = self.standing(job).ending if submission else None
+        if submission is None or ending is None:
+            return record
+        if ending.state == CANCELLED:
+            return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
+        if ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
+            return record
+        failure = replace(explain(ending, submission.number), time=record.ended_at)
+        return replace(record, reason=failure.message, failure=failure)
+
+    def signal(self, job: JobFiles, name: str) -> None:
+        """Send a signal to the batch step; a stop also takes a waiting job out of the queue.
+
+        Raises PlatformError if Slurm does not answer.
+        """
+        submission = last_submission(job)
+        if submission is None:
+            return  # the batch step looks for the mark of a stop when it starts
+        cluster, number = on_cluster(submission.cluster), shlex.quote(submission.number)
+        commands = [f"scancel{cluster} --batch --signal={_SIGNALS[name]} {number}"]
+        if name == STOP:
+            commands.insert(0, f"scancel{cluster} --state=PENDING {number}")
+        try:
+            answer = self._shell.run("export LC_ALL=C; " + "; ".join(commands))
+            said = [line for line in answer.complaint.splitlines() if not any(word in line for word in _OVER)]
+            error = said[-1].removeprefix("scancel: error: ") if answer.code and said else ""
+        except PlatformError as failed:
+            error = failed.message
+        self.queue(submission.cluster).expire()
+        if error and name == STOP:
+            raise PlatformError(
+                f"Slurm did not take the stop of job {job.name}: {error}",
+                hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To take "
+                f"it out of the queue, run the command again later: cloudtrain stop {job.name}",
+            )
+        if error:
+            raise PlatformError(f"Slurm did not send the signal to job {job.name}: {error}")
+
+    def described(self, description: JobDescription, job: JobFiles) -> JobDescription:
+        """The description of a job that has not ended, with what Slurm says of it."""
+        submission = last_submission(job)
+        if submission is None or description.status.is_final:
+            return description
+        queue = self.queue(submission.cluster)
+        row = queue.look(submission.number, submission.time).row
+        details = {"slurm job": submission.number}
+        if queue.silence:
+            warnings = [*description.warnings, f"{queue.silence}: what follows from the queue may be out of date"]
+            description = replace(description, warnings=warnings)
+        if row is None:
+            return replace(description, details={**details, **description.details})
+        if row.is_waiting:
+            place = queue.place(submission.number)
+            if place:
+                details["place"] = f"{place[0]} of {place[1]} waiting in partition {row.partition}"
+            if row.start and row.start > time.time():
+                details["starts"] = f"{_moment(row.start)}, as Slurm plans now"
+        elif row.nodes:
+            details["nodes"] = row.nodes
+        return replace(
+            description,
+            status=JobStatus.PENDING if row.is_waiting else description.status,
+            phase=None if row.is_waiting else description.phase,
+            reason=description.reason or _reason(row, description.status),
+            details={**details, **description.details},
+        )
+
+    def states(self, record: JobRecord, job: JobFiles) -> list[JobState]:
+        """The states of the job so far: see `cloudtrain.platforms.States`."""
+        states = [JobState(record.submitted_at, "Pending")]
+        submission = last_submission(job)
+        row, silence = None, ""
+        if submission and not record.status.is_final:
+            queue = self.queue(submission.cluster)
+            row, silence = queue.look(submission.number, submission.time).row, queue.silence
+        if row and row.is_waiting:
+            again = record.started_at is not None
+            since = record.submitted_at if not again else row.submitted or record.submitted_at
+            states = [JobState(since, "Pending", self._news(row))]
+        elif record.started_at is not None:
+            states.append(JobState(record.started_at, "Running", f"on {row.nodes}" if row and row.nodes else ""))
+        elif row and (reason := _reason(row, record.status)):
+            states.append(JobState(row.start or record.submitted_at, "Starting", reason))
+        if record.status.is_final:
+            states.append(JobState(record.ended_at or record.submitted_at, str(record.status), record.reason))
+        elif silence:
+            more = "the job is not affected, and is watched again when Slurm answers"
+            states.append(JobState(record.submitted_at, "Unknown", f"{silence}: {more}"))
+        return states
+
+    def _news(self, row: QueueRow) -> str:
+        """Why the job waits and when it should start. Changes only if that is worth a line."""
+        why = _reason(row, JobStatus.PENDING)
+        last = self._announced.get(row.number)
+        if last is None or last.why != why or _has_moved(last.start, row.start):
+            last = self._announced[row.number] = _Announced(why, row.start)
+        if last.start and last.start > time.time() + SOON_SECONDS:
+            return f"{last.why} Slurm plans to start it {_moment(last.start)}."
+        return last.why
+
+
+def last_submission(job: JobFiles) -> Submission | None:
+    """The submission of the job that counts: the last one."""
+    found = parse_submissions(job.read(SUBMISSIONS))
+    return found[-1] if found else None
+
+
+def _reason(row: QueueRow, status: JobStatus) -> str:
+    """Why a job in Slurm's queue does not run, in words; empty if it does."""
+    if row.is_waiting:
+        why = why_pending(row.reason, number=row.number, partition=row.partition)
+        return f"back in the queue: {why}" if status != JobStatus.PENDING else str(why)
+    if row.state == "SUSPENDED":
+        return "suspended by Slurm: another job uses its nodes now"
+    if row.state == "STOPPED":
+        return "stopped by a signal, with its nodes kept"
+    if row.state in ("CONFIGURING", "POWER_UP_NODE"):
+        return f"its nodes are booting: {row.nodes}"
+    if row.state == "COMPLETING":
+        return "it is ending"
+    return f"it starts on {row.nodes}" if status == JobStatus.PENDING and row.nodes else ""
+
+
+def _has_moved(announced: float | None, start: float | None) -> bool:
+    if announced is None or start is None:
+        return announced is not start
+    left = max(announced - time.time(), 0.0)
+    return abs(start - announced) > max(NEWS_SECONDS, left / 10)
+
+
+def _moment(seconds: float) -> str:
+    """``at 14:30``, with the date if that is another day, and how long it takes: ``(in 2.5 h)``."""
+    then, now = datetime.fromtimestamp(seconds), datetime.now()
+    at = f"{then:%H:%M}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M}"
+    minutes = (seconds - time.time()) / 60
+    left = f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h" if minutes < 2880 else f"{minutes / 1440:.0f} days"
+    return f"at {at} (in {left})"

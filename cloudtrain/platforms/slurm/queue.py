@@ -1,0 +1,223 @@
+"""What Slurm says of all watched jobs of a cluster, by few calls: one ``squeue`` for all, then ``sacct`` for those that left.
+
+The answer is kept for some seconds, in this process and in a file that all processes of this user share: ten commands
+that wait make as many calls as one. Where Slurm does not answer, the jobs are as they were: unknown is not ended.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.shell import Answer, Shell
+from cloudtrain.platforms.slurm.accounting import (
+    NO_ACCOUNTING,
+    parse_sacct,
+    parse_scontrol,
+    sacct_command,
+    scontrol_command,
+)
+from cloudtrain.platforms.slurm.snapshot import Snapshot, SnapshotFile
+from cloudtrain.platforms.slurm.squeue import (
+    QueueRow,
+    order_command,
+    parse_order,
+    parse_squeue,
+    squeue_command,
+)
+from cloudtrain.platforms.slurm.states import Ending, is_ended
+
+POLL_SECONDS = 10.0
+LONGEST_BACKOFF_SECONDS = 60.0
+ORDER_SECONDS = 300.0
+"""How old places in the queue may be: they take the pending jobs of all users."""
+SILENT_SECONDS = 30.0
+"""How long Slurm may not answer before users are told: a controller that restarts needs less."""
+CALL_SECONDS = 60.0
+SKEW_SECONDS = 5.0
+"""How far the clocks of this machine and the cluster may differ."""
+UNKNOWN_NUMBER = "Invalid job id specified"
+
+_MARK = "--cloudtrain--"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a job stands in Slurm."""
+
+    is_alive: bool
+    """Whether the job is in the queue, or may be: false only if Slurm said that it has ended or does not know it."""
+    row: QueueRow | None = None
+    ending: Ending | None = None
+    """How it ended, if Slurm knows."""
+
+
+class Queue:
+    """The jobs of this user in Slurm.
+
+    Args:
+        shell: runs Slurm's commands.
+        file: shared by the processes of this user on this machine; None for none.
+        cluster: for a Slurm of several clusters; empty for the default one.
+        poll_seconds: how old an answer may be.
+    """
+
+    def __init__(
+        self, shell: Shell, file: Path | None = None, *, cluster: str = "", poll_seconds: float = POLL_SECONDS
+    ) -> None:
+        self._shell = shell
+        self._file = SnapshotFile(file)
+        self._cluster = cluster
+        self._poll_seconds = poll_seconds
+        self._lock = threading.Lock()
+        self._snapshot = Snapshot()
+        self._rows: Mapping[str, QueueRow] = {}
+        self._parsed_of = -1.0
+        self._expired_at = 0.0
+        self._watched: set[str] = set()
+        self._endings: dict[str, Ending] = {}
+        self._looked_up: dict[str, float] = {}
+        """When the ending of a job was last asked for, without an answer that is one."""
+        self._has_accounting = True
+        self._places_wanted = False
+
+    def look(self, number: str, since: float) -> Standing:
+        """Where a job stands. Asks Slurm only if the last answer is too old.
+
+        Args:
+            since: when the job was submitted, in seconds since the epoch.
+        """
+        with self._lock:
+            self._watched.add(number)
+            taken = self._refresh()
+            row = self._rows.get(number)
+            if row and not row.is_ended:
+                return Standing(True, row)
+            if row is None and taken < since + SKEW_SECONDS:
+                return Standing(True)  # it was submitted after the last answer
+            if self._snapshot.failures and row is None:
+                return Standing(True)  # Slurm has just restarted, perhaps
+            ending = self._ending(number, row)
+            if row is None and ending and not is_ended(ending.state):
+                return Standing(True)
+            return Standing(False, row, ending)
+
+    def place(self, number: str) -> tuple[int, int] | None:
+        """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago."""
+        with self._lock:
+            self._places_wanted = True
+            self._refresh()
+            return self._snapshot.places.get(number)
+
+    def expire(self) -> None:
+        """Ask Slurm again the next time: a job has been submitted, or stopped."""
+        self._expired_at = time.time()
+
+    @property
+    def silence(self) -> str:
+        """The sentence about a Slurm that has not answered for a while; empty if it answers."""
+        last = self._snapshot
+        is_new = last.taken and time.time() - last.failing_since < SILENT_SECONDS
+        if not last.failures or is_new:
+            return ""
+        since = f"{datetime.fromtimestamp(last.failing_since):%H:%M:%S}"
+        return f"Slurm{self._where} has not answered since {since} ({last.error})"
+
+    @property
+    def _where(self) -> str:
+        return f" on {self._shell.place}" if self._shell.place else ""
+
+    def _refresh(self) -> float:
+        """Bring the rows up to date. Returns the time of the answer that they are from."""
+        if self._is_due(self._snapshot):
+            with self._file.taken(wait=not self._snapshot.taken) as is_mine:
+                found = self._file.read() or self._snapshot
+                if found.asked >= self._snapshot.asked:
+                    self._snapshot = found
+                if is_mine and self._is_due(self._snapshot):
+                    self._snapshot = self._ask(self._snapshot)
+                    self._file.write(self._snapshot)
+        if self._parsed_of != self._snapshot.taken:
+            self._rows = parse_squeue(self._snapshot.text)
+            self._parsed_of = self._snapshot.taken
+        return self._snapshot.taken
+
+    def _is_due(self, last: Snapshot) -> bool:
+        now = time.time()
+        pause = self._poll_seconds * last.calls
+        if last.failures:
+            pause = min(self._poll_seconds * 2**last.failures, max(LONGEST_BACKOFF_SECONDS, pause))
+        elif last.asked < self._expired_at:
+            return True
+        return not last.asked <= now < last.asked + pause  # the clock may have been set back
+
+    def _ask(self, last: Snapshot) -> Snapshot:
+        asked = time.time()
+        command = squeue_command(self._cluster)
+        places = self._places_wanted and asked - last.places_taken > ORDER_SECONDS
+        if places:
+            command += f" || exit; echo {_MARK}; {order_command(self._cluster)}"
+        try:
+            answer = self._shell.run(command, timeout=CALL_SECONDS)
+        except PlatformError as error:
+            return last.failed(asked, error.message)
+        text, mark, order = answer.out.decode("utf-8", "replace").partition(f"{_MARK}\n")
+        if answer.code and not mark:
+            return last.failed(asked, _complaint(answer))
+        found = Snapshot(asked=asked, taken=asked, text=text)
+        if places and not answer.code:
+            self._places_wanted = False
+            return found.with_places(parse_order(order, parse_squeue(text)), calls=2)
+        return found.with_places(last.places, taken=last.places_taken)
+
+    def _ending(self, number: str, row: QueueRow | None) -> Ending | None:
+        """How a job ended that has left the queue. Asks once for all that have."""
+        if number not in self._endings and self._looked_up.get(number, -1.0) < self._snapshot.taken:
+            left = {
+                other
+                for other in self._watched - self._endings.keys()
+                if (found := self._rows.get(other)) is None or found.is_ended
+            }
+            self._look_up(left | {number})
+            self._looked_up.update(dict.fromkeys(left, self._snapshot.taken))
+            if number not in self._endings:
+                self._look_at_controller(number)
+        found = self._endings.get(number)
+        if row and (found is None or not is_ended(found.state)):  # the accounting is late
+            return Ending(row.state, reason=row.reason, nodes=row.nodes, ended_at=row.end)
+        return found
+
+    def _look_up(self, numbers: set[str]) -> None:
+        if not self._has_accounting:
+            return
+        try:
+            answer = self._shell.run(sacct_command(numbers, self._cluster), timeout=CALL_SECONDS)
+        except PlatformError:
+            return
+        if answer.code:
+            self._has_accounting = not any(words in answer.complaint for words in NO_ACCOUNTING)
+            return
+        found = parse_sacct(answer.text)
+        self._endings.update({number: found[number] for number in numbers & found.keys()})
+
+    def _look_at_controller(self, number: str) -> None:
+        try:
+            answer = self._shell.run(scontrol_command(number, self._cluster), timeout=CALL_SECONDS)
+        except PlatformError:
+            return
+        found = parse_scontrol(answer.text) if answer.code == 0 else None
+        if found:
+            self._endings[number] = found
+
+
+def _complaint(answer: Answer) -> str:
+    """The line of an error that says most, without the name of the program."""
+    lines = [line.strip() for line in answer.complaint.splitlines() if line.strip()]
+    if not lines:
+        return f"squeue exited with code {answer.code}"
+    return lines[-1].removeprefix("squeue: error: ").removeprefix("slurm_load_jobs error: ")

@@ -1,0 +1,147 @@
+"""One ``squeue`` for all jobs of this user: the command, and what it prints.
+
+The columns are fixed, and the same in Slurm 22.05 to 26.05. ``--json`` changes between versions. ``%s`` as the format
+of times gives seconds since the epoch, whatever the time zone of the login node. The reason is last, because a site may
+put any text there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cloudtrain.platforms.slurm.states import PENDING, is_ended, is_waiting
+
+FORMAT = "%F|%K|%T|%S|%e|%V|%Q|%P|%D|%N|%r"
+_COLUMNS = 11
+_ORDER_FORMAT = "%F|%K|%Q|%P|%r"
+
+_OVERRIDES = (
+    "SQUEUE_ACCOUNT SQUEUE_ALL SQUEUE_ARRAY SQUEUE_FORMAT SQUEUE_FORMAT2 SQUEUE_LICENSES SQUEUE_LOCAL SQUEUE_NAMES "
+    "SQUEUE_PARTITION SQUEUE_PRIORITY SQUEUE_QOS SQUEUE_SORT SQUEUE_STATES SQUEUE_USERS SACCT_FEDERATION SACCT_LOCAL "
+    "SLURM_JSON SLURM_YAML SLURM_CLUSTERS"
+)
+"""Variables of users that change what the commands print."""
+CLEAN = f"unset {_OVERRIDES}; export SLURM_TIME_FORMAT=%s LC_ALL=C;"
+"""Begins a line of commands whose output we read."""
+
+NOT_ELIGIBLE = ("BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldAdmin", "JobHeldUser")
+"""Reasons of pending jobs that nobody waits behind."""
+
+
+@dataclass(frozen=True)
+class QueueRow:
+    """A job in Slurm's queue, or one that has just left it. Times are in seconds since the epoch."""
+
+    number: str
+    """Slurm's number of the job; ``12_3`` for an element of an array."""
+    state: str
+    reason: str = ""
+    start: float | None = None
+    """When it started; of a waiting job, when Slurm expects it to."""
+    end: float | None = None
+    submitted: float | None = None
+    priority: int = 0
+    partition: str = ""
+    node_count: int = 0
+    nodes: str = ""
+
+    @property
+    def is_waiting(self) -> bool:
+        return is_waiting(self.state)
+
+    @property
+    def is_ended(self) -> bool:
+        return is_ended(self.state)
+
+
+def on_cluster(cluster: str) -> str:
+    """The option that chooses a cluster other than the default one."""
+    return f" --clusters={shlex.quote(cluster)}" if cluster else ""
+
+
+def squeue_command(cluster: str = "") -> str:
+    """The line of commands that lists all jobs of this user, also those that have ended minutes ago."""
+    return (
+        f"{CLEAN} squeue --me --states=all --noheader --array{on_cluster(cluster)} --format={shlex.quote(FORMAT)}"
+    )
+
+
+def parse_squeue(text: str) -> dict[str, QueueRow]:
+    """The jobs in the output of `squeue_command`, by number. Lines that are no rows are left out."""
+    return {row.number: row for row in map(_row, text.splitlines()) if row}
+
+
+def order_command(cluster: str = "") -> str:
+    """The line of commands that lists the pending jobs of all users."""
+    return (
+        f"{CLEAN} squeue --states=PENDING --noheader --array{on_cluster(cluster)} "
+        f"--format={shlex.quote(_ORDER_FORMAT)}"
+    )
+
+
+def parse_order(text: str, mine: Mapping[str, QueueRow]) -> dict[str, tuple[int, int]]:
+    """The place of each of my pending jobs in its partitions, from 1, and how many jobs wait there.
+
+    Slurm starts jobs of a higher priority first; of the same priority, the one that was submitted first. Jobs that wait
+    for a time, a release or another job are not counted.
+    """
+    waiting: dict[str, list[tuple[int, tuple[int, int], str]]] = {}
+    for number, priority, partitions, reason in _order_rows(text):
+        if reason.partition(",")[0] not in NOT_ELIGIBLE and priority > 0:
+            for partition in partitions.split(","):
+                waiting.setdefault(partition, []).append((-priority, _age(number), number))
+    places: dict[str, tuple[int, int]] = {}
+    for partition, jobs in waiting.items():
+        for place, (_, _, number) in enumerate(sorted(jobs), 1):
+            row = mine.get(number)
+            if row and row.state == PENDING:
+                best = places.get(number)
+                if best is None or place < best[0]:
+                    places[number] = (place, len(jobs))
+    return places
+
+
+def _order_rows(text: str) -> Iterator[tuple[str, int, str, str]]:
+    for line in text.splitlines():
+        fields = line.split("|", 4)
+        if len(fields) == 5 and fields[0].isdigit():
+            yield _number(fields[0], fields[1]), _integer(fields[2]), fields[3], fields[4].strip()
+
+
+def _age(number: str) -> tuple[int, int]:
+    job, _, index = number.partition("_")
+    return int(job), int(index or 0)
+
+
+def _row(line: str) -> QueueRow | None:
+    fields = [field.strip() for field in line.split("|", _COLUMNS - 1)]
+    if len(fields) != _COLUMNS or not fields[0].isdigit():
+        return None
+    job, index, state, start, end, submitted, priority, partition, count, nodes, reason = fields
+    return QueueRow(
+        _number(job, index),
+        state,
+        reason,
+        seconds(start),
+        seconds(end),
+        seconds(submitted),
+        _integer(priority),
+        partition,
+        _integer(count),
+        "" if nodes in ("(null)", "N/A") else nodes,
+    )
+
+
+def _number(job: str, index: str) -> str:
+    return f"{job}_{index}" if index.isdigit() else job
+
+
+def _integer(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def seconds(text: str) -> float | None:
+    """A time that Slurm printed with ``SLURM_TIME_FORMAT=%s``; None for ``N/A``, ``Unknown`` and ``None``."""
+    return float(text) if text.isdigit() and int(text) > 0 else None

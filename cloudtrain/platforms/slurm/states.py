@@ -1,0 +1,176 @@
+"""The states of Slurm's jobs, and how a job ended that left no outcome of its own.
+
+https://slurm.schedmd.com/job_state_codes.html
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import dataclass
+
+from cloudtrain.contract import FailureClass, FailureReport
+from cloudtrain.contract.failure import signal_name
+
+PENDING = "PENDING"
+CANCELLED = "CANCELLED"
+WAITING = {PENDING, "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+"""States of a job that has no nodes, and may get some."""
+ENDED = {
+    "BOOT_FAIL",
+    CANCELLED,
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "LAUNCH_FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "RECONFIG_FAIL",
+    "REVOKED",
+    "TIMEOUT",
+}
+"""All other states, also those of later versions, are of a job that still lives."""
+RESUMES = "Submit the job again: it resumes from its last checkpoint."
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job ended, as far as Slurm knows. What it does not know is empty."""
+
+    state: str
+    """Slurm's word, without what follows: ``CANCELLED by 1000`` is ``CANCELLED``."""
+    by: str = ""
+    """The user, by name or number, who cancelled the job."""
+    exit_code: int | None = None
+    signal: int | None = None
+    """What ended the batch step."""
+    reason: str = ""
+    """Slurm's word for the reason: ``NodeDown``, ``TimeLimit``."""
+    nodes: str = ""
+    limit: str = ""
+    """The time limit, as Slurm writes it: ``2-00:00:00``."""
+    ended_at: float | None = None
+
+
+def is_waiting(state: str) -> bool:
+    """Whether a job in this state has no nodes, but is in the queue."""
+    return state in WAITING
+
+
+def is_ended(state: str) -> bool:
+    return state in ENDED
+
+
+def explain(ending: Ending, number: str, said: str = "") -> FailureReport:
+    """Why a job ended that wrote no outcome: always from what Slurm says, never from how long it ran.
+
+    Args:
+        number: Slurm's number of the job, for commands.
+        said: the last line that the batch step printed.
+    """
+    kind, message, hint = _cause(ending, number, said)
+    killed_by = ending.signal if ending.state == "FAILED" else None
+    code = 128 + killed_by if killed_by else ending.exit_code or _exit_code(kind)
+    return FailureReport(
+        kind, message, hint, exit_code=code, signal=killed_by, time=ending.ended_at or time.time()
+    )
+
+
+def _exit_code(kind: FailureClass) -> int:
+    """The exit code of a job that Slurm ended with SIGTERM or SIGKILL, or could not start."""
+    if kind == FailureClass.PLATFORM:
+        return 1
+    return 128 + (signal.SIGTERM if kind in (FailureClass.PREEMPTED, FailureClass.TIME_LIMIT) else 9)
+
+
+def _cause(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, str]:
+    on = f" (nodes: {ending.nodes})" if ending.nodes else ""
+    limit = f" of {ending.limit}" if ending.limit else ""
+    if ending.state == "NODE_FAIL":
+        return (
+            FailureClass.HOST_LOST,
+            f"a node of the job failed{on}",
+            f"{RESUMES} If the same node fails again, leave it out with platform_options.exclude.",
+        )
+    if ending.state in ("BOOT_FAIL", "RECONFIG_FAIL"):
+        return (
+            FailureClass.HOST_LOST,
+            f"a node of the job did not boot{on}",
+            "Submit the job again; leave a node that fails again out with platform_options.exclude.",
+        )
+    if ending.state == "TIMEOUT":
+        return (
+            FailureClass.TIME_LIMIT,
+            f"Slurm ended the job at its time limit{limit}",
+            f"Increase max_run, up to the limit of the partition. {RESUMES}",
+        )
+    if ending.state == "DEADLINE":
+        return (
+            FailureClass.TIME_LIMIT,
+            "the job could not end before its deadline",
+            "Set a later platform_options.deadline or a shorter max_run.",
+        )
+    if ending.state == "OUT_OF_MEMORY":
+        return (
+            FailureClass.OUT_OF_MEMORY,
+            f"Slurm ended the job because it used more memory than it was allocated{on}",
+            "Ask for more memory with platform_options.mem or mem_per_gpu, or use a smaller batch or fewer workers of "
+            "data loaders.",
+        )
+    if ending.state == "PREEMPTED":
+        return (
+            FailureClass.PREEMPTED,
+            "Slurm gave the nodes of the job to a job of a higher priority",
+            f"{RESUMES} A partition or QOS that is not preempted keeps its nodes.",
+        )
+    if ending.state == CANCELLED:
+        return (
+            FailureClass.KILLED,
+            cancelled_by(ending),
+            "Ask whoever cancelled it, or the administrators of the cluster, for the reason. " + RESUMES,
+        )
+    return _failed(ending, number, said)
+
+
+def cancelled_by(ending: Ending) -> str:
+    """Who cancelled the job, if Slurm says so."""
+    if ending.by in ("root", "0"):
+        return "an administrator (root) cancelled the job in Slurm"
+    return f"user {ending.by} cancelled the job in Slurm" if ending.by else "the job was cancelled in Slurm"
+
+
+def _failed(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, str]:
+    words = f": {said}" if said else ""
+    if ending.state == "FAILED" and ending.signal:
+        name = signal_name(ending.signal)
+        hint = (
+            "The kernel of the node may have run out of memory: ask for more with platform_options.mem."
+            if ending.signal == 9
+            else "Look at the last lines of its output."
+        )
+        return FailureClass.KILLED, f"the batch step of the job was killed by {name}{words}", hint
+    if ending.state == "LAUNCH_FAILED" or (ending.reason == "JobLaunchFailure" and not ending.exit_code):
+        return (
+            FailureClass.PLATFORM,
+            f"Slurm could not start the job on its nodes{f' ({ending.nodes})' if ending.nodes else ''}{words}",
+            "The log of slurmd on the first node has the reason: a missing folder, user or prolog. Leave the node out "
+            f"with platform_options.exclude, or ask the administrators about job {number}.",
+        )
+    if ending.state == "COMPLETED":
+        return (
+            FailureClass.PLATFORM,
+            f"the batch step ended without an outcome{words}",
+            "Its folder may be full, or not shared with the nodes: check both with cloudtrain doctor --platform slurm.",
+        )
+    if ending.exit_code:
+        return (
+            FailureClass.PLATFORM,
+            f"the batch step exited with code {ending.exit_code} and left no outcome{words}",
+            "The end of its output has the reason: a module, the prologue, or the Python of the node.",
+        )
+    return (
+        FailureClass.PLATFORM,
+        f"Slurm says {ending.state or 'nothing'} of the job, which left no outcome{words}",
+        f"Ask the administrators of the cluster about job {number}.",
+    )
