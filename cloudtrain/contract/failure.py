@@ -48,6 +48,7 @@ class FailureClass(str, Enum):
     HANG = "hang"
     KILLED = "killed"
     PREEMPTED = "preempted"
+    TIME_LIMIT = "time-limit"
     HOST_LOST = "host-lost"
     STORAGE = "storage"
     UPLOAD = "upload"

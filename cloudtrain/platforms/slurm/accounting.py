@@ -52,7 +52,9 @@ def parse_scontrol(text: str) -> Ending | None:
         fields = reversed([*_FIELD.finditer(line)])  # the first of a name counts: a comment comes late
         found = {match["name"]: match["value"] for match in fields}
         if "JobState" in found:
-            values = (found.get(name, "") for name in ("ExitCode", "EndTime", "TimeLimit", "NodeList", "Reason"))
+            values = (
+                found.get(name, "") for name in ("ExitCode", "EndTime", "TimeLimit", "NodeList", "Reason")
+            )
             return _ending(found["JobState"], *values)
     return None
 

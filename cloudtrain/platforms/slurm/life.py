@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from cloudtrain.contract import FailureReport, JobStatus
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.batch.shell import Shell
@@ -65,27 +65,36 @@ class JobLife:
         return self._queues[cluster]
 
     def standing(self, job: JobFiles) -> Standing:
-        """Where the job stands in Slurm. One that has no number yet is being submitted."""
-        submission = last_submission(job)
-        if submission is None:
+        """Where the job stands in Slurm. One that has no number yet is being submitted.
+
+        Of a job with several submissions, one that runs comes before one that waits for it to end.
+        """
+        submissions = last_submissions(job)
+        if not submissions:
             return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS)
-        return self.queue(submission.cluster).look(submission.number, submission.time)
+        found = [self.queue(one.cluster).look(one.number, one.time) for one in submissions]
+        return min(reversed(found), key=_rank)
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record: see `SupervisedPlatform.lost`."""
-        submission = last_submission(job)
-        if submission is None:
-            return explain(Ending(""), "", "it was not submitted: the command that submitted it was killed")
+        submissions = last_submissions(job)
+        if not submissions:
+            return FailureReport(
+                FailureClass.PLATFORM,
+                "the job did not get into Slurm's queue: the command that submitted it was killed",
+                "Submit the job again, under another name.",
+                time=time.time(),
+            )
         standing = self.standing(job)
         said = ""
         with contextlib.suppress(PlatformError):
             for line in job.lines(self._log):
                 said = line.strip() or said
-        return explain(standing.ending or Ending(""), submission.number, said)
+        return explain(standing.ending or Ending(""), submissions[-1].number, said)
 
     def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:
         """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed."""
-        ending = self.standing(job).ending if last_submission(job) else None
+        ending = self.standing(job).ending
         if record.status == JobStatus.FAILED and ending and ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
         return record
@@ -97,15 +106,14 @@ class JobLife:
         """
         if record.status != JobStatus.INTERRUPTED or record.reason != SIGNAL or record.failure:
             return record
-        submission = last_submission(job)
-        ending = self.standing(job).ending if submission else None
-        if submission is None or ending is None:
+        ending = self.standing(job).ending
+        if ending is None:
             return record
         if ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
         if ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
             return record
-        failure = replace(explain(ending, submission.number), time=record.ended_at)
+        failure = replace(explain(ending, last_submissions(job)[-1].number), time=record.ended_at)
         return replace(record, reason=failure.message, failure=failure)
 
     def signal(self, job: JobFiles, name: str) -> None:
@@ -113,44 +121,48 @@ class JobLife:
 
         Raises PlatformError if Slurm does not answer.
         """
-        submission = last_submission(job)
-        if submission is None:
+        submissions = last_submissions(job)
+        if not submissions:
             return  # the batch step looks for the mark of a stop when it starts
-        cluster, number = on_cluster(submission.cluster), shlex.quote(submission.number)
-        commands = [f"scancel{cluster} --batch --signal={_SIGNALS[name]} {number}"]
+        jobs = [f"{on_cluster(one.cluster)} {shlex.quote(one.number)}" for one in submissions]
+        commands = [f"scancel --batch --signal={_SIGNALS[name]}{one}" for one in jobs]
         if name == STOP:
-            commands.insert(0, f"scancel{cluster} --state=PENDING {number}")
+            commands = [f"scancel --state=PENDING{one}" for one in jobs] + commands
         try:
             answer = self._shell.run("export LC_ALL=C; " + "; ".join(commands))
             said = [line for line in answer.complaint.splitlines() if not any(word in line for word in _OVER)]
             error = said[-1].removeprefix("scancel: error: ") if answer.code and said else ""
         except PlatformError as failed:
             error = failed.message
-        self.queue(submission.cluster).expire()
+        for one in submissions:
+            self.queue(one.cluster).expire()
         if error and name == STOP:
             raise PlatformError(
                 f"Slurm did not take the stop of job {job.name}: {error}",
-                hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To take "
-                f"it out of the queue, run the command again later: cloudtrain stop {job.name}",
+                hint="The job is marked to stop: if it runs, it stops now; if it waits, it stops when it starts. To "
+                f"take it out of the queue, run the command again later: cloudtrain stop {job.name}",
             )
         if error:
             raise PlatformError(f"Slurm did not send the signal to job {job.name}: {error}")
 
     def described(self, description: JobDescription, job: JobFiles) -> JobDescription:
         """The description of a job that has not ended, with what Slurm says of it."""
-        submission = last_submission(job)
-        if submission is None or description.status.is_final:
+        submissions = last_submissions(job)
+        if not submissions or description.status.is_final:
             return description
-        queue = self.queue(submission.cluster)
-        row = queue.look(submission.number, submission.time).row
-        details = {"slurm job": submission.number}
+        row = self.standing(job).row
+        queue = self.queue(submissions[-1].cluster)
+        details = {"slurm job": row.number if row else submissions[-1].number}
         if queue.silence:
-            warnings = [*description.warnings, f"{queue.silence}: what follows from the queue may be out of date"]
+            warnings = [
+                *description.warnings,
+                f"{queue.silence}: what follows from the queue may be out of date",
+            ]
             description = replace(description, warnings=warnings)
         if row is None:
             return replace(description, details={**details, **description.details})
         if row.is_waiting:
-            place = queue.place(submission.number)
+            place = queue.place(row.number)
             if place:
                 details["place"] = f"{place[0]} of {place[1]} waiting in partition {row.partition}"
             if row.start and row.start > time.time():
@@ -168,17 +180,17 @@ class JobLife:
     def states(self, record: JobRecord, job: JobFiles) -> list[JobState]:
         """The states of the job so far: see `cloudtrain.platforms.States`."""
         states = [JobState(record.submitted_at, "Pending")]
-        submission = last_submission(job)
-        row, silence = None, ""
-        if submission and not record.status.is_final:
-            queue = self.queue(submission.cluster)
-            row, silence = queue.look(submission.number, submission.time).row, queue.silence
+        submissions = [] if record.status.is_final else last_submissions(job)
+        row = self.standing(job).row if submissions else None
+        silence = self.queue(submissions[-1].cluster).silence if submissions else ""
         if row and row.is_waiting:
             again = record.started_at is not None
             since = record.submitted_at if not again else row.submitted or record.submitted_at
             states = [JobState(since, "Pending", self._news(row))]
         elif record.started_at is not None:
-            states.append(JobState(record.started_at, "Running", f"on {row.nodes}" if row and row.nodes else ""))
+            states.append(
+                JobState(record.started_at, "Running", f"on {row.nodes}" if row and row.nodes else "")
+            )
         elif row and (reason := _reason(row, record.status)):
             states.append(JobState(row.start or record.submitted_at, "Starting", reason))
         if record.status.is_final:
@@ -199,10 +211,15 @@ class JobLife:
         return last.why
 
 
-def last_submission(job: JobFiles) -> Submission | None:
-    """The submission of the job that counts: the last one."""
-    found = parse_submissions(job.read(SUBMISSIONS))
-    return found[-1] if found else None
+def last_submissions(job: JobFiles) -> list[Submission]:
+    """The submissions of the job that may be in the queue: one that runs, and one that continues it."""
+    return parse_submissions(job.read(SUBMISSIONS))[-2:]
+
+
+def _rank(standing: Standing) -> int:
+    if not standing.is_alive:
+        return 2
+    return 1 if standing.row and standing.row.is_waiting else 0
 
 
 def _reason(row: QueueRow, status: JobStatus) -> str:
@@ -232,6 +249,12 @@ def _moment(seconds: float) -> str:
     """``at 14:30``, with the date if that is another day, and how long it takes: ``(in 2.5 h)``."""
     then, now = datetime.fromtimestamp(seconds), datetime.now()
     at = f"{then:%H:%M}" if then.date() == now.date() else f"{then:%Y-%m-%d %H:%M}"
-    minutes = (seconds - time.time()) / 60
-    left = f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h" if minutes < 2880 else f"{minutes / 1440:.0f} days"
-    return f"at {at} (in {left})"
+    return f"at {at} (in {_span(seconds - time.time())})"
+
+
+def _span(seconds: float) -> str:
+    """A rough duration: ``40 min``, ``2.5 h``, ``3 days``."""
+    hours = seconds / 3600
+    if hours < 1.5:
+        return f"{seconds / 60:.0f} min"
+    return f"{hours:.1f} h" if hours < 48 else f"{hours / 24:.0f} days"

@@ -35,7 +35,8 @@ _REASONS: dict[str, Why] = {
     "Dependency": Why("it waits for another job to end"),
     "DependencyNeverSatisfied": Why(
         "the job that it depends on did not end as asked, so it never starts",
-        "Stop it, and submit it again without that dependency."),
+        "Stop it, and submit it again without that dependency.",
+    ),
     "BeginTime": Why(
         "its earliest start has not come yet",
         "A job that was put back into the queue waits about two minutes; platform_options.begin sets other times.",
@@ -44,62 +45,80 @@ _REASONS: dict[str, Why] = {
     "JobHeldAdmin": Why("an administrator holds it", f"{ADMINS} why, and name job {{number}}."),
     "JobHoldMaxRequeue": Why(
         "it was put back into the queue too often, and is held",
-        "Look at its log. Then: scontrol release {number}"),
+        "Look at its log. Then: scontrol release {number}",
+    ),
     "launch failed requeued held": Why(
         "Slurm could not start it on a node, and holds it",
-        f"{ADMINS} about job {{number}}; leave the node out with platform_options.exclude, and submit it again."),
+        f"{ADMINS} about job {{number}}; leave the node out with platform_options.exclude, and submit it again.",
+    ),
     "PartitionNodeLimit": Why(
         "it asks for more nodes than its partition has or allows for a job, or the nodes are down",
-        "Compare instance_count with: sinfo -p {partition}"),
+        "Compare instance_count with: sinfo -p {partition}",
+    ),
     "PartitionTimeLimit": Why(
         "its time limit is longer than its partition allows",
-        "Stop it, and submit it again with a shorter max_run or to another partition: sinfo -o '%P %l'"),
+        "Stop it, and submit it again with a shorter max_run or to another partition: sinfo -o '%P %l'",
+    ),
     "PartitionConfig": Why(
         "its partition has no nodes like those it asks for",
-        "Compare instance_count, CPUs, memory and GPUs with: scontrol show partition {partition}"),
+        "Compare instance_count, CPUs, memory and GPUs with: scontrol show partition {partition}",
+    ),
     "PartitionDown": Why("its partition starts no jobs now", "It starts when the partition is up again."),
     "PartitionInactive": Why(
-        "its partition is closed", "Choose another with platform_options.partition: sinfo"),
+        "its partition is closed", "Choose another with platform_options.partition: sinfo"
+    ),
     "ReqNodeNotAvail": Why(
         "nodes that it needs are down, drained or reserved{nodes}",
         "Often this is a maintenance: a shorter max_run may end before it (scontrol show reservation). A job that "
         "names nodes waits for exactly those.",
     ),
     "NodeDown": Why("a node that it needs is down{nodes}"),
-    "Reservation": Why(
-        "its reservation has not begun", "See when it begins: scontrol show reservation"
-    ),
+    "Reservation": Why("its reservation has not begun", "See when it begins: scontrol show reservation"),
     "ReservationDeleted": Why(
-        "its reservation was deleted", "Submit it again without platform_options.reservation."),
+        "its reservation was deleted", "Submit it again without platform_options.reservation."
+    ),
     "ReservationInvalid": Why(
-        "its reservation is not valid for it", "Submit it again with another reservation."),
+        "its reservation is not valid for it", "Submit it again with another reservation."
+    ),
     "Licenses": Why("all licenses that it asks for are in use"),
     "BadConstraints": Why(
         "no node satisfies what it asks for",
-        "Compare platform_options (constraint, gres, mem) with: scontrol show nodes"),
+        "Compare platform_options (constraint, gres, mem) with: scontrol show nodes",
+    ),
     "Constraints": Why(
         "no node satisfies what it asks for",
-        "Compare platform_options (constraint, gres, mem) with: scontrol show nodes"),
+        "Compare platform_options (constraint, gres, mem) with: scontrol show nodes",
+    ),
     "Prolog": Why("its nodes are being prepared"),
     "Cleaning": Why("it was put back into the queue, and its nodes are cleaned up"),
     "InvalidAccount": Why(
-        "its account is not valid", "Submit it again with another platform_options.account."),
+        "its account is not valid", "Submit it again with another platform_options.account."
+    ),
     "AccountNotAllowed": Why(
         "its account may not use this partition",
-        "Submit it again with another account or partition: sacctmgr show associations user=$USER"),
-    "InvalidQOS": Why(
-        "its QOS is not valid", "Submit it again with another platform_options.qos."),
+        "Submit it again with another account or partition: sacctmgr show associations user=$USER",
+    ),
+    "InvalidQOS": Why("its QOS is not valid", "Submit it again with another platform_options.qos."),
     "QOSNotAllowed": Why(
         "its QOS may not be used with this partition or account",
-        "Submit it again with another platform_options.qos."),
-    "QOSUsageThreshold": Why("the usage of its QOS is over the threshold", "It starts when the usage has decayed."),
+        "Submit it again with another platform_options.qos.",
+    ),
+    "QOSUsageThreshold": Why(
+        "the usage of its QOS is over the threshold", "It starts when the usage has decayed."
+    ),
     "QOSJobLimit": Why("its QOS runs as many jobs as it may", "It starts when one of them ends."),
     "QOSResourceLimit": Why("its QOS uses as much as it may", "It starts when jobs of the QOS end."),
     "QOSTimeLimit": Why("its QOS has used up its time", f"{ADMINS} for more, or use another QOS."),
-    "AssociationJobLimit": Why("your account runs as many jobs as it may", "It starts when one of them ends."),
+    "AssociationJobLimit": Why(
+        "your account runs as many jobs as it may", "It starts when one of them ends."
+    ),
     "AssociationResourceLimit": Why("your account uses as much as it may", "It starts when jobs of it end."),
-    "AssociationTimeLimit": Why("your account has used up its time", f"{ADMINS} for more, or use another account."),
-    "AccountingPolicy": Why("a limit of your account or QOS is reached", "See them: sacctmgr show associations user=$USER"),
+    "AssociationTimeLimit": Why(
+        "your account has used up its time", f"{ADMINS} for more, or use another account."
+    ),
+    "AccountingPolicy": Why(
+        "a limit of your account or QOS is reached", "See them: sacctmgr show associations user=$USER"
+    ),
     "JobArrayTaskLimit": Why("as many jobs of its array run as may run at the same time"),
     "BurstBufferResources": Why("the burst buffer that it asks for is in use"),
     "BurstBufferStageIn": Why("its burst buffer is being filled"),
@@ -107,10 +126,11 @@ _REASONS: dict[str, Why] = {
     "PowerNotAvail": Why("there is not enough power for it now"),
     "PowerReserved": Why("the power that it needs is reserved"),
     "MaxMemPerLimit": Why(
-        "it asks for more memory than its partition allows",
-        "Submit it again with less platform_options.mem."),
+        "it asks for more memory than its partition allows", "Submit it again with less platform_options.mem."
+    ),
     "DeadLine": Why(
-        "it cannot end before its deadline", "Submit it again with a later platform_options.deadline."),
+        "it cannot end before its deadline", "Submit it again with a later platform_options.deadline."
+    ),
     "FrontEndDown": Why("the front end of its nodes is down"),
     "SchedDefer": Why("Slurm schedules jobs later, not when they are submitted"),
     "SystemFailure": Why("a part of Slurm failed", f"{ADMINS} about job {{number}}."),
@@ -145,8 +165,11 @@ def why_pending(reason: str, *, number: str = "", partition: str = "") -> Why:
             ``scontrol`` prints underscores for its spaces.
         number: Slurm's number of the job, for commands.
     """
-    word, _, more = reason.strip("()").partition(",")
-    found = _REASONS.get(word.replace("_", " ").strip()) or _limit(word.strip()) or Why(f"Slurm says {reason.strip('()')}")
+    given = reason.strip("()")
+    word, _, more = given.partition(",")
+    found = _REASONS.get(word.replace("_", " ").strip()) or _limit(word.strip())
+    if found is None:
+        return Why(f"Slurm says {given}")
     nodes = more.partition(":")[2].strip()
     facts = {
         "number": number or "NUMBER",
@@ -170,13 +193,15 @@ def _limit(word: str) -> Why | None:
     if match["kind"] == "Min":
         return Why(
             f"it asks for less than {whose} requires ({what})",
-            f"Stop it, and submit it again with more. See the limits: {see}")
+            f"Stop it, and submit it again with more. See the limits: {see}",
+        )
     scope = match["scope"]
     each = _SCOPES.get(scope or "", "all its jobs together")
     if scope in ("PerJob", "PerNode") or (match["kind"] == "Max" and name.startswith("wall")):
         return Why(
             f"it asks for more than {whose} allows for {each if scope else 'a job'} ({what})",
-            f"{_STOP}. See the limits: {see}")
+            f"{_STOP}. See the limits: {see}",
+        )
     if match["minutes"] and match["kind"] == "Grp" and not match["minutes"].startswith("Run"):
         return Why(f"{whose} has used up its {what}", f"{ADMINS} for more. See the limits: {see}")
     return Why(

@@ -1,4 +1,4 @@
-"""What Slurm says of all watched jobs of a cluster, by few calls: one ``squeue`` for all, then ``sacct`` for those that left.
+"""What Slurm says of all watched jobs of a cluster: one ``squeue`` for all, then ``sacct`` for those that left.
 
 The answer is kept for some seconds, in this process and in a file that all processes of this user share: ten commands
 that wait make as many calls as one. Where Slurm does not answer, the jobs are as they were: unknown is not ended.
@@ -181,7 +181,7 @@ class Queue:
             left = {
                 other
                 for other in self._watched - self._endings.keys()
-                if (found := self._rows.get(other)) is None or found.is_ended
+                if (now := self._rows.get(other)) is None or now.is_ended
             }
             self._look_up(left | {number})
             self._looked_up.update(dict.fromkeys(left, self._snapshot.taken))

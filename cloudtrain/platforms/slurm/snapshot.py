@@ -46,9 +46,7 @@ class Snapshot:
     def with_places(
         self, places: Mapping[str, tuple[int, int]], *, taken: float | None = None, calls: int = 1
     ) -> Snapshot:
-        return replace(
-            self, places=places, places_taken=self.taken if taken is None else taken, calls=calls
-        )
+        return replace(self, places=places, places_taken=self.taken if taken is None else taken, calls=calls)
 
 
 class SnapshotFile:

@@ -63,9 +63,7 @@ def on_cluster(cluster: str) -> str:
 
 def squeue_command(cluster: str = "") -> str:
     """The line of commands that lists all jobs of this user, also those that have ended minutes ago."""
-    return (
-        f"{CLEAN} squeue --me --states=all --noheader --array{on_cluster(cluster)} --format={shlex.quote(FORMAT)}"
-    )
+    return f"{CLEAN} squeue --me --states=all --noheader --array{on_cluster(cluster)} --format={shlex.quote(FORMAT)}"
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:
@@ -93,7 +91,7 @@ def parse_order(text: str, mine: Mapping[str, QueueRow]) -> dict[str, tuple[int,
             for partition in partitions.split(","):
                 waiting.setdefault(partition, []).append((-priority, _age(number), number))
     places: dict[str, tuple[int, int]] = {}
-    for partition, jobs in waiting.items():
+    for jobs in waiting.values():
         for place, (_, _, number) in enumerate(sorted(jobs), 1):
             row = mine.get(number)
             if row and row.state == PENDING:

@@ -1,0 +1,54 @@
+"""Jobs in job folders that Slurm has in its queue: what a supervised platform says of them, and Slurm adds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtrain.contract import FailureReport
+from cloudtrain.observe import Summary
+from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.supervised import (
+    HostLauncher,
+    JobFiles,
+    JobRecord,
+    JobRoot,
+    SupervisedPlatform,
+)
+
+
+class QueuedJobs(SupervisedPlatform):
+    """The jobs of one cluster, of which Slurm knows more than their folders.
+
+    Args:
+        life: what Slurm knows of them.
+    """
+
+    def __init__(self, root: JobRoot, launcher: HostLauncher, life: JobLife) -> None:
+        super().__init__(root, launcher)
+        self._life = life
+
+    def states(self, job_name: str) -> list[JobState]:
+        job = self._existing(job_name)
+        return self._life.states(self._settled(job), job)
+
+    def lost(self, job: JobFiles) -> FailureReport:
+        return self._life.lost(job)
+
+    def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
+        return self._life.closed(super()._closed(job, record), job)
+
+    def _settled(self, job: JobFiles) -> JobRecord:
+        record = super()._settled(job)
+        explained = self._life.explained(record, job)
+        if explained is not record:
+            with contextlib.suppress(OSError):  # a full disk: the next call tries again
+                job.write_record(explained)
+        return explained
+
+    def _description(
+        self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
+    ) -> JobDescription:
+        return self._life.described(super()._description(job, record, summary, request), job)

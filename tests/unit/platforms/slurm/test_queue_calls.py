@@ -1,0 +1,145 @@
+"""How often Slurm is asked, and what counts if it does not answer. The commands are programs that print recorded text."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from slurm_texts import NO_ACCOUNTING, NO_CONTROLLER, NO_JOB, SACCT, SCONTROL, SQUEUE, Programs
+
+from cloudtrain.platforms.batch.shell import LocalShell
+from cloudtrain.platforms.slurm.queue import Queue
+
+LONG_AGO = 1795390000.0
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    programs = Programs(tmp_path / "bin")
+    programs.says("squeue", SQUEUE)
+    programs.says("sacct", SACCT)
+    programs.says("scontrol", SCONTROL)
+    return programs
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "queues" / "queue.json"
+
+
+def queue_of(programs: Programs, file: Path | None = None, poll_seconds: float = 60.0) -> Queue:
+    return Queue(LocalShell(programs.environ), file, poll_seconds=poll_seconds)
+
+
+def test_one_call_for_all_jobs_of_all_processes(programs: Programs, file: Path) -> None:
+    queues = [queue_of(programs, file) for _ in range(3)]
+    found: list[bool] = []
+
+    def watch(queue: Queue) -> None:
+        found.extend(queue.look(number, LONG_AGO).is_alive for number in ("1", "2", "3", "6_0"))
+
+    threads = [threading.Thread(target=watch, args=(queue,)) for queue in queues for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 36
+    assert len(programs.calls()) == 1
+    queues[0].expire()
+    queues[0].look("1", LONG_AGO)
+    assert len(programs.calls()) == 2
+
+
+def test_jobs_that_left_are_looked_up_once_together(programs: Programs, file: Path) -> None:
+    queue = queue_of(programs, file)
+    for number in ("1", "14", "12", "21"):  # two have left the queue
+        queue._watched.add(number)
+    assert [queue.look(number, LONG_AGO).is_alive for number in ("14", "12", "21", "1")] == [False] * 3 + [True]
+    assert queue.look("12", LONG_AGO).ending == queue.look("12", LONG_AGO).ending is not None
+    [call] = programs.calls("sacct")
+    assert "--jobs=12,14,21" in call
+    assert programs.calls("scontrol") == []
+
+
+def test_without_accounting_the_controller_is_asked_and_else_the_row_counts(programs: Programs) -> None:
+    programs.says("sacct", error=NO_ACCOUNTING, code=1)
+    queue = queue_of(programs)
+    ending = queue.look("13", LONG_AGO).ending
+    assert ending and ending.limit == "00:01:00"
+    programs.says("scontrol", error=NO_JOB, code=1)
+    ending = queue.look("18", LONG_AGO).ending
+    assert ending and (ending.state, ending.ended_at) == ("TIMEOUT", 1795390750.0)
+    gone = queue.look("99", LONG_AGO)
+    assert (gone.is_alive, gone.ending) == (False, None)
+    assert len(programs.calls("sacct")) == 1
+
+
+def test_the_accounting_may_be_late(programs: Programs) -> None:
+    programs.says("sacct", "14|RUNNING|0:0|Unknown|01:00:00|n1|None\n98|PENDING|0:0|Unknown|01:00:00|n1|None\n")
+    programs.says("scontrol", error=NO_JOB, code=1)
+    queue = queue_of(programs)
+    ended = queue.look("14", LONG_AGO)
+    assert not ended.is_alive
+    assert ended.ending and ended.ending.state == "FAILED"
+    assert queue.look("98", LONG_AGO).is_alive
+
+
+def test_a_job_that_was_submitted_after_the_last_answer_is_alive(programs: Programs) -> None:
+    queue = queue_of(programs)
+    assert queue.look("97", time.time()).is_alive
+    assert programs.calls("sacct") == []
+
+
+def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
+    programs.says("squeue", error=NO_CONTROLLER, code=1)
+    queue = queue_of(programs, file)
+    assert queue.look("99", LONG_AGO).is_alive
+    words = "(Unable to contact slurm controller (connect failure))"
+    assert queue.silence.startswith("Slurm has not answered since")
+    assert queue.silence.endswith(words)
+    assert queue_of(programs, file).look("14", LONG_AGO).is_alive
+    assert len(programs.calls()) == 1  # other processes wait, too
+
+
+def test_a_controller_that_restarts_changes_nothing(programs: Programs) -> None:
+    queue = queue_of(programs, poll_seconds=0.01)
+    assert queue.look("1", LONG_AGO).row
+    programs.says("squeue", error=NO_CONTROLLER, code=1)
+    time.sleep(0.02)
+    for _ in range(50):
+        standing = queue.look("1", LONG_AGO)
+        assert standing.is_alive
+        assert standing.row
+        assert queue.look("99", LONG_AGO).is_alive
+        time.sleep(0.01)
+    assert len(programs.calls("squeue")) < 9  # the pause doubles
+    assert queue.silence == ""  # it is away for a moment only
+    programs.says("squeue", SQUEUE)
+    while queue._snapshot.failures:
+        queue.look("1", LONG_AGO)
+    assert queue.silence == ""
+
+
+def test_places_count_as_a_second_call(programs: Programs, file: Path) -> None:
+    queue = queue_of(programs, file, poll_seconds=0.5)
+    programs.says("squeue", SQUEUE)
+    assert queue.place("2") is None  # the recorded text is not the order of the queue
+    assert len(programs.calls("squeue")) == 2
+    time.sleep(0.6)
+    queue.look("2", LONG_AGO)
+    assert len(programs.calls("squeue")) == 2
+    time.sleep(0.6)
+    queue.look("2", LONG_AGO)
+    assert len(programs.calls("squeue")) == 3
+
+
+def test_a_damaged_file_counts_as_missing(programs: Programs, file: Path) -> None:
+    file.parent.mkdir()
+    for content in (b"", b"\xff\n{}", b"[]"):
+        file.write_bytes(content)
+        assert queue_of(programs, file).look("1", LONG_AGO).row
+    file.unlink()
+    file.mkdir()
+    assert queue_of(programs, file).look("1", LONG_AGO).row
