@@ -25,6 +25,8 @@ class Ticket:
     folder: str = ""
     """As the nodes see it; empty for the default of this machine."""
     profile: str = ""
+    poll_seconds: float = 10.0
+    """How old an answer of the scheduler may be."""
 
 
 class Tickets:
@@ -40,7 +42,12 @@ class Tickets:
         """None if this client has not submitted the job, or the ticket is damaged."""
         with contextlib.suppress(OSError, ValueError):
             given = Fields(parse_json(read_regular(self._path(job_name), LARGEST)))
-            return Ticket(given.text("login", ""), given.text("folder", ""), given.text("profile", ""))
+            return Ticket(
+                given.text("login", ""),
+                given.text("folder", ""),
+                given.text("profile", ""),
+                given.number("poll_seconds", 10.0, least=1),
+            )
         return None
 
     def remove(self, job_name: str) -> None:

@@ -15,7 +15,7 @@ from cloudtrain.platforms.slurm.states import Ending
 SACCT_FORMAT = "JobID,State,ExitCode,End,Timelimit,NodeList,Reason"
 _COLUMNS = 7
 NO_ACCOUNTING = ("accounting storage is disabled", "not found")
-"""What ``sacct``, or the shell, says where there will be no accounting later, either."""
+"""Messages of ``sacct``, or of the shell, on a cluster without accounting."""
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z:/]+)=(?P<value>\S*)")
 MOST_AT_ONCE = 500
 """Job numbers in one command: a line of a shell is limited."""

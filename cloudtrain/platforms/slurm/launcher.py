@@ -19,11 +19,10 @@ from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
     SUBMISSIONS,
     Submission,
-    parse_submissions,
     submissions_to_json,
 )
+from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.supervised.folder import LOG, SUPERVISOR_LOG
-from cloudtrain.platforms.supervised.launcher import PREEMPT
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.storage import state_home
@@ -31,27 +30,18 @@ from cloudtrain.storage import state_home
 SCRIPT = "job.sh"
 SHOWN = 5
 """Variables that the log names."""
-ALIVE_SECONDS = 2.0
-"""How long an answer of the queue counts."""
-_ENDED = (
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "TIMEOUT",
-)
 
 
 class SlurmLauncher:
-    """A `HostLauncher` that hands jobs to ``sbatch``."""
+    """A `HostLauncher` that hands jobs to ``sbatch``.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Args:
+        life: knows what becomes of them.
+    """
+
+    def __init__(self, cluster: Cluster, life: JobLife) -> None:
         self._cluster = cluster
-        self._asked: dict[str, tuple[float, bool]] = {}
+        self._life = life
 
     def start(self, draft: JobFiles, request: Request) -> None:
         self._provide(request)
@@ -73,37 +63,13 @@ class SlurmLauncher:
             self._cluster.root.remove(job.name)
             raise
         job.write(SUBMISSIONS, submissions_to_json([submission]))
+        self._life.queue(submission.cluster).expire()
 
     def signal(self, job: JobFiles, name: str) -> None:
-        known = parse_submissions(job.read(SUBMISSIONS))
-        if not known:
-            return
-        number = shlex.quote(known[-1].number)
-        sent = "USR1" if name == PREEMPT else "TERM"
-        # only the batch step gets it; a job in the queue has none, and is cancelled
-        self._cluster.shell.run(f"scancel --state=PENDING {number}; scancel --batch --signal={sent} {number}")
-        self._asked.pop(job.name, None)
+        self._life.signal(job, name)
 
     def is_alive(self, job: JobFiles) -> bool:
-        asked, alive = self._asked.get(job.name, (float("-inf"), True))
-        if time.monotonic() - asked > ALIVE_SECONDS:
-            alive = self._ask(job)
-            self._asked[job.name] = (time.monotonic(), alive)
-        return alive
-
-    def _ask(self, job: JobFiles) -> bool:
-        known = parse_submissions(job.read(SUBMISSIONS))
-        if not known:
-            return True  # it is being submitted
-        answer = self._cluster.shell.run(f"squeue -h -t all -o %T -j {shlex.quote(known[-1].number)}")
-        if answer.code:
-            if "Invalid job id" in answer.complaint:
-                return False
-            raise PlatformError(
-                f"squeue failed: {answer.complaint or f'exit code {answer.code}'}",
-                hint="The controller of Slurm may be restarting: try again later.",
-            )
-        return answer.text not in ("", *_ENDED)
+        return self._life.standing(job).is_alive
 
     def _provide(self, request: Request) -> None:
         """Put the runtime and the source onto the cluster, once for each hash."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -24,16 +24,19 @@ from cloudtrain.platforms.slurm.states import CANCELLED, Ending, cancelled_by, e
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
-from cloudtrain.platforms.supervised.supervisor import SIGNAL
+from cloudtrain.platforms.supervised.record import SIGNAL
 
 SUBMIT_SECONDS = 300.0
 """How long a submission may take, until a job without a number in the queue counts as not submitted."""
 NEWS_SECONDS = 300.0
 """How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
 SOON_SECONDS = 30.0
+SIGNAL_SECONDS = 120.0
+AWAY = ("Unable to contact", "timed out")
+"""In the messages of Slurm's commands if the controller does not answer."""
 
 _OVER = (UNKNOWN_NUMBER, "already completing or completed")
-"""What ``scancel`` says of a job that has ended, or was taken out of the queue just before."""
+"""In the messages of ``scancel`` for a job that has ended, or was taken out of the queue just before."""
 _SIGNALS = {STOP: "TERM", PREEMPT: "USR1"}
 
 
@@ -44,7 +47,7 @@ class _Announced:
 
 
 class JobLife:
-    """What Slurm knows of the jobs of one cluster.
+    """Asks Slurm about the jobs of one cluster.
 
     Args:
         shell: runs Slurm's commands.
@@ -65,7 +68,7 @@ class JobLife:
         return self._queues[cluster]
 
     def standing(self, job: JobFiles) -> Standing:
-        """Where the job stands in Slurm. One that has no number yet is being submitted.
+        """The job in Slurm. One that has no number yet is being submitted.
 
         Of a job with several submissions, one that runs comes before one that waits for it to end.
         """
@@ -124,14 +127,11 @@ class JobLife:
         submissions = last_submissions(job)
         if not submissions:
             return  # the batch step looks for the mark of a stop when it starts
-        jobs = [f"{on_cluster(one.cluster)} {shlex.quote(one.number)}" for one in submissions]
-        commands = [f"scancel --batch --signal={_SIGNALS[name]}{one}" for one in jobs]
-        if name == STOP:
-            commands = [f"scancel --state=PENDING{one}" for one in jobs] + commands
+        command = signal_command(submissions, _SIGNALS[name], unqueue=name == STOP)
         try:
-            answer = self._shell.run("export LC_ALL=C; " + "; ".join(commands))
+            answer = self._shell.run(command, timeout=SIGNAL_SECONDS)
             said = [line for line in answer.complaint.splitlines() if not any(word in line for word in _OVER)]
-            error = said[-1].removeprefix("scancel: error: ") if answer.code and said else ""
+            error = said[-1].removeprefix("scancel: error: ") if said else ""
         except PlatformError as failed:
             error = failed.message
         for one in submissions:
@@ -214,6 +214,27 @@ class JobLife:
 def last_submissions(job: JobFiles) -> list[Submission]:
     """The submissions of the job that may be in the queue: one that runs, and one that continues it."""
     return parse_submissions(job.read(SUBMISSIONS))[-2:]
+
+
+def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
+    """The line of commands that signals the batch step of a job, which passes the signal on to its hosts.
+
+    A controller that is away keeps each command waiting, so the line ends with the first that says so.
+
+    Args:
+        unqueue: also take the job out of the queue, if it waits there.
+    """
+    options = [f"--batch --signal={name}"]
+    if unqueue:
+        options.insert(0, "--state=PENDING")
+    lines = [
+        f"say scancel {option}{on_cluster(one.cluster)} {shlex.quote(one.number)}"
+        for option in options
+        for one in submissions
+    ]
+    away = "|".join(f'*"{message}"*' for message in AWAY)
+    say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
+    return "\n".join(["export LC_ALL=C", say, *lines])
 
 
 def _rank(standing: Standing) -> int:

@@ -31,6 +31,7 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     folder: TEXT | None = None
     node_folder: TEXT | None = None
     clusters: TEXTS | None = None
+    poll_seconds: Annotated[float, Meta(ge=1)] = 10.0
     # what
     partition: TEXTS | None = None
     account: TEXT | None = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from cloudtrain.errors import JobNotFound
-from cloudtrain.platforms.base import JobDescription, Request, Series
+from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_download import download_remote
@@ -17,9 +17,12 @@ from cloudtrain.platforms.batch.remote_follow import follow_remote
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
+from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.queue import Queue, queue_file
+from cloudtrain.platforms.slurm.queued import QueuedJobs
 from cloudtrain.platforms.slurm.render import check, render
-from cloudtrain.platforms.supervised import JobFiles, SupervisedPlatform
+from cloudtrain.platforms.supervised import JobFiles
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress, uri_scheme
@@ -28,13 +31,18 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
 
 
-class ClusterJobs(SupervisedPlatform):
+class ClusterJobs(QueuedJobs):
     """The jobs on one cluster, in one folder."""
 
     name = "slurm"
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(cluster.root, SlurmLauncher(cluster))
+    def __init__(self, cluster: Cluster, poll_seconds: float) -> None:
+        def queue(name: str) -> Queue:
+            file = queue_file(self.name, cluster.login, name)
+            return Queue(cluster.shell, file, cluster=name, poll_seconds=poll_seconds)
+
+        life = JobLife(cluster.shell, queue)
+        super().__init__(cluster.root, SlurmLauncher(cluster, life), life)
         self.cluster = cluster
 
     def render(self, job: TrainingJob) -> Request:
@@ -74,7 +82,12 @@ class SlurmPlatform:
 
     def submit(self, request: Request) -> None:
         cluster = request.body["cluster"]
-        ticket = Ticket(cluster.get("login", ""), cluster.get("folder", ""), cluster.get("profile", ""))
+        ticket = Ticket(
+            cluster.get("login", ""),
+            cluster.get("folder", ""),
+            cluster.get("profile", ""),
+            cluster.get("poll_seconds", 10.0),
+        )
         known = self._tickets.read(request.job_name)
         self._tickets.write(request.job_name, ticket)  # first: a job that runs can always be found
         try:
@@ -96,6 +109,9 @@ class SlurmPlatform:
 
     def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
         return self._of(job_name).events(job_name, follow=follow)
+
+    def states(self, job_name: str) -> list[JobState]:
+        return self._of(job_name).states(job_name)
 
     def metrics(self, job_name: str) -> Series:
         return self._of(job_name).metrics(job_name)
@@ -148,10 +164,10 @@ class SlurmPlatform:
     def _jobs(self, ticket: Ticket) -> ClusterJobs:
         if ticket not in self._clusters:
             self._clusters[ticket] = ClusterJobs(
-                open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch")
+                open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch"), ticket.poll_seconds
             )
         return self._clusters[ticket]
 
 
 def _ticket(options: SlurmOptions) -> Ticket:
-    return Ticket(options.login or "", options.folder or "", options.profile or "")
+    return Ticket(options.login or "", options.folder or "", options.profile or "", options.poll_seconds)

@@ -1,4 +1,4 @@
-"""What Slurm says of all watched jobs of a cluster: one ``squeue`` for all, then ``sacct`` for those that left.
+"""The watched jobs of a cluster in Slurm's queue: one ``squeue`` for all, then ``sacct`` for those that left.
 
 The answer is kept for some seconds, in this process and in a file that all processes of this user share: ten commands
 that wait make as many calls as one. Where Slurm does not answer, the jobs are as they were: unknown is not ended.
@@ -6,10 +6,12 @@ that wait make as many calls as one. Where Slurm does not answer, the jobs are a
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -25,30 +27,32 @@ from cloudtrain.platforms.slurm.accounting import (
 from cloudtrain.platforms.slurm.snapshot import Snapshot, SnapshotFile
 from cloudtrain.platforms.slurm.squeue import (
     QueueRow,
+    has_place,
     order_command,
     parse_order,
     parse_squeue,
     squeue_command,
 )
 from cloudtrain.platforms.slurm.states import Ending, is_ended
+from cloudtrain.storage import state_home
 
 POLL_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 60.0
 ORDER_SECONDS = 300.0
-"""How old places in the queue may be: they take the pending jobs of all users."""
+"""How old places in the queue may be."""
+NEW_SECONDS = 30.0
+"""How old they may be for a job that is not among them."""
 SILENT_SECONDS = 30.0
-"""How long Slurm may not answer before users are told: a controller that restarts needs less."""
+"""How long Slurm may be silent before users see it: a controller that restarts needs less."""
 CALL_SECONDS = 60.0
 SKEW_SECONDS = 5.0
 """How far the clocks of this machine and the cluster may differ."""
 UNKNOWN_NUMBER = "Invalid job id specified"
 
-_MARK = "--cloudtrain--"
-
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a job stands in Slurm."""
+    """A job in Slurm: whether it lives, and how it ended."""
 
     is_alive: bool
     """Whether the job is in the queue, or may be: false only if Slurm said that it has ended or does not know it."""
@@ -84,7 +88,6 @@ class Queue:
         self._looked_up: dict[str, float] = {}
         """When the ending of a job was last asked for, without an answer that is one."""
         self._has_accounting = True
-        self._places_wanted = False
 
     def look(self, number: str, since: float) -> Standing:
         """Where a job stands. Asks Slurm only if the last answer is too old.
@@ -108,10 +111,18 @@ class Queue:
             return Standing(False, row, ending)
 
     def place(self, number: str) -> tuple[int, int] | None:
-        """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago."""
+        """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.
+
+        This needs the pending jobs of all users, so it is rarely asked for. It counts as a call: the next one is later.
+        """
         with self._lock:
-            self._places_wanted = True
             self._refresh()
+            row = self._rows.get(number)
+            if row is None or not has_place(row):
+                return None
+            age = time.time() - self._snapshot.places_taken
+            if age > (ORDER_SECONDS if number in self._snapshot.places else NEW_SECONDS):
+                self._ask_order()
             return self._snapshot.places.get(number)
 
     def expire(self) -> None:
@@ -158,22 +169,28 @@ class Queue:
 
     def _ask(self, last: Snapshot) -> Snapshot:
         asked = time.time()
-        command = squeue_command(self._cluster)
-        places = self._places_wanted and asked - last.places_taken > ORDER_SECONDS
-        if places:
-            command += f" || exit; echo {_MARK}; {order_command(self._cluster)}"
         try:
-            answer = self._shell.run(command, timeout=CALL_SECONDS)
+            answer = self._shell.run(squeue_command(self._cluster), timeout=CALL_SECONDS)
         except PlatformError as error:
             return last.failed(asked, error.message)
-        text, mark, order = answer.out.decode("utf-8", "replace").partition(f"{_MARK}\n")
-        if answer.code and not mark:
+        if answer.code:
             return last.failed(asked, _complaint(answer))
-        found = Snapshot(asked=asked, taken=asked, text=text)
-        if places and not answer.code:
-            self._places_wanted = False
-            return found.with_places(parse_order(order, parse_squeue(text)), calls=2)
-        return found.with_places(last.places, taken=last.places_taken)
+        text = answer.out.decode("utf-8", "replace")
+        return Snapshot(asked, asked, text, places=last.places, places_taken=last.places_taken)
+
+    def _ask_order(self) -> None:
+        with self._file.taken(wait=False) as is_mine:
+            if not is_mine or self._snapshot.failures:
+                return
+            taken = time.time()
+            try:
+                answer = self._shell.run(order_command(self._cluster), timeout=CALL_SECONDS)
+            except PlatformError:
+                return
+            places = parse_order(answer.out.decode("utf-8", "replace"), self._rows)
+            last = self._snapshot
+            self._snapshot = replace(last, calls=last.calls + 1, places=places, places_taken=taken)
+            self._file.write(self._snapshot)
 
     def _ending(self, number: str, row: QueueRow | None) -> Ending | None:
         """How a job ended that has left the queue. Asks once for all that have."""
@@ -213,6 +230,12 @@ class Queue:
         found = parse_scontrol(answer.text) if answer.code == 0 else None
         if found:
             self._endings[number] = found
+
+
+def queue_file(platform: str, login: str, cluster: str) -> Path:
+    """Where the processes of this user keep the last answer of a cluster's scheduler."""
+    place = "\n".join((login, cluster, os.environ.get("SLURM_CONF", "")))
+    return state_home() / "queues" / platform / f"{hashlib.sha256(place.encode()).hexdigest()[:16]}.json"
 
 
 def _complaint(answer: Answer) -> str:

@@ -45,7 +45,11 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
     )
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
-        "cluster": {"folder": cluster.folder, **({"login": cluster.login} if cluster.login else {})},
+        "cluster": {
+            "folder": cluster.folder,
+            **({"login": cluster.login} if cluster.login else {}),
+            "poll_seconds": options.poll_seconds,
+        },
         "bundled_runtime": runtime,
         **_given(options),
         **_container(job, options),

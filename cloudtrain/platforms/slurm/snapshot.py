@@ -43,11 +43,6 @@ class Snapshot:
             self, asked=asked, failures=min(self.failures + 1, 20), failing_since=since, error=error, calls=1
         )
 
-    def with_places(
-        self, places: Mapping[str, tuple[int, int]], *, taken: float | None = None, calls: int = 1
-    ) -> Snapshot:
-        return replace(self, places=places, places_taken=self.taken if taken is None else taken, calls=calls)
-
 
 class SnapshotFile:
     """Where the last answer is kept. Without a file, and where it cannot be used, each process asks for itself."""

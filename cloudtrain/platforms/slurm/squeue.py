@@ -26,8 +26,8 @@ _OVERRIDES = (
 CLEAN = f"unset {_OVERRIDES}; export SLURM_TIME_FORMAT=%s LC_ALL=C;"
 """Begins a line of commands whose output we read."""
 
-NOT_ELIGIBLE = ("BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldAdmin", "JobHeldUser")
-"""Reasons of pending jobs that nobody waits behind."""
+_NOT_ELIGIBLE = ("BeginTime", "Dependency", "DependencyNeverSatisfied", "JobHeldAdmin", "JobHeldUser")
+"""Reasons of pending jobs that do not keep others waiting."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def squeue_command(cluster: str = "") -> str:
 
 
 def parse_squeue(text: str) -> dict[str, QueueRow]:
-    """The jobs in the output of `squeue_command`, by number. Lines that are no rows are left out."""
+    """The jobs in the output of `squeue_command`, by number. Other lines are left out."""
     return {row.number: row for row in map(_row, text.splitlines()) if row}
 
 
@@ -87,18 +87,27 @@ def parse_order(text: str, mine: Mapping[str, QueueRow]) -> dict[str, tuple[int,
     """
     waiting: dict[str, list[tuple[int, tuple[int, int], str]]] = {}
     for number, priority, partitions, reason in _order_rows(text):
-        if reason.partition(",")[0] not in NOT_ELIGIBLE and priority > 0:
+        if _is_eligible(priority, reason):
             for partition in partitions.split(","):
                 waiting.setdefault(partition, []).append((-priority, _age(number), number))
     places: dict[str, tuple[int, int]] = {}
     for jobs in waiting.values():
         for place, (_, _, number) in enumerate(sorted(jobs), 1):
             row = mine.get(number)
-            if row and row.state == PENDING:
+            if row and has_place(row):
                 best = places.get(number)
                 if best is None or place < best[0]:
                     places[number] = (place, len(jobs))
     return places
+
+
+def has_place(row: QueueRow) -> bool:
+    """Whether the job waits for nothing but nodes."""
+    return row.state == PENDING and _is_eligible(row.priority, row.reason)
+
+
+def _is_eligible(priority: int, reason: str) -> bool:
+    return priority > 0 and reason.partition(",")[0] not in _NOT_ELIGIBLE
 
 
 def _order_rows(text: str) -> Iterator[tuple[str, int, str, str]]:

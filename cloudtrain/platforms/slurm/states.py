@@ -1,4 +1,4 @@
-"""The states of Slurm's jobs, and how a job ended that left no outcome of its own.
+"""The states of Slurm's jobs, and how a job ended that left no outcome.
 
 https://slurm.schedmd.com/job_state_codes.html
 """
@@ -39,14 +39,14 @@ class Ending:
     """How a job ended, as far as Slurm knows. What it does not know is empty."""
 
     state: str
-    """Slurm's word, without what follows: ``CANCELLED by 1000`` is ``CANCELLED``."""
+    """Without what may follow: ``CANCELLED by 1000`` is ``CANCELLED``."""
     by: str = ""
     """The user, by name or number, who cancelled the job."""
     exit_code: int | None = None
     signal: int | None = None
-    """What ended the batch step."""
+    """The signal that ended the batch step."""
     reason: str = ""
-    """Slurm's word for the reason: ``NodeDown``, ``TimeLimit``."""
+    """As Slurm writes it: ``NodeDown``, ``TimeLimit``."""
     nodes: str = ""
     limit: str = ""
     """The time limit, as Slurm writes it: ``2-00:00:00``."""
@@ -128,7 +128,8 @@ def _cause(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, s
         return (
             FailureClass.KILLED,
             cancelled_by(ending),
-            "Ask whoever cancelled it, or the administrators of the cluster, for the reason. " + RESUMES,
+            "The user who cancelled it, or the administrators of the cluster, may know the reason. "
+            + RESUMES,
         )
     return _failed(ending, number, said)
 

@@ -14,6 +14,7 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.storage.reserve import SPARE_SIZE
 
 STOPPED_BY_USER = "stopped by the user"
+SIGNAL = "ended by a signal from outside"
 DAMAGED = "its record is damaged"
 
 RECORD = "state.json"

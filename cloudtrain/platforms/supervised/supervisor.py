@@ -26,7 +26,7 @@ from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.host_events import HostEvents
 from cloudtrain.platforms.supervised.hosts import Hosts, RunningHost
 from cloudtrain.platforms.supervised.launcher import PREEMPT
-from cloudtrain.platforms.supervised.record import STOPPED_BY_USER, JobRecord, lost_late
+from cloudtrain.platforms.supervised.record import SIGNAL, STOPPED_BY_USER, JobRecord, lost_late
 from cloudtrain.runtime.upload_failure import UPLOAD_SECONDS
 from cloudtrain.storage import patience
 from cloudtrain.storage.reserve import is_full
@@ -43,7 +43,6 @@ LAST_UPLOAD_SECONDS = 60.0
 """How long uploads may continue after the grace of a stop or of ``max_run``."""
 
 INTERRUPTED = 128 + signal.SIGTERM
-SIGNAL = "ended by a signal from outside"
 PREEMPTED = "preempted"
 LOST = "the first host was lost, and the scheduler starts the job again"
 

@@ -1,4 +1,4 @@
-"""What Slurm's commands print, recorded of Slurm 22.05.8, and programs of their names that print it again.
+"""The output of Slurm's commands, recorded from Slurm 22.05.8, and programs of their names that print it again.
 
 The columns that `squeue` asks for are the same up to 26.05.
 """
@@ -51,7 +51,7 @@ NO_JOB = "slurm_load_jobs error: Invalid job id specified"
 
 @dataclass(frozen=True)
 class Programs:
-    """Programs called ``squeue``, ``sacct``, ... which print what a test says, and note their calls."""
+    """Programs called ``squeue``, ``sacct``, ... which print the text of a test, and record their calls."""
 
     folder: Path
 

@@ -1,4 +1,6 @@
-"""How often Slurm is asked, and what counts if it does not answer. The commands are programs that print recorded text."""
+"""How often Slurm is asked, and what counts if it does not answer. Its commands are programs that print what was
+recorded.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def test_jobs_that_left_are_looked_up_once_together(programs: Programs, file: Pa
     queue = queue_of(programs, file)
     for number in ("1", "14", "12", "21"):  # two have left the queue
         queue._watched.add(number)
-    assert [queue.look(number, LONG_AGO).is_alive for number in ("14", "12", "21", "1")] == [False] * 3 + [True]
+    assert [queue.look(number, LONG_AGO).is_alive for number in ("14", "12", "21", "1")] == [False] * 3 + [
+        True
+    ]
     assert queue.look("12", LONG_AGO).ending == queue.look("12", LONG_AGO).ending is not None
     [call] = programs.calls("sacct")
     assert "--jobs=12,14,21" in call
@@ -77,7 +81,9 @@ def test_without_accounting_the_controller_is_asked_and_else_the_row_counts(prog
 
 
 def test_the_accounting_may_be_late(programs: Programs) -> None:
-    programs.says("sacct", "14|RUNNING|0:0|Unknown|01:00:00|n1|None\n98|PENDING|0:0|Unknown|01:00:00|n1|None\n")
+    programs.says(
+        "sacct", "14|RUNNING|0:0|Unknown|01:00:00|n1|None\n98|PENDING|0:0|Unknown|01:00:00|n1|None\n"
+    )
     programs.says("scontrol", error=NO_JOB, code=1)
     queue = queue_of(programs)
     ended = queue.look("14", LONG_AGO)

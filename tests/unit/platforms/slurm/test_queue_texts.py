@@ -1,4 +1,4 @@
-"""What Slurm prints about jobs, and what we make of it."""
+"""The output of Slurm's commands about jobs, and the sentences that we make of it."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ AssocMaxBBPerJob AssocMaxBBPerNode AssocMaxBillingMinutesPerJob AssocMaxBillingP
 AssocMaxCpuMinutesPerJobLimit AssocMaxCpuPerJobLimit AssocMaxCpuPerNode AssocMaxEnergyMinutesPerJob
 AssocMaxEnergyPerJob AssocMaxEnergyPerNode AssocMaxGRESMinutesPerJob AssocMaxGRESPerJob AssocMaxGRESPerNode
 AssocMaxJobsLimit AssocMaxLicenseMinutesPerJob AssocMaxLicensePerJob AssocMaxMemMinutesPerJob AssocMaxMemPerJob
-AssocMaxMemPerNode AssocMaxNodeMinutesPerJob AssocMaxNodePerJobLimit AssocMaxSubmitJobLimit AssocMaxUnknownMinutesPerJob
-AssocMaxUnknownPerJob AssocMaxUnknownPerNode AssocMaxWallDurationPerJobLimit AssociationJobLimit
-AssociationResourceLimit AssociationTimeLimit BadConstraints BeginTime BurstBufferOperation BurstBufferResources
-BurstBufferStageIn Cleaning Constraints DeadLine Dependency DependencyNeverSatisfied FedJobLock FrontEndDown
-InvalidAccount InvalidQOS JobArrayTaskLimit JobHeldAdmin JobHeldUser JobHoldMaxRequeue Licenses MaxBBPerAccount
-MaxBillingPerAccount MaxCpuPerAccount MaxEnergyPerAccount MaxGRESPerAccount MaxJobsPerAccount MaxLicensePerAccount
-MaxMemPerLimit MaxMemoryPerAccount MaxNodePerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount NodeDown None
-PartitionConfig PartitionDown PartitionInactive PartitionNodeLimit PartitionTimeLimit PowerNotAvail PowerReserved
-Priority Prolog QOSGrpBB QOSGrpBBMinutes QOSGrpBilling QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit QOSGrpCpuLimit
-QOSGrpEnergy QOSGrpGRES QOSGrpGRESMinutes QOSGrpJobsLimit QOSGrpLicense QOSGrpMemLimit QOSGrpMemoryMinutes
-QOSGrpNodeLimit QOSGrpSubmitJobsLimit QOSGrpUnknown QOSGrpWallLimit QOSJobLimit QOSMaxBBPerJob QOSMaxBillingPerUser
-QOSMaxCpuMinutesPerJobLimit QOSMaxCpuPerJobLimit QOSMaxCpuPerNode QOSMaxCpuPerUserLimit QOSMaxGRESMinutesPerJob
-QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxGRESPerUser QOSMaxJobsPerUserLimit QOSMaxMemoryPerJob QOSMaxNodePerJobLimit
-QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit QOSMaxWallDurationPerJobLimit QOSMinBB QOSMinCpuNotSatisfied
-QOSMinGRES QOSMinMemory QOSMinNode QOSNotAllowed QOSResourceLimit QOSTimeLimit QOSUsageThreshold ReqNodeNotAvail
-Reservation ReservationDeleted ReservationInvalid Resources SchedDefer SystemFailure
-""".split()
+AssocMaxMemPerNode AssocMaxNodeMinutesPerJob AssocMaxNodePerJobLimit AssocMaxSubmitJobLimit
+AssocMaxUnknownMinutesPerJob AssocMaxUnknownPerJob AssocMaxUnknownPerNode AssocMaxWallDurationPerJobLimit
+AssociationJobLimit AssociationResourceLimit AssociationTimeLimit BadConstraints BeginTime BurstBufferOperation
+BurstBufferResources BurstBufferStageIn Cleaning Constraints DeadLine Dependency DependencyNeverSatisfied FedJobLock
+FrontEndDown InvalidAccount InvalidQOS JobArrayTaskLimit JobHeldAdmin JobHeldUser JobHoldMaxRequeue Licenses
+MaxBBPerAccount MaxBillingPerAccount MaxCpuPerAccount MaxEnergyPerAccount MaxGRESPerAccount MaxJobsPerAccount
+MaxLicensePerAccount MaxMemPerLimit MaxMemoryPerAccount MaxNodePerAccount MaxSubmitJobsPerAccount MaxUnknownPerAccount
+NodeDown None PartitionConfig PartitionDown PartitionInactive PartitionNodeLimit PartitionTimeLimit PowerNotAvail
+PowerReserved Priority Prolog QOSGrpBB QOSGrpBBMinutes QOSGrpBilling QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit
+QOSGrpCpuLimit QOSGrpEnergy QOSGrpGRES QOSGrpGRESMinutes QOSGrpJobsLimit QOSGrpLicense QOSGrpMemLimit
+QOSGrpMemoryMinutes QOSGrpNodeLimit QOSGrpSubmitJobsLimit QOSGrpUnknown QOSGrpWallLimit QOSJobLimit QOSMaxBBPerJob
+QOSMaxBillingPerUser QOSMaxCpuMinutesPerJobLimit QOSMaxCpuPerJobLimit QOSMaxCpuPerNode QOSMaxCpuPerUserLimit
+QOSMaxGRESMinutesPerJob QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxGRESPerUser QOSMaxJobsPerUserLimit QOSMaxMemoryPerJob
+QOSMaxNodePerJobLimit QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit QOSMaxWallDurationPerJobLimit QOSMinBB
+QOSMinCpuNotSatisfied QOSMinGRES QOSMinMemory QOSMinNode QOSNotAllowed QOSResourceLimit QOSTimeLimit QOSUsageThreshold
+ReqNodeNotAvail Reservation ReservationDeleted ReservationInvalid Resources SchedDefer SystemFailure
+"""
 """Reasons of pending jobs that Slurm documents, from 22.05 to 26.05."""
 
 
@@ -81,7 +81,7 @@ def test_the_place_in_the_queue_counts_those_that_wait_for_nodes() -> None:
 
 
 def test_every_reason_has_a_sentence() -> None:
-    for reason in REASONS:
+    for reason in REASONS.split():
         text = str(why_pending(reason, number="12", partition="gpu"))
         assert reason not in text
         assert "Slurm says" not in text
@@ -129,7 +129,7 @@ def test_rows_of_the_accounting() -> None:
         ("21", FailureClass.PREEMPTED, "gave the nodes of the job to a job of a higher priority", 143),
     ],
 )
-def test_endings_are_told_apart(number: str, failure_class: FailureClass, words: str, code: int) -> None:
+def test_endings_are_distinguished(number: str, failure_class: FailureClass, words: str, code: int) -> None:
     report = explain(parse_sacct(SACCT)[number], number, "module: not found")
     assert report.failure_class == failure_class
     assert words in report.message
@@ -138,7 +138,7 @@ def test_endings_are_told_apart(number: str, failure_class: FailureClass, words:
     assert report.time == parse_sacct(SACCT)[number].ended_at
 
 
-def test_a_launch_failure_is_told_from_a_killed_script() -> None:
+def test_a_launch_failure_differs_from_a_killed_script() -> None:
     launch = Ending("FAILED", exit_code=0, reason="JobLaunchFailure", nodes="n1")
     assert explain(launch, "15").message == "Slurm could not start the job on its nodes (n1)"
     killed = explain(replace(launch, signal=9), "15")
