@@ -244,7 +244,7 @@ def _rank(standing: Standing) -> int:
 
 
 def _reason(row: QueueRow, status: JobStatus) -> str:
-    """Why a job in Slurm's queue does not run, in words; empty if it does."""
+    """The sentence why a job in Slurm's queue does not run; empty if it does."""
     if row.is_waiting:
         why = why_pending(row.reason, number=row.number, partition=row.partition)
         return f"back in the queue: {why}" if status != JobStatus.PENDING else str(why)

@@ -90,7 +90,7 @@ class Queue:
         self._has_accounting = True
 
     def look(self, number: str, since: float) -> Standing:
-        """Where a job stands. Asks Slurm only if the last answer is too old.
+        """Find a job in Slurm. Asks Slurm only if the last answer is too old.
 
         Args:
             since: when the job was submitted, in seconds since the epoch.
