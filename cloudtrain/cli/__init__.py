@@ -14,7 +14,7 @@ from cloudtrain.cli._errors import INTERRUPTED, cleaning_up, reported
 from cloudtrain.errors import nearest
 
 SECTIONS = {
-    "Jobs": ("submit", "list", "describe", "logs", "wait", "stop", "preempt"),
+    "Jobs": ("submit", "run", "list", "describe", "logs", "wait", "stop", "preempt"),
     "Results": ("metrics", "timeline", "download", "upload", "checkpoints"),
     "Checks": ("doctor", "check"),
     "Clouds": ("sagemaker",),

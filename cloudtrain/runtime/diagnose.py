@@ -85,7 +85,7 @@ LAST_LINES = 5
 LONGEST_LAST_LINE = 200
 """In characters: the most of the last line in a message. A progress bar, or binary output, can be one long line."""
 
-_HINTS = {
+HINTS = {
     FailureClass.SYNTAX_ERROR: "Fix the syntax error in the line shown.",
     FailureClass.OUT_OF_MEMORY: "Use a smaller batch size, or an instance type with more memory.",
     FailureClass.MISSING_DATA: "Check the channels given to fit() against the paths that the script opens.",
@@ -311,7 +311,7 @@ def report_error(error: Exception, host: str, phase: str | None) -> FailureRepor
     elif isinstance(error, OSError):
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) or bool(_NO_SPACE.search(message))
         kind = FailureClass.DISK_FULL if full else FailureClass.STORAGE
-        hint = hint or (_HINTS[kind] if full else "")
+        hint = hint or (HINTS[kind] if full else "")
     return FailureReport(kind, message, hint, host=host, phase=phase, time=time.time())
 
 
@@ -385,7 +385,7 @@ def _with_hint(kind: FailureClass, rank_exit: RankExit, facts: JobFacts) -> tupl
     last_lines = "\n".join(rank_exit.log_tail[-LAST_LINES:])
     found = find_hint(Failure(rank_exit.exit_code, exception, traceback, last_lines), facts)
     if found is None or (found[0].failure_class == FailureClass.GPU_FAULT and exception_type in _MISTAKES):
-        return kind, _HINTS.get(kind, "")
+        return kind, HINTS.get(kind, "")
     hint, text = found
     return hint.failure_class or kind, text
 
@@ -396,7 +396,7 @@ def _by_native_error(rank_exit: RankExit, facts: JobFacts) -> tuple[FailureClass
     found = _by_hint(error, rank_exit, facts)
     if found is None and _MEMORY.search(error):
         kind = FailureClass.OUT_OF_MEMORY
-        return kind, _HINTS[kind], message_of(error, _MEMORY)
+        return kind, HINTS[kind], message_of(error, _MEMORY)
     return found
 
 
@@ -441,7 +441,7 @@ def _by_exception(exception_type: str | None, message: str) -> FailureClass:
 
 def _by_signal(number: int, memory_kills: int) -> tuple[FailureClass, str]:
     if number == SIGKILL and memory_kills:
-        return FailureClass.OUT_OF_MEMORY, _HINTS[FailureClass.OUT_OF_MEMORY]
+        return FailureClass.OUT_OF_MEMORY, HINTS[FailureClass.OUT_OF_MEMORY]
     if number == SIGKILL:
         return (
             FailureClass.KILLED,

@@ -94,13 +94,14 @@ class OutputMerger:
     def __init__(
         self,
         target: int,
-        folder: Path,
+        folder: Path | None,
         on_lines: OnLines | None = None,
         on_error: OnError | None = None,
         hider: ValueHider = NOTHING_HIDDEN,
     ) -> None:
         """
         Args:
+            folder: where the output of each rank is kept; None: nowhere.
             hider: hides values wherever output is kept or passed on.
         """
         self._target = target
@@ -120,7 +121,8 @@ class OutputMerger:
     def add_rank(self, pipe: str, rank: int) -> None:
         """Create the named pipe that the rank will write to, and start reading it."""
         descriptor = open_named_pipe(pipe)
-        file = open(self._folder / f"rank-{rank}.log", "ab", buffering=0)  # noqa: SIM115 - closed by close()
+        folder = self._folder
+        file = open(folder / f"rank-{rank}.log", "ab", buffering=0) if folder else None  # noqa: SIM115 - see close()
         self._add(Stream(rank, descriptor, file, hider=StreamHider(self._hider)))
 
     def add_launcher(self) -> BinaryIO:
@@ -136,6 +138,10 @@ class OutputMerger:
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def started(self) -> bool:
+        return self._thread.ident is not None
 
     def close(self) -> None:
         """Read the remaining output and end. No process may write any more."""

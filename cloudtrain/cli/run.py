@@ -1,0 +1,205 @@
+"""``cloudtrain run``: ranks of a program in the foreground."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cloudtrain._system.processes import RUNS_JOBS
+from cloudtrain.errors import InvalidJob, PlatformError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from cloudtrain.cli._run_options import RunOptions
+    from cloudtrain.platforms.hosts.host_list import NamedHost
+
+_FOREGROUND = (
+    "import sys; del sys.path[0]; sys.path.append(sys.argv[1]);"
+    " from cloudtrain.runtime.foreground import main; sys.exit(main(sys.argv[2]))"
+)
+"""As ``python -m``, but without the working folder on the path, which may have a ``json.py``."""
+
+
+class _RunCommand(click.Command):
+    """Its flags are not click's: long ones may have one dash, and all arguments after the program belong to it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["arguments"] = list(args)
+        return []
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from cloudtrain.cli._run_flags import SECTIONS
+
+        for title, flags in SECTIONS.items():
+            rows = [
+                (f"{', '.join(flag.spellings)} {flag.metavar}".strip(), _plain(flag.text))
+                for flag in flags
+                if flag.effect.value != "refused"
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
+@click.command(
+    "run",
+    cls=_RunCommand,
+    options_metavar="[FLAGS]",
+    short_help="Run a program as several ranks, in the foreground.",
+)
+def command(arguments: list[str]) -> None:
+    """Run PROGRAM as several ranks of this machine, in the foreground, with nothing to configure.
+
+    \b
+      cloudtrain run -np 4 python train.py --epochs 5
+      cloudtrain run -np 4 -H localhost:4 python -m package.train
+      cloudtrain run -np 2 --mpi -x NCCL_DEBUG=INFO ./train.sh
+
+    The flags are those of horovodrun and mpirun. Everything from PROGRAM on belongs to it.
+    """
+    from cloudtrain.cli._run_options import parse
+
+    options = parse(arguments)
+    if options.help:
+        click.echo(click.get_current_context().get_help())
+    elif options.version:
+        from cloudtrain._version import __version__
+
+        click.echo(f"cloudtrain {__version__}")
+    elif options.check_build:
+        _show_build()
+    else:
+        _run(options)
+
+
+def _plain(text: str) -> str:
+    """``text`` without the marks of the guide."""
+    import re
+
+    return re.sub(r"\[(.*?)\]\(.*?\)", r"\1", text).replace("`", "")
+
+
+def _run(options: RunOptions) -> None:
+    import shlex
+
+    from cloudtrain.cli._run_program import library_for, rank_program
+    from cloudtrain.runtime.run_folder import LIBRARY
+
+    if not RUNS_JOBS:
+        raise PlatformError("ranks run on Linux and macOS", hint="Use Linux, or WSL on Windows.")
+    if not options.program:
+        raise InvalidJob(
+            "there is no program to run", hint="Example: cloudtrain run -np 4 python train.py --epochs 5"
+        )
+    ranks = rank_count(options, _hosts(options))
+    output = os.path.abspath(options.output) if options.output else ""
+    if options.folder:
+        _make_usable("--wdir", options.folder, os.chdir)
+    if output:
+        _make_usable("--output-filename", output, lambda folder: os.makedirs(folder, exist_ok=True))
+    program = rank_program(options.program)
+    order = {
+        "ranks": ranks,
+        "python": program.python,
+        "options": program.options,
+        "program": program.arguments,
+        "library": library_for(program.python),
+        "mpi": options.mpi,
+        "mpi_options": shlex.join(options.mpi_options),
+        "output": output,
+        "verbose": options.verbose,
+    }
+    for note in () if options.quiet else options.notes:
+        click.echo(f"{click.style('Note:', fg='yellow')} {note}", err=True)
+    sys.stdout.flush()
+    arguments = [sys.executable, "-c", _FOREGROUND, LIBRARY, json.dumps(order)]
+    os.execve(sys.executable, arguments, {**os.environ, **options.variables})
+
+
+def _make_usable(flag: str, folder: str, use: Callable[[str], object]) -> None:
+    try:
+        use(folder)
+    except OSError as error:
+        raise InvalidJob(f"{flag} {folder}: {error.strerror}", hint="Name another folder.") from None
+
+
+def _hosts(options: RunOptions) -> list[NamedHost]:
+    """The hosts that the flags name; none if they name none. Raises InvalidJob."""
+    if not options.hosts and not options.hostfile:
+        return []
+    from cloudtrain.platforms.hosts.host_list import parse_hostfile, parse_hosts
+
+    if options.hosts and options.hostfile:
+        raise InvalidJob("-H and --hostfile both name the hosts", hint="Leave one of them out.")
+    if options.hosts:
+        hosts = parse_hosts(options.hosts, "-H")
+    else:
+        try:
+            text = Path(options.hostfile).read_text(encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise InvalidJob(
+                f"--hostfile {options.hostfile}: {error.strerror}",
+                hint="Name a file with a line for each host: server1 slots=4",
+            ) from None
+        hosts = parse_hostfile(text, options.hostfile)
+    others = [host.name for host in hosts if not host.is_this_machine]
+    if others:
+        raise InvalidJob(
+            f"{others[0]} is another machine: run starts ranks on this one",
+            hint=f"Submit a job to the hosts: cloudtrain submit {_script(options.program)} --platform hosts "
+            f"--set platform_options.hosts={','.join(map(str, hosts))}",
+        )
+    return hosts
+
+
+def _script(program: list[str]) -> str:
+    return next((word for word in program if word.endswith((".py", ".sh"))), "train.py")
+
+
+def rank_count(options: RunOptions, hosts: list[NamedHost]) -> int:
+    """The number of ranks: as given, else by the slots of the hosts, else by the GPUs. Raises InvalidJob."""
+    per_host = 1 if options.one_per_host else options.per_host
+    slots = sum(host.slots or 0 for host in hosts)
+    if hosts and not all(host.slots for host in hosts):
+        slots = 0  # not limited
+    if per_host:
+        ranks = options.ranks or per_host
+        if ranks > per_host:
+            raise InvalidJob(
+                f"-np {ranks} is more than {per_host} on this host", hint="Leave one of the flags out."
+            )
+    else:
+        ranks = options.ranks or slots
+    if not ranks:
+        from cloudtrain.contract import gpu_count
+
+        ranks = gpu_count()
+    if not ranks:
+        raise InvalidJob(
+            "the number of ranks is not given, and this machine has no GPUs", hint="Say how many: -np 4"
+        )
+    if slots and ranks > slots and not options.oversubscribe:
+        raise InvalidJob(
+            f"-np {ranks} is more than the {slots} slots of the hosts",
+            hint=f"Write -H localhost:{ranks}, or add --oversubscribe.",
+        )
+    return ranks
+
+
+def _show_build() -> None:
+    """Print which packages this interpreter has, in the form of horovodrun."""
+    backends = {"Gloo": "torch", "MPI": "mpi4py"}
+    frameworks = {"PyTorch": "torch", "TensorFlow": "tensorflow", "MXNet": "mxnet", "Horovod": "horovod"}
+    click.echo(f"cloudtrain, with {sys.executable}")
+    for title, packages in (("Frameworks", frameworks), ("Collectives", backends)):
+        click.echo(f"\n{title}:")
+        for name, package in packages.items():
+            click.echo(f"    [{'X' if find_spec(package) else ' '}] {name}")
+    click.echo("\nSee also: cloudtrain doctor")

@@ -1,0 +1,157 @@
+"""The ranks of a program that runs in the foreground: the working folder and the environment are those of the shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from importlib.machinery import PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+
+from cloudtrain.contract import RankSlot, cpu_count, gpu_count
+from cloudtrain.contract.frameworks import (
+    WorldPorts,
+    framework_variables,
+    hostfile,
+    without_set,
+)
+from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.runtime import mpirun
+from cloudtrain.runtime.horovod import find_horovod, horovod_environment, start_rendezvous
+from cloudtrain.runtime.launch import LaunchPlan
+from cloudtrain.runtime.outer_step import without_outer_step
+from cloudtrain.runtime.ports import free_port
+from cloudtrain.runtime.run_folder import LIBRARY, RANK_FILE
+from cloudtrain.runtime.without_gpus import cpu_variables
+
+LOOPBACK = "127.0.0.1"
+HOST = "localhost"
+
+
+@dataclass(frozen=True)
+class Order:
+    """The ranks to run, as read from the command line of ``cloudtrain run``. JSON carries it to this process."""
+
+    ranks: int
+    python: str
+    """The interpreter that runs `cloudtrain.runtime.rank`."""
+    options: list[str]
+    """Options of this interpreter that were given for the program, such as ``-u``."""
+    program: list[str]
+    """The arguments of `cloudtrain.runtime.rank`."""
+    library: str = LIBRARY
+    """The folder that ``python`` imports cloudtrain from."""
+    mpi: bool = False
+    """Whether mpirun starts the ranks."""
+    mpi_options: str = ""
+    """Options for mpirun, as in ``custom_mpi_options``."""
+    output: str = ""
+    """The folder for the output of each rank; empty: none is kept."""
+    verbose: bool = False
+    variables: dict[str, str] = field(default_factory=dict)
+    """Variables for the ranks, in addition to those of this process."""
+
+
+@dataclass
+class Prepared:
+    """A launch plan, and the server that belongs to it."""
+
+    plan: LaunchPlan
+    rendezvous: subprocess.Popen[bytes] | None = None
+    """Horovod's."""
+
+
+def prepare(order: Order, run: Path, environ: Mapping[str, str]) -> Prepared:
+    """The launch plan for ranks on this machine.
+
+    Raises:
+        PlatformError: there is no suitable mpirun, or the server of the real Horovod does not start.
+    """
+    slots = tuple(RankSlot.on_host(0, 1, order.ranks))
+    port, gpus = free_port(), gpu_count(environ)
+    own = {**without_outer_step(mpirun.without_outer_mpi(environ)), **order.variables}
+    controller = _controller(order, own)
+    environment = _environment(order, own, run, gpus, alias=not controller)
+    ports = WorldPorts(coordinator=free_port(), tracker=free_port(), agent=free_port())
+    frameworks = [without_set(framework_variables(slot, LOOPBACK, ports, gpus), own) for slot in slots]
+    places = [{**slot.environment(LOOPBACK, port), **slot.variables(HOROVODRUN)} for slot in slots]
+    plan = LaunchPlan(
+        slots=slots,
+        command=(order.python, *order.options, f"{order.library}/{RANK_FILE}", *order.program),
+        environment=environment,
+        rank_environments=tuple({**place, **more} for place, more in zip(places, frameworks)),
+        cwd=Path.cwd(),
+        run=run,
+        rank_arguments=tuple(order.program),
+        signals_group=order.program[0] == "--",
+        hostfile=hostfile((HOST,), order.ranks),
+    )
+    if order.mpi or controller == "mpi":
+        return Prepared(replace(_by_mpirun(plan, order, places[0]), agent_variables=tuple(frameworks)))
+    if controller != "gloo":
+        return Prepared(plan)
+    rendezvous, server_port = start_rendezvous(order.python, [HOST], order.ranks, environment, loopback=True)
+    server = (LOOPBACK, server_port)
+    environments = [
+        {**known, **horovod_environment(slot, HOST, server, "lo")}
+        for slot, known in zip(slots, plan.rank_environments)
+    ]
+    return Prepared(replace(plan, rank_environments=tuple(environments)), rendezvous)
+
+
+def _by_mpirun(plan: LaunchPlan, order: Order, place: Mapping[str, str]) -> LaunchPlan:
+    """``plan`` with mpirun, which gives each rank its place. ``place``: that of rank 0, in variables."""
+    own = {name for names in (TORCHRUN, HOROVODRUN) for name in (names.rank, names.local_rank)}
+    session = mpirun.session_folder(str(plan.run))
+    environment = {
+        **mpirun.environment(plan.slots[0], session, "lo", 1),
+        **plan.environment,
+        **{name: value for name, value in place.items() if name not in own},
+    }
+    command = mpirun.Mpirun.find(environment).command(
+        plan.slots[0], plan.command[: -len(order.program)], environment, order.mpi_options
+    )
+    return replace(
+        plan,
+        command=command,
+        environment=environment,
+        agent="mpirun",
+        session=session,
+        programs={mpirun.REMOTE_SHELL: mpirun.remote_shell(str(plan.run))},
+    )
+
+
+def _controller(order: Order, environ: Mapping[str, str]) -> str:
+    """The controller of the real Horovod, if the program's interpreter has it: ``gloo``, ``mpi``; otherwise empty."""
+    if order.python == sys.executable:
+        more = environ.get("PYTHONPATH", "").split(os.pathsep)
+        if not (find_spec("horovod") or PathFinder.find_spec("horovod", more)):
+            return ""
+    return find_horovod(order.python, environ)
+
+
+def _environment(
+    order: Order, environ: Mapping[str, str], run: Path, gpus: int, *, alias: bool
+) -> dict[str, str]:
+    paths = list(filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)))
+    installed = os.path.basename(order.library) in ("site-packages", "dist-packages")
+    if not installed and order.library not in paths:
+        paths.append(order.library)
+    if alias:
+        paths.insert(0, f"{order.library}/cloudtrain/alias")
+    environment = {
+        "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would come late, and many together
+        "GLOO_SOCKET_IFNAME": "lo",
+        "NCCL_SOCKET_IFNAME": "lo",
+        **cpu_variables(order.ranks, gpus),
+        **environ,
+        "CLOUDTRAIN_RUN_DIR": str(run),
+    }
+    if order.ranks > 1:  # otherwise, libraries would start a thread per processor in every rank
+        environment.setdefault("OMP_NUM_THREADS", str(max(1, cpu_count() // order.ranks)))
+    if paths:
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    return environment

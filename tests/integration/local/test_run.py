@@ -1,0 +1,238 @@
+"""``cloudtrain run``: ranks in the foreground, with the folder, the environment and the signals of the shell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.runtime.launch import process_lives
+
+SAYS = """
+import os, sys
+sys.stdout.write("".join(f"{part}\\n" for part in (
+    f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}, local {os.environ['LOCAL_RANK']}",
+    f"horovod {os.environ['HOROVOD_RANK']} of {os.environ['HOROVOD_SIZE']}",
+    f"arguments {sys.argv[1:]}",
+    f"folder {os.getcwd()}",
+    f"given {os.environ.get('GIVEN')}, shell {os.environ.get('OF_SHELL')}",
+    f"flags {sys.flags.optimize}",
+)))
+"""
+
+WAITS = """
+import os, signal, sys, time
+def save(number, frame):
+    open(f"saved-{os.environ['RANK']}", "w").close()
+    if "stubborn" not in sys.argv:
+        sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+open(f"pid-{os.environ['RANK']}", "w").write(str(os.getpid()))
+print("waiting", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+LOCAL = ["-np", "2", "-H", "localhost:2"]
+
+
+def start(folder: Path, *arguments: str, environ: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    command = [str(Path(sys.executable).with_name("cloudtrain")), "run", *arguments]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(Path(__file__).parents[3]), **(environ or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(
+    folder: Path, *arguments: str, environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    with start(folder, *arguments, environ=environ) as process:
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+
+def of_rank(output: str, rank: int) -> list[str]:
+    prefix = f"[rank {rank}] "
+    return [line[len(prefix) :] for line in output.splitlines() if line.startswith(prefix)]
+
+
+def waiting(folder: Path, process: subprocess.Popen[str], ranks: int = 2) -> list[int]:
+    """Wait until all ranks wait; their process ids."""
+    assert process.stdout is not None
+    for _ in range(ranks):
+        assert process.stdout.readline().endswith("waiting\n")
+    return [int((folder / f"pid-{rank}").read_text()) for rank in range(ranks)]
+
+
+def test_ranks_have_the_folder_the_environment_and_the_arguments_of_the_shell(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SAYS)
+    (tmp_path / "json.py").write_text("raise SystemExit('the json.py of the user')")
+    done = run(
+        tmp_path,
+        *(*LOCAL, "-x", "GIVEN=a b", "-x", "OF_SHELL", "-bind-to", "none", "-mca", "pml", "ob1"),
+        *("python", "-u", "-O", "train.py", "--lr", "0.1", "-np", "3", "--", "a b"),
+        environ={"OF_SHELL": "yes", "SLURM_PROCID": "0", "OMPI_COMM_WORLD_RANK": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in range(2):
+        assert of_rank(done.stdout, rank) == [
+            f"rank {rank} of 2, local {rank}",
+            f"horovod {rank} of 2",
+            "arguments ['--lr', '0.1', '-np', '3', '--', 'a b']",
+            f"folder {tmp_path}",
+            "given a b, shell yes",
+            "flags 1",
+        ]
+    assert done.stderr == (
+        "Note: -mca pml ob1 has no effect: it is for mpirun, which starts the ranks with --mpi\n"
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["json.py", "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (["./go.sh", "a b", "--mpi"], ["go a b --mpi"]),
+        (["python", "-m", "package.train", "x"], ["module x"]),
+        (["python", "-c", "import sys; print('given', sys.argv[1:])", "-np"], ["given ['-np']"]),
+        (["script.py"], ["script"]),
+    ],
+    ids=["shell script", "module", "command", "script alone"],
+)
+def test_programs(tmp_path: Path, command: list[str], lines: list[str]) -> None:
+    (tmp_path / "go.sh").write_text('#!/bin/sh\necho "go $@"\n')
+    (tmp_path / "go.sh").chmod(0o755)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "train.py").write_text("import sys; print('module', *sys.argv[1:])")
+    (tmp_path / "script.py").write_text("print('script')")
+    done = run(tmp_path, "-np", "2", "--output-filename", "logs", *command)
+    assert (done.returncode, done.stderr) == (0, "")
+    for rank in range(2):
+        assert of_rank(done.stdout, rank) == lines
+        assert (tmp_path / "logs" / f"rank-{rank}.log").read_text().splitlines() == lines
+
+
+def test_the_first_failure_ends_all_ranks_and_is_reported_last(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys, time\nif os.environ['RANK'] == '1':\n    sys.exit(7)\ntime.sleep(60)\n"
+    )
+    began = time.monotonic()
+    done = run(tmp_path, *LOCAL, "python", "train.py")
+    assert (done.returncode, time.monotonic() - began < 20) == (7, True)
+    assert done.stderr.splitlines() == ["", "rank 1 exited with code 7  [user-error]"]
+
+    (tmp_path / "train.py").write_text("import os\nif os.environ['RANK'] == '0':\n    open('/data/x')\n")
+    done = run(tmp_path, *LOCAL, "python", "train.py")
+    assert done.returncode == 1
+    report = done.stderr.splitlines()
+    assert report[1].startswith(
+        "rank 0 raised FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"
+    )
+    assert report[2].startswith("Check the path: ranks run in the working folder of the shell")
+    assert report[-1] == "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"
+
+    (tmp_path / "train.py").write_text("import os\nos.kill(os.getpid(), 9)\n")
+    assert run(tmp_path, *LOCAL, "python", "train.py").returncode == 137
+
+
+def test_ctrl_c_lets_ranks_save_and_a_second_one_kills_them(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(WAITS)
+    with start(tmp_path, *LOCAL, "python", "train.py") as process:
+        ranks = waiting(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Ctrl-C: the ranks have 30 s to end; press it again to kill them" in out
+    assert {path.name for path in tmp_path.glob("saved-*")} == {"saved-0", "saved-1"}
+    assert not any(map(process_lives, ranks))
+
+    with start(tmp_path, *LOCAL, "python", "train.py", "stubborn") as process:
+        ranks = waiting(tmp_path, process)
+        process.send_signal(signal.SIGINT)
+        while "press it again" not in process.stdout.readline():  # type: ignore[union-attr]
+            pass
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert (process.returncode, time.monotonic() - began < 10) == (130, True)
+    assert not any(map(process_lives, ranks))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_no_rank_outlives_it(tmp_path: Path, number: int) -> None:
+    (tmp_path / "train.py").write_text(WAITS)
+    with start(tmp_path, *LOCAL, "python", "train.py") as process:
+        ranks = waiting(tmp_path, process)
+        process.send_signal(number)
+        process.communicate(timeout=30)
+    assert process.returncode == (-9 if number == signal.SIGKILL else 143)
+    end = time.monotonic() + 10
+    while any(map(process_lives, ranks)):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_mpirun_starts_the_ranks_if_asked_to(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nprint(os.environ['OMPI_COMM_WORLD_RANK'], os.environ['RANK'], os.environ['HOROVOD_RANK'],\n"
+        "      os.environ['JAX_PROCESS_ID'], os.environ['OMPI_MCA_coll_base_verbose'], sys.argv[1:])\n"
+        "sys.exit(3 if 'fail' in sys.argv and os.environ['RANK'] == '1' else 0)\n"
+    )
+    mpi = ["--mpi", "-mca", "coll_base_verbose", "0", "python", "train.py"]
+    done = run(tmp_path, *LOCAL, *mpi, "a b")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for rank in "01":
+        assert of_rank(done.stdout, int(rank)) == [f"{rank} {rank} {rank} {rank} 0 ['a b']"]
+    done = run(tmp_path, *LOCAL, *mpi, "fail")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "rank 1 exited with code 3" in done.stderr
+
+
+def test_a_horovod_script_trains_together(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch, horovod.torch as hvd\nhvd.init()\n"
+        "print(hvd.rank(), hvd.allreduce(torch.ones(1), op=hvd.Sum).item(), hvd.broadcast_object([1], 0))\n"
+    )
+    done = run(tmp_path, *LOCAL, "--timeline-filename", "timeline.json", "python", "train.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (of_rank(done.stdout, 0), of_rank(done.stdout, 1)) == (["0 2.0 [1]"], ["1 2.0 [1]"])
+    assert (tmp_path / "timeline.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-np", "2"], "there is no program to run"),
+        (["-np", "2", "gone"], "there is no program 'gone'"),
+        (["-np", "2", "-H", "server1:2", "python", "x.py"], "server1 is another machine"),
+        (["-np", "2", "--wdir", "gone", "true"], "--wdir gone: No such file"),
+        (["-np", "2", "--hostfile", "gone", "true"], "--hostfile gone: No such file"),
+        (["-np", "2", "--min-np", "1", "true"], "run does not take --min-np"),
+    ],
+)
+def test_a_wrong_command_line_starts_nothing(tmp_path: Path, arguments: Sequence[str], message: str) -> None:
+    done = run(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"Error: {message}")
+
+
+def test_what_it_prints_about_itself(tmp_path: Path) -> None:
+    shown = run(tmp_path, "--help").stdout
+    assert "--fusion-threshold-mb MB" in shown
+    assert "min-np" not in shown
+    assert run(tmp_path, "-V").stdout.startswith("cloudtrain ")
+    assert "[X] PyTorch" in run(tmp_path, "--check-build").stdout
