@@ -43,6 +43,8 @@ def interface_to(address: str) -> str:
             own = str(probe.getsockname()[0])
     except (OSError, ValueError):
         return ""
+    if wanted.is_loopback:
+        return "lo"
     if wanted.version == 6:
         for words in map(str.split, _lines(IF_INET6)):
             if len(words) == 6 and _ipv6(words[0]) == own:

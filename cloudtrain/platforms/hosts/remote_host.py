@@ -161,7 +161,7 @@ class RemoteHost:
             problem = self._connection.problem()
             self._why = f"{error}; {problem.what}" if self._connection.complained else str(error)
         except OSError as error:
-            self._why = f"{error.strerror}: {error.filename or self._paths.base}"
+            self._why = f"{error.strerror or error}: {error.filename or self._paths.base}"
         except (ValueError, KeyError, TypeError) as error:
             self._why = f"it sent an invalid message: {error!r}"
         finally:
