@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 from cloudtrain.cli._errors import INTERRUPTED
-from cloudtrain.cli._job_view import show_job
+from cloudtrain.cli._job_view import show_job, shown
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
@@ -116,14 +116,21 @@ def print_line(line: str, *, as_json: bool = False, console: Console | None = No
 
 
 def _show_live(job: Job) -> None:
-    """Print lines as they arrive: with the job's phases below on a terminal, else with its state changes between."""
+    """Print lines and state changes as they arrive; on a terminal, with the job's phases below."""
     console = Console()
     if not console.is_terminal or not isinstance(job.platform, Events):
         with print_states(job.platform, job.name, lambda state: click.secho(state, err=True, dim=True)):
             for line in job.follow():
                 print_line(line)
         return
-    with bars(console) as progress:
+    with (
+        bars(console) as progress,
+        print_states(
+            job.platform,
+            job.name,
+            lambda state: progress.console.print(shown(state, style="dim"), soft_wrap=True),
+        ),
+    ):
         phases = threading.Thread(target=_show_phases, args=(job, progress), daemon=True)
         phases.start()
         for line in job.follow():

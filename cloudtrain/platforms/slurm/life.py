@@ -18,7 +18,7 @@ from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.batch.shell import Shell
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
 from cloudtrain.platforms.slurm.pending import why_pending
-from cloudtrain.platforms.slurm.queue import UNKNOWN_NUMBER, Queue, Standing
+from cloudtrain.platforms.slurm.queue import SKEW_SECONDS, UNKNOWN_NUMBER, Queue, Standing
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
 from cloudtrain.platforms.slurm.states import CANCELLED, Ending, cancelled_by, explain
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
@@ -40,10 +40,13 @@ _OVER = (UNKNOWN_NUMBER, "already completing or completed")
 _SIGNALS = {STOP: "TERM", PREEMPT: "USR1"}
 
 
-@dataclass
-class _Announced:
+@dataclass(frozen=True)
+class _News:
+    """The last announcement about a job that waits."""
+
     why: str
     start: float | None
+    state: JobState
 
 
 class JobLife:
@@ -60,7 +63,8 @@ class JobLife:
         self._make_queue = make_queue
         self._log = log
         self._queues: dict[str, Queue] = {}
-        self._announced: dict[str, _Announced] = {}
+        self._news: dict[str, _News] = {}
+        self._running: dict[str, dict[float, JobState]] = {}
 
     def queue(self, cluster: str = "") -> Queue:
         if cluster not in self._queues:
@@ -145,13 +149,13 @@ class JobLife:
         if error:
             raise PlatformError(f"Slurm did not send the signal to job {job.name}: {error}")
 
-    def described(self, description: JobDescription, job: JobFiles) -> JobDescription:
+    def described(self, description: JobDescription, record: JobRecord, job: JobFiles) -> JobDescription:
         """The description of a job that has not ended, with what Slurm says of it."""
         submissions = last_submissions(job)
         if not submissions or description.status.is_final:
             return description
-        row = self.standing(job).row
-        queue = self.queue(submissions[-1].cluster)
+        standing = self.standing(job)
+        row, queue = standing.row, self.queue(submissions[-1].cluster)
         details = {"slurm job": row.number if row else submissions[-1].number}
         if queue.silence:
             warnings = [
@@ -161,7 +165,8 @@ class JobLife:
             description = replace(description, warnings=warnings)
         if row is None:
             return replace(description, details={**details, **description.details})
-        if row.is_waiting:
+        waits = _waits(standing, record)
+        if waits:
             place = queue.place(row.number)
             if place:
                 details["place"] = f"{place[0]} of {place[1]} waiting in partition {row.partition}"
@@ -171,25 +176,29 @@ class JobLife:
             details["nodes"] = row.nodes
         return replace(
             description,
-            status=JobStatus.PENDING if row.is_waiting else description.status,
-            phase=None if row.is_waiting else description.phase,
-            reason=description.reason or _reason(row, description.status),
+            status=JobStatus.PENDING if waits else description.status,
+            phase=None if waits else description.phase,
+            reason=description.reason or (_reason(row, record.status) if waits or not row.is_waiting else ""),
             details={**details, **description.details},
         )
 
     def states(self, record: JobRecord, job: JobFiles) -> list[JobState]:
         """The states of the job so far: see `cloudtrain.platforms.States`."""
-        states = [JobState(record.submitted_at, "Pending")]
-        submissions = [] if record.status.is_final else last_submissions(job)
-        row = self.standing(job).row if submissions else None
-        silence = self.queue(submissions[-1].cluster).silence if submissions else ""
-        if row and row.is_waiting:
+        submissions = last_submissions(job)
+        standing, silence = Standing(True), ""
+        if submissions and not record.status.is_final:
+            standing = self.standing(job)
+            silence = self.queue(submissions[-1].cluster).silence
+        news = [self._news[one.number].state for one in submissions if one.number in self._news]
+        states = news or [JobState(record.submitted_at, "Pending")]
+        row = standing.row
+        if row and _waits(standing, record):
             again = record.started_at is not None
-            since = record.submitted_at if not again else row.submitted or record.submitted_at
-            states = [JobState(since, "Pending", self._news(row))]
-        elif record.started_at is not None:
+            states = [self._pending(row, (row.submitted if again else None) or record.submitted_at)]
+        elif (began := record.resumed_at or record.started_at) is not None:
+            nodes = f"on {row.nodes}" if row and row.nodes else ""
             states.append(
-                JobState(record.started_at, "Running", f"on {row.nodes}" if row and row.nodes else "")
+                self._running.setdefault(job.name, {}).setdefault(began, JobState(began, "Running", nodes))
             )
         elif row and (reason := _reason(row, record.status)):
             states.append(JobState(row.start or record.submitted_at, "Starting", reason))
@@ -200,15 +209,17 @@ class JobLife:
             states.append(JobState(record.submitted_at, "Unknown", f"{silence}: {more}"))
         return states
 
-    def _news(self, row: QueueRow) -> str:
-        """Why the job waits and when it should start. Changes only if that is worth a line."""
+    def _pending(self, row: QueueRow, since: float) -> JobState:
+        """Why the job waits, and when it should start. Changes only if that is worth a line."""
         why = _reason(row, JobStatus.PENDING)
-        last = self._announced.get(row.number)
+        last = self._news.get(row.number)
         if last is None or last.why != why or _has_moved(last.start, row.start):
-            last = self._announced[row.number] = _Announced(why, row.start)
-        if last.start and last.start > time.time() + SOON_SECONDS:
-            return f"{last.why} Slurm plans to start it {_moment(last.start)}."
-        return last.why
+            message = why
+            if row.start and row.start > time.time() + SOON_SECONDS:
+                message += f" Slurm plans to start it {_moment(row.start)}."
+            state = JobState(time.time() if last else since, "Pending", message)
+            last = self._news[row.number] = _News(why, row.start, state)
+        return last.state
 
 
 def last_submissions(job: JobFiles) -> list[Submission]:
@@ -235,6 +246,14 @@ def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: boo
     away = "|".join(f'*"{message}"*' for message in AWAY)
     say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
     return "\n".join(["export LC_ALL=C", say, *lines])
+
+
+def _waits(standing: Standing, record: JobRecord) -> bool:
+    """Whether the job waits in the queue. One that has started since Slurm was asked does not."""
+    if not standing.row or not standing.row.is_waiting:
+        return False
+    began = record.resumed_at or record.started_at
+    return record.status == JobStatus.PENDING or began is None or standing.taken > began + SKEW_SECONDS
 
 
 def _rank(standing: Standing) -> int:

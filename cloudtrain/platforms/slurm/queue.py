@@ -59,6 +59,8 @@ class Standing:
     row: QueueRow | None = None
     ending: Ending | None = None
     """How it ended, if Slurm knows."""
+    taken: float = 0.0
+    """When Slurm was asked, in seconds since the epoch; 0 if it never answered."""
 
 
 class Queue:
@@ -100,7 +102,7 @@ class Queue:
             taken = self._refresh()
             row = self._rows.get(number)
             if row and not row.is_ended:
-                return Standing(True, row)
+                return Standing(True, row, taken=taken)
             if row is None and taken < since + SKEW_SECONDS:
                 return Standing(True)  # it was submitted after the last answer
             if self._snapshot.failures and row is None:
@@ -108,7 +110,7 @@ class Queue:
             ending = self._ending(number, row)
             if row is None and ending and not is_ended(ending.state):
                 return Standing(True)
-            return Standing(False, row, ending)
+            return Standing(False, row, ending, taken)
 
     def place(self, number: str) -> tuple[int, int] | None:
         """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.

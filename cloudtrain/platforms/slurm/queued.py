@@ -51,4 +51,4 @@ class QueuedJobs(SupervisedPlatform):
     def _description(
         self, job: JobFiles, record: JobRecord, summary: Summary, request: Mapping[str, Any]
     ) -> JobDescription:
-        return self._life.described(super()._description(job, record, summary, request), job)
+        return self._life.described(super()._description(job, record, summary, request), record, job)

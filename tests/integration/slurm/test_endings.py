@@ -1,0 +1,107 @@
+"""Jobs that left no outcome, on a real Slurm with and without accounting: Slurm explains how they ended."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slurm_cluster import Configuration, SlurmCluster, with_preemption
+from slurm_fixtures import SlurmOf
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.platforms.batch.shell import LocalShell
+from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.slurm.queue import Queue
+from cloudtrain.platforms.supervised import JobFiles, JobRecord
+from cloudtrain.platforms.supervised.root import LocalRoot
+
+
+class Watched:
+    """Jobs of Slurm whose batch steps write no outcome, as if they were killed."""
+
+    def __init__(self, slurm: SlurmCluster, folder: Path) -> None:
+        self._slurm = slurm
+        self._root = LocalRoot("slurm", folder)
+        shell = LocalShell(slurm.env)
+        self._life = JobLife(shell, lambda cluster: Queue(shell, cluster=cluster, poll_seconds=0.5))
+
+    def submit(self, script: str, *options: str) -> tuple[int, JobFiles]:
+        number = self._slurm.submit(script, "--no-requeue", *options)
+        job = JobFiles(self._root, self._root.create(str(number))).publish(str(number))
+        job.write_record(JobRecord(JobStatus.RUNNING, time.time() - 60))
+        submission = {"number": str(number), "cluster": "", "time": time.time() - 60, "attempt": 0}
+        job.write("batch.json", json.dumps({"submissions": [submission]}).encode())
+        job.write("supervisor.log", b"its last line\n")
+        return number, job
+
+    def ended(self, job: JobFiles) -> FailureReport:
+        deadline = time.monotonic() + 60
+        while self._life.standing(job).is_alive:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        return self._life.lost(job)
+
+
+@pytest.fixture(params=[False, True], ids=["no-accounting", "accounting"])
+def slurm(request: pytest.FixtureRequest, slurm_of: SlurmOf) -> SlurmCluster:
+    return slurm_of(Configuration(accounting=request.param))
+
+
+@pytest.fixture
+def watched(slurm: SlurmCluster, tmp_path: Path) -> Iterator[Watched]:
+    yield Watched(slurm, tmp_path)
+
+
+def test_each_ending_is_explained(slurm: SlurmCluster, watched: Watched) -> None:
+    exited = watched.submit("exit 7")
+    killed = watched.submit("kill -9 $$")
+    cancelled = watched.submit("sleep 600")
+    lost = watched.submit("sleep 600", "--nodelist=127.0.0.3")
+    queued = watched.submit("sleep 600", "--begin=now+1hour")
+    slurm.wait(cancelled[0], "RUNNING")
+    slurm.wait(lost[0], "RUNNING")
+    slurm("scancel", str(cancelled[0]), str(queued[0]))
+    slurm.set_down("127.0.0.3")
+
+    report = watched.ended(exited[1])
+    assert (report.failure_class, report.exit_code) == (FailureClass.PLATFORM, 7)
+    assert report.message == "the batch step exited with code 7 and left no outcome: its last line"
+    report = watched.ended(killed[1])
+    assert (report.failure_class, report.signal, report.exit_code) == (FailureClass.KILLED, 9, 137)
+    for _, job in (cancelled, queued):
+        report = watched.ended(job)
+        assert report.failure_class == FailureClass.KILLED
+        who = (
+            "an administrator (root) cancelled" if slurm.configuration.accounting else "the job was cancelled"
+        )
+        assert report.message == f"{who.replace(' cancelled', '')} cancelled the job in Slurm" or (
+            report.message == "the job was cancelled in Slurm"
+        )
+    report = watched.ended(lost[1])
+    assert (report.failure_class, report.message) == (
+        FailureClass.HOST_LOST,
+        "a node of the job failed (nodes: 127.0.0.3)",
+    )
+    assert "platform_options.exclude" in report.hint
+
+
+def test_a_preempted_job_is_no_failure_of_its_own(slurm_of: SlurmOf, tmp_path: Path) -> None:
+    slurm = slurm_of(with_preemption("CANCEL"))
+    watched = Watched(slurm, tmp_path)
+    number, job = watched.submit("sleep 600", "--nodes=2", "--exclusive")
+    slurm.wait(number, "RUNNING")
+    slurm.submit("sleep 1", "--nodes=2", "--exclusive", "--partition=urgent")
+    assert watched.ended(job).failure_class == FailureClass.PREEMPTED
+
+
+@pytest.mark.soak
+def test_the_time_limit_of_slurm(slurm: SlurmCluster, watched: Watched) -> None:
+    number, job = watched.submit("sleep 600")
+    slurm.wait(number, "RUNNING")
+    slurm.expire(number)
+    report = watched.ended(job)
+    assert report.failure_class == FailureClass.TIME_LIMIT
+    assert report.message.startswith("Slurm ended the job at its time limit")
