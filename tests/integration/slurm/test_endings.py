@@ -87,6 +87,7 @@ def test_each_ending_is_explained(slurm: SlurmCluster, watched: Watched) -> None
     assert "platform_options.exclude" in report.hint
 
 
+@pytest.mark.soak
 def test_preemption_is_recognised(slurm_cancels: SlurmCluster, tmp_path: Path) -> None:
     slurm, watched = slurm_cancels, Watched(slurm_cancels, tmp_path)
     number, job = watched.submit("sleep 600", "--nodes=2", "--exclusive")
