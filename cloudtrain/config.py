@@ -16,6 +16,8 @@ from cloudtrain.spec import FIELDS, RUNTIMES, is_secret, read_job_file
 
 NOT_DEFAULTS = ("source", "job_name", "inputs")
 """Fields that describe one job only."""
+SECTIONS = ("slurm",)
+"""Keys of the file that are not fields of a job: each is read by its platform."""
 
 
 def config_path() -> Path:
@@ -52,6 +54,21 @@ def config_warnings() -> list[str]:
     return [f"other users can read {path}, which has {', '.join(names)}: chmod 600 {path}"]
 
 
+def read_section(name: str) -> dict[str, Any]:
+    """A section of the config file; empty if it has none. Raises InvalidJob if the file cannot be read."""
+    section = _read_file().get(name) or {}
+    if not isinstance(section, dict):
+        raise InvalidJob(f"{config_path()}: {name} is not a mapping", hint="Indent its keys below it.")
+    return section
+
+
+def _read_file() -> dict[str, Any]:
+    path = config_path()
+    return (
+        read_job_file(path, may_be_empty=True) if os.environ.get("CLOUDTRAIN_CONFIG") or _exists(path) else {}
+    )
+
+
 def read_config() -> dict[str, Any]:
     """The user's defaults; empty if there is neither file nor variable.
 
@@ -60,14 +77,13 @@ def read_config() -> dict[str, Any]:
             the variable names an unknown runtime.
     """
     path = config_path()
-    is_named = bool(os.environ.get("CLOUDTRAIN_CONFIG"))
-    config = read_job_file(path, may_be_empty=True) if is_named or _exists(path) else {}
+    config = {key: value for key, value in _read_file().items() if key not in SECTIONS}
     for key in config:
         if key in NOT_DEFAULTS:
             hint = "It describes one job only: set it in the job file or on the command line."
             raise InvalidJob(f"{path}: {key!r} cannot have a default", hint=hint)
         if key not in FIELDS:
-            known = [field for field in FIELDS if field not in NOT_DEFAULTS]
+            known = [*(field for field in FIELDS if field not in NOT_DEFAULTS), *SECTIONS]
             raise InvalidJob(f"{path}: {key!r} cannot have a default", hint=nearest(key, known))
     runtime = os.environ.get("CLOUDTRAIN_RUNTIME")
     if not runtime:

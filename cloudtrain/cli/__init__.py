@@ -17,7 +17,7 @@ SECTIONS = {
     "Jobs": ("submit", "run", "list", "describe", "logs", "wait", "stop", "preempt"),
     "Results": ("metrics", "timeline", "download", "upload", "checkpoints"),
     "Checks": ("doctor", "check"),
-    "Clouds": ("sagemaker",),
+    "Clouds and clusters": ("sagemaker", "slurm"),
     "Local environment": ("image", "s3", "clean", "completion"),
 }
 """The commands as ``--help`` lists them. Each is ``command`` in the module of its name, imported when it is used."""

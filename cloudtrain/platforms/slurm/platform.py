@@ -19,6 +19,7 @@ from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.profile import with_profile
 from cloudtrain.platforms.slurm.queue import Queue, queue_file
 from cloudtrain.platforms.slurm.queued import QueuedJobs
 from cloudtrain.platforms.slurm.render import check, render
@@ -69,6 +70,7 @@ class SlurmPlatform:
         self._clusters: dict[Ticket, ClusterJobs] = {}
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
+        job = with_profile(job)
         options = SlurmOptions.of(job)
         check(job)
         jobs = self._jobs(_ticket(options))
