@@ -17,7 +17,7 @@ _UNITS = {"s": "second", "m": "minute", "h": "hour", "d": "day"}
 
 
 def check_time(text: str) -> str:
-    """``text`` in words: ``8h`` is ``8 hours``. Raises InvalidJob."""
+    """``text`` for people: ``8h`` is ``8 hours``. Raises InvalidJob."""
     match = _TIME.fullmatch(text)
     if not match:
         raise InvalidJob(f"{text!r} is not a time", hint="Write a number and a unit: 30m, 8h, 2d.")
