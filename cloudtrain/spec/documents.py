@@ -64,7 +64,7 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
     Raises:
         InvalidJob: the file does not exist, cannot be read, or is not a YAML mapping of fields.
     """
-    text = _read_text(path)
+    text = read_text(path)
     fields = parse_yaml(text, str(path))
     if fields is None and may_be_empty:
         return {}
@@ -86,7 +86,7 @@ def read_job_file(path: Path, *, may_be_empty: bool = False) -> dict[str, Any]:
     return fields
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
     """The text of a job file; at most as much of it as may be. Raises InvalidJob."""
     try:
         with open(path, "rb") as file:

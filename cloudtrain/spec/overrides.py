@@ -29,19 +29,21 @@ def apply_overrides(fields: dict[str, Any], settings: Iterable[str]) -> dict[str
             )
         if path.count(".") > DEEPEST:
             raise InvalidJob(f"--set {path[:LONGEST_SHOWN]}: has more than {DEEPEST} parts", hint=_EXAMPLE)
-        fields = _put(
-            fields, path.split("."), parse_yaml(text, f"--set {path[:LONGEST_SHOWN]}", field=path), path
-        )
+        name = f"--set {path[:LONGEST_SHOWN]}"
+        value = parse_yaml(text, name, field=path)
+        fields = _put(fields, path.split("."), value, name, "--set FIELD='{NAME: VALUE}'")
     return fields
 
 
-def _put(fields: Any, path: list[str], value: Any, name: str) -> dict[str, Any]:
+def put_field(fields: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """``fields`` with ``value`` at the dotted ``path``. Raises InvalidJob if a part of the path is not a mapping."""
+    return _put(fields, path.split("."), value, path[:LONGEST_SHOWN], "FIELD: {NAME: VALUE}")
+
+
+def _put(fields: Any, path: list[str], value: Any, name: str, example: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         part = path[0][:LONGEST_SHOWN]
         problem = f"cannot set {part!r} in a field that is not a mapping"
-        raise InvalidJob(
-            f"--set {name[:LONGEST_SHOWN]}: {problem}",
-            hint="Set the whole field: --set FIELD='{NAME: VALUE}'.",
-        )
+        raise InvalidJob(f"{name}: {problem}", hint=f"Set the whole field: {example}.")
     key, *rest = path
-    return {**fields, key: _put(fields.get(key, {}), rest, value, name) if rest else value}
+    return {**fields, key: _put(fields.get(key, {}), rest, value, name, example) if rest else value}
