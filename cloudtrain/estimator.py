@@ -265,6 +265,37 @@ class Estimator(SdkMembers):
             warnings.warn(NOT_WAITING, stacklevel=2)
         return job
 
+    def fit_array(
+        self,
+        values: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
+        inputs: Inputs | None = None,
+        *,
+        job_name: str | None = None,
+    ) -> list[Job]:
+        """Start many jobs, which differ in some fields, and return without waiting for them.
+
+        On Slurm, they are one array. Elsewhere, each is submitted by itself.
+
+        Args:
+            values: a list with one mapping of fields for each job: ``[{"hyperparameters": {"lr": 0.1}}, ...]``; or a
+                mapping of lists, of which all combinations are made: ``{"hyperparameters.lr": [0.1, 0.01]}``.
+            inputs: as for `fit`.
+            job_name: the jobs are called ``NAME-0``, ``NAME-1`` and so on. Defaults to the base name and the time.
+
+        Raises:
+            InvalidJob: as for `fit`; or ``values`` name a field that does not exist.
+            InvalidSource, StorageError, PlatformError: as for `fit`.
+        """
+        from cloudtrain.array import prepare_array
+        from cloudtrain.spec.elements import array_elements
+
+        with self._cloned(self._fields(inputs, job_name, None)) as fields:
+            array = prepare_array(fields, array_elements(values), self._platform, self._session, submits=True)
+        for warning in array.warnings:
+            warnings.warn(warning, stacklevel=2)
+        array.upload()
+        return array.start(self.jobs.append)
+
     @classmethod
     def attach(
         cls, training_job_name: str, sagemaker_session: Any = None, model_channel_name: str = "model"

@@ -9,13 +9,13 @@ import click
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
-def _complete_job(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+def complete_job(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     from cloudtrain.index import list_jobs
 
     return [entry.name for entry in list_jobs() if entry.name.startswith(incomplete)]
 
 
-job_argument = click.argument("job", shell_complete=_complete_job)
+job_argument = click.argument("job", shell_complete=complete_job)
 platform_option = click.option(
     "--platform",
     metavar="NAME",

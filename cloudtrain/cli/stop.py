@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
 import click
 
-from cloudtrain.cli._options import echo_json, job_argument, json_option, platform_option
+from cloudtrain.cli._options import complete_job, echo_json, json_option, platform_option
+
+if TYPE_CHECKING:
+    from cloudtrain.job import Job
+    from cloudtrain.platforms import JobDescription
 
 
 @click.command("stop")
-@job_argument
+@click.argument("job", shell_complete=complete_job)
 @click.option(
     "--wait/--no-wait",
     default=True,
@@ -17,14 +24,51 @@ from cloudtrain.cli._options import echo_json, job_argument, json_option, platfo
 @platform_option
 @json_option
 def command(job: str, wait: bool, platform: str | None, as_json: bool) -> None:
-    """Stop JOB.
+    """Stop JOB, or all jobs of a pattern: 'sweep-*'.
 
     The ranks get SIGTERM, and the job's stop_grace in seconds to save a checkpoint and exit.
     """
-    from cloudtrain.errors import TrainingFailed
     from cloudtrain.job import Job
 
-    attached = Job.attach(job, platform)
+    if "*" not in job:
+        description = _stop(Job.attach(job, platform), wait=wait, quiet=as_json)
+        if as_json:
+            echo_json(description.to_dict())
+        return
+    jobs = _running(job, platform)
+    for one in jobs:  # all of them, before the first is waited for
+        one.stop()
+    stopped = [_stop(one, wait=wait, quiet=as_json) for one in jobs]
+    if as_json:
+        echo_json([description.to_dict() for description in stopped])
+
+
+def _running(pattern: str, platform: str | None) -> list[Job]:
+    """The jobs of this machine whose names match, and that have not ended. Raises JobNotFound if no name does."""
+    from fnmatch import fnmatchcase
+
+    from cloudtrain.errors import JobNotFound
+    from cloudtrain.index import list_jobs
+    from cloudtrain.job import Job
+
+    found = [
+        entry
+        for entry in reversed(list_jobs())
+        if fnmatchcase(entry.name, pattern) and entry.platform == (platform or entry.platform)
+    ]
+    if not found:
+        raise JobNotFound(f"there is no job {pattern}", hint="See the jobs with: cloudtrain list")
+    jobs = []
+    for entry in found:
+        with suppress(JobNotFound):  # its folder was removed
+            jobs.append(Job.attach(entry.name, entry.platform))
+    return [job for job in jobs if not job.status.is_final]
+
+
+def _stop(attached: Job, *, wait: bool, quiet: bool) -> JobDescription:
+    """Stop one job, and print its status."""
+    from cloudtrain.errors import TrainingFailed
+
     attached.stop()
     if wait:
         from cloudtrain.cli._view import leave_running
@@ -35,7 +79,6 @@ def command(job: str, wait: bool, platform: str | None, as_json: bool) -> None:
         except TrainingFailed as failed:
             click.echo(failed.message, err=True)
     description = attached.describe()
-    if as_json:
-        echo_json(description.to_dict())
-    else:
-        click.echo(f"{job}: {description.status}")
+    if not quiet:
+        click.echo(f"{attached.name}: {description.status}")
+    return description

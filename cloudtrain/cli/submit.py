@@ -64,6 +64,12 @@ SHOWN_COMPANIONS = 8
     help="Convert FILE, a Jupyter notebook, to a script next to it, and run that.",
 )
 @set_option
+@click.option(
+    "--array",
+    metavar="FILE",
+    help="Submit many jobs, one for each element of FILE (YAML or JSON): a list of mappings of fields; or a mapping of "
+    "lists, for all combinations.",
+)
 @click.option("--wait", is_flag=True, help="Print the output until the job ends (the default).")
 @click.option("--no-wait", is_flag=True, help="Print the name of the job and return immediately.")
 @click.option(
@@ -105,12 +111,19 @@ def command(
       cloudtrain submit train.py --instance-count 2 -- --epochs 5 --lr 0.1
       cloudtrain submit train.py --mpirun --processes-per-host 8 --no-wait
       cloudtrain submit train.yaml --set hyperparameters.epochs=5 --dry-run
+      cloudtrain submit train.yaml --array values.yaml
     """
     from cloudtrain.config import config_warnings
     from cloudtrain.submission import NOT_WAITING, prepare
 
     _check_working_folder()
     fields = _fields(file, script_args, options)
+    if options["array"]:
+        from cloudtrain.cli._array import submit_array
+
+        with _interruptible("jobs may have been submitted. See: cloudtrain list"):
+            submit_array(fields, options, as_json=as_json)
+        return
     if options["check"]:
         from cloudtrain.cli._checks import check_job
 

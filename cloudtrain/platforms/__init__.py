@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from cloudtrain.platforms.base import (
         AccountStorage,
+        Arrays,
         Downloads,
         Events,
         Export,
@@ -41,6 +42,7 @@ _getattr, __dir__ = lazy(
     __name__,
     {
         "AccountStorage": "cloudtrain.platforms.base",
+        "Arrays": "cloudtrain.platforms.base",
         "Change": "cloudtrain.platforms.request_diff",
         "Check": "cloudtrain.platforms.checks",
         "Downloads": "cloudtrain.platforms.base",
@@ -89,6 +91,7 @@ def __getattr__(name: str) -> Any:
 
 __all__ = [
     "AccountStorage",
+    "Arrays",
     "Change",
     "Check",
     "CheckStatus",

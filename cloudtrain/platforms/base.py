@@ -171,6 +171,25 @@ class Resubmission(Protocol):
 
 
 @runtime_checkable
+class Arrays(Protocol):
+    """The ability to start many jobs of one description at once."""
+
+    def render_array(self, name: str, jobs: Sequence[TrainingJob]) -> str:
+        """What starts the jobs, which are called ``NAME-0``, ``NAME-1`` and so on, as ``--dry-run`` prints it. Pure.
+
+        Raises InvalidJob if the platform cannot start them together.
+        """
+        ...
+
+    def submit_array(self, script: str, requests: Sequence[Request]) -> None:
+        """Submit the jobs, in the order of the array, with what `render_array` returned.
+
+        Raises JobExists, another PlatformError or a StorageError; then nothing is left of any of them.
+        """
+        ...
+
+
+@runtime_checkable
 class Preemption(Protocol):
     """The ability to simulate a preemption, as a cloud or a scheduler causes one."""
 

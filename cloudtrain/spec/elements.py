@@ -69,7 +69,7 @@ def _grid(values: Mapping[str, Any], name: str) -> Iterator[Element]:
     if count > MOST_ELEMENTS:
         raise _too_many(name)
     for combination in product(*choices.values()) if choices else ():
-        yield dict(zip(choices, combination))
+        yield dict(zip(choices, combination, strict=True))
 
 
 def _too_many(name: str) -> InvalidJob:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
@@ -27,6 +28,8 @@ from cloudtrain.platforms.supervised.root import JobFiles
 from cloudtrain.storage import state_home
 
 SCRIPT = "job.sh"
+ARRAY_SCRIPT = "array.sh"
+"""In the folder of the first element."""
 SHOWN = 5
 """Variables that the log names."""
 
@@ -43,6 +46,32 @@ class SlurmLauncher:
         self._life = life
 
     def start(self, draft: JobFiles, request: Request) -> None:
+        self.place(draft, request)
+        job = draft.publish(request.job_name)
+        try:
+            submission = self._submit(job, SCRIPT)
+        except ConnectionLost as error:
+            raise _may_be_queued(error, job.name) from error
+        except BaseException:
+            self._cluster.root.remove(job.name)
+            raise
+        job.write(SUBMISSIONS, submissions_to_json([submission]))
+        self._life.queue(submission.cluster).expire()
+
+    def start_array(self, jobs: Sequence[JobFiles], script: str) -> None:
+        """Submit jobs whose folders are complete as one array. Raises PlatformError; then none of them is queued."""
+        jobs[0].write(ARRAY_SCRIPT, script.encode())
+        try:
+            found = self._submit(jobs[0], ARRAY_SCRIPT)
+        except ConnectionLost as error:
+            raise _may_be_queued(error, jobs[0].name) from error
+        for number, job in enumerate(jobs):
+            element = replace(found, number=f"{found.number}_{number}")
+            job.write(SUBMISSIONS, submissions_to_json([element]))
+        self._life.queue(found.cluster).expire()
+
+    def place(self, draft: JobFiles, request: Request) -> None:
+        """Write all files of a job into its folder, and what it shares with others next to it."""
         self._provide(request)
         draft.write(SCRIPT, request.body["script"].encode())
         if request.secrets:
@@ -50,19 +79,6 @@ class SlurmLauncher:
         draft.write(LOG, _left_out(self._cluster.left_out).encode())
         draft.write(SUPERVISOR_LOG, b"")
         draft.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
-        job = draft.publish(request.job_name)
-        try:
-            submission = self._submit(job)
-        except ConnectionLost as error:
-            raise ConnectionLost(
-                f"{error.message}, while job {job.name} was submitted: it may be in the queue",
-                hint=f"When the connection works again: cloudtrain describe {job.name} --platform slurm",
-            ) from error
-        except BaseException:
-            self._cluster.root.remove(job.name)
-            raise
-        job.write(SUBMISSIONS, submissions_to_json([submission]))
-        self._life.queue(submission.cluster).expire()
 
     def signal(self, job: JobFiles, name: str) -> None:
         self._life.signal(job, name)
@@ -80,13 +96,31 @@ class SlurmLauncher:
         if sha256:
             cluster.root.provide(cluster.source_file(sha256), lambda: cached_archive(sha256).read_bytes())
 
-    def _submit(self, job: JobFiles) -> Submission:
+    def _submit(self, job: JobFiles, script: str) -> Submission:
         folder = self._cluster.job_folder(job.name)
-        answer = run_once(self._cluster.shell, folder, f"sbatch --parsable {SCRIPT}")
+        answer = run_once(self._cluster.shell, folder, f"sbatch --parsable {script}")
         found = re.search(r"^(\d+)(?:;(.*))?$", answer.text, re.MULTILINE)
         if answer.code or not found:
-            raise refused(answer.complaint or answer.text, self._cluster.login)
+            complaint = answer.complaint or answer.text
+            if "Invalid job array specification" in complaint:
+                raise self._array_too_large()
+            raise refused(complaint, self._cluster.login)
         return Submission(found[1], found[2] or "", time.time())
+
+    def _array_too_large(self) -> PlatformError:
+        shown = self._cluster.shell.run("scontrol show config").text
+        found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
+        most = f"at most {found[1]} elements (MaxArraySize)" if found else "fewer elements (MaxArraySize)"
+        return PlatformError(
+            f"Slurm does not take the array: the cluster allows {most}", hint="Submit several arrays."
+        )
+
+
+def _may_be_queued(error: ConnectionLost, job_name: str) -> ConnectionLost:
+    return ConnectionLost(
+        f"{error.message}, while job {job_name} was submitted: it may be in the queue",
+        hint=f"When the connection works again: cloudtrain describe {job_name} --platform slurm",
+    )
 
 
 def _left_out(names: Sequence[str]) -> str:

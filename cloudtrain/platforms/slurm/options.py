@@ -61,6 +61,7 @@ class SlurmOptions(Struct, frozen=True, forbid_unknown_fields=True):
     mem_per_cpu: TEXT | COUNT | None = None
     tmp: TEXT | COUNT | None = None
     time: TEXT | COUNT | None = None
+    array_parallelism: COUNT | None = None
     requeue: Literal["auto", "chain", "never"] = "auto"
     sbatch: dict[str, Any] = {}
     srun: list[TEXT] = []

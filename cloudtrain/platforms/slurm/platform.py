@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from cloudtrain.platforms.batch.remote_download import download_remote
 from cloudtrain.platforms.batch.remote_follow import follow_remote
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.slurm.array import render_array
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.options import SlurmOptions
@@ -43,7 +45,8 @@ class ClusterJobs(QueuedJobs):
             return Queue(cluster.shell, file, cluster=name, poll_seconds=poll_seconds)
 
         life = JobLife(cluster.shell, queue)
-        super().__init__(cluster.root, SlurmLauncher(cluster, life), life)
+        self._slurm = SlurmLauncher(cluster, life)
+        super().__init__(cluster.root, self._slurm, life)
         self.cluster = cluster
 
     def render(self, job: TrainingJob) -> Request:
@@ -58,6 +61,30 @@ class ClusterJobs(QueuedJobs):
         if follow and isinstance(self._root, RemoteRoot):
             return follow_remote(self._root, job.name, file, lambda: self._settled(job).status.is_final)
         return super()._lines(job, file, follow)
+
+    def submit_array(self, script: str, requests: Sequence[Request]) -> None:
+        """Submit the elements of an array, in order. Raises PlatformError; then nothing is left."""
+        made: list[str] = []
+        with self._refusing(requests[0].job_name):
+            try:
+                drafts = []
+                for request in requests:
+                    with self._refusing(request.job_name):
+                        drafts.append(self._draft(request))
+                        made.append(drafts[-1].name)
+                        self._slurm.place(drafts[-1], request)
+                jobs = []
+                for draft, request in zip(drafts, requests, strict=True):
+                    with self._refusing(request.job_name):
+                        jobs.append(draft.publish(request.job_name))
+                        made.append(request.job_name)
+                self._slurm.start_array(jobs, script)
+            except ConnectionLost:
+                raise  # they may be in the queue
+            except BaseException:
+                for name in made:
+                    self._root.remove(name)
+                raise
 
 
 class SlurmPlatform:
@@ -82,7 +109,21 @@ class SlurmPlatform:
     def render(self, job: TrainingJob) -> Request:
         return self._jobs(_ticket(SlurmOptions.of(job))).render(job)
 
+    def render_array(self, name: str, jobs: Sequence[TrainingJob]) -> str:
+        return render_array(name, jobs, self._jobs(_ticket(SlurmOptions.of(jobs[0]))).cluster)
+
+    def submit_array(self, script: str, requests: Sequence[Request]) -> None:
+        with _unless_queued() as undo:
+            for request in requests:
+                ticket = self._file_ticket(request, undo)
+            self._jobs(ticket).submit_array(script, requests)
+
     def submit(self, request: Request) -> None:
+        with _unless_queued() as undo:
+            self._jobs(self._file_ticket(request, undo)).submit(request)
+
+    def _file_ticket(self, request: Request, undo: ExitStack) -> Ticket:
+        """Write down where the job is going to be, before it is there: a job that runs can always be found."""
         cluster = request.body["cluster"]
         ticket = Ticket(
             cluster.get("login", ""),
@@ -90,18 +131,13 @@ class SlurmPlatform:
             cluster.get("profile", ""),
             cluster.get("poll_seconds", 10.0),
         )
-        known = self._tickets.read(request.job_name)
-        self._tickets.write(request.job_name, ticket)  # first: a job that runs can always be found
-        try:
-            self._jobs(ticket).submit(request)
-        except ConnectionLost:
-            raise  # it may be in the queue
-        except BaseException:
-            if known:
-                self._tickets.write(request.job_name, known)
-            else:
-                self._tickets.remove(request.job_name)
-            raise
+        name, known = request.job_name, self._tickets.read(request.job_name)
+        self._tickets.write(name, ticket)
+        if known:
+            undo.callback(self._tickets.write, name, known)
+        else:
+            undo.callback(self._tickets.remove, name)
+        return ticket
 
     def describe(self, job_name: str) -> JobDescription:
         return self._of(job_name).describe(job_name)
@@ -169,6 +205,18 @@ class SlurmPlatform:
                 open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch"), ticket.poll_seconds
             )
         return self._clusters[ticket]
+
+
+@contextmanager
+def _unless_queued() -> Iterator[ExitStack]:
+    """Calls what is pushed onto the stack if the block fails, unless the job may be in the queue."""
+    with ExitStack() as undo:
+        try:
+            yield undo
+        except ConnectionLost:
+            undo.pop_all()
+            raise
+        undo.pop_all()
 
 
 def _ticket(options: SlurmOptions) -> Ticket:

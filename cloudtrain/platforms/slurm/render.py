@@ -34,15 +34,7 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
     """
     check(job)
     assert job.job_name
-    runtime = cluster.runtime_file(runtime_sha256())
-    folder = cluster.job_folder(job.job_name)
-    script = Script(
-        job.job_name,
-        directives(job, options, f"{folder}/{SUPERVISOR_LOG}"),
-        list(_setup(options)),
-        [options.python or PYTHON, runtime, STEP, folder],
-        options.epilogue,
-    )
+    script = job_script(job, options, cluster)
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
         "cluster": {
@@ -50,13 +42,26 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
             **({"login": cluster.login} if cluster.login else {}),
             "poll_seconds": options.poll_seconds,
         },
-        "bundled_runtime": runtime,
+        "bundled_runtime": cluster.runtime_file(runtime_sha256()),
         **_given(options),
         **_container(job, options),
         "hyperparameters": encoded_hyperparameters(_with_source_on_cluster(job, cluster)),
         "script": script.to_text(),
     }
     return new_request("slurm", job, body)
+
+
+def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Script:
+    """The batch script of ``job``. Raises InvalidJob."""
+    assert job.job_name
+    folder = cluster.job_folder(job.job_name)
+    return Script(
+        job.job_name,
+        directives(job, options, f"{folder}/{SUPERVISOR_LOG}"),
+        list(_setup(options)),
+        [options.python or PYTHON, cluster.runtime_file(runtime_sha256()), STEP, folder],
+        options.epilogue,
+    )
 
 
 def check(job: TrainingJob) -> None:

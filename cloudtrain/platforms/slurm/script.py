@@ -29,6 +29,7 @@ class Script:
         directives: in order.
         setup: lines of the user before the job: modules, and the prologue.
         command: runs the job.
+        title: the first comment, if it is not the script of one job.
         epilogue: lines of the user after the job, which may read its exit code from ``$status``.
     """
 
@@ -37,13 +38,17 @@ class Script:
     setup: Sequence[str]
     command: Sequence[str]
     epilogue: Sequence[str] = field(default=())
+    title: str = ""
 
     def to_text(self) -> str:
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
         yield "#!/bin/bash"
-        yield f"# The job {self.job_name} of cloudtrain. To submit it again by hand: sbatch job.sh"
+        yield (
+            self.title
+            or f"# The job {self.job_name} of cloudtrain. To submit it again by hand: sbatch job.sh"
+        )
         for directive in self.directives:
             if directive.comment:
                 yield f"# {directive.comment}"

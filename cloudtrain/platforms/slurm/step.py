@@ -1,11 +1,14 @@
 """The batch step of a job on Slurm, on its first node.
 
-Usage: ``python cloudtrain.pyz cloudtrain.platforms.slurm.step FOLDER``, with the folder of the job.
+Usage: ``python cloudtrain.pyz cloudtrain.platforms.slurm.step FOLDER``, with the folder of the job; for an element of
+an array ``FOLDER --element``, without the number at the end of its name.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cloudtrain.platforms.batch.step import job_number, run_step
@@ -21,5 +24,11 @@ def make_continuation(folder: JobFolder) -> SlurmContinuation | None:
     return SlurmContinuation(folder, job_number(), chained=requeue == "chain")
 
 
+def job_folder(arguments: Sequence[str]) -> Path:
+    """The folder of the job, or of this element of an array."""
+    element = f"-{os.environ['SLURM_ARRAY_TASK_ID']}" if "--element" in arguments else ""
+    return Path(arguments[0] + element)
+
+
 if __name__ == "__main__":
-    sys.exit(run_step(Path(sys.argv[1]), job_number(), SlurmHosts, make_continuation))
+    sys.exit(run_step(job_folder(sys.argv[1:]), job_number(), SlurmHosts, make_continuation))

@@ -76,24 +76,39 @@ class SupervisedPlatform(ABC):
     ) -> Mapping[str, Check]: ...
 
     def submit(self, request: Request) -> None:
-        try:
-            draft = JobFiles(self._root, self._root.create(request.job_name))
+        with self._refusing(request.job_name):
+            draft = self._draft(request)
             try:
-                draft.write(REQUEST, request.to_json().encode())
                 self._launcher.start(draft, request)
             except BaseException:
                 self._root.remove(draft.name)
                 raise
+
+    def _draft(self, request: Request) -> JobFiles:
+        """A new folder, under a temporary name, with the request."""
+        draft = JobFiles(self._root, self._root.create(request.job_name))
+        try:
+            draft.write(REQUEST, request.to_json().encode())
+        except BaseException:
+            self._root.remove(draft.name)
+            raise
+        return draft
+
+    @contextlib.contextmanager
+    def _refusing(self, job_name: str) -> Iterator[None]:
+        """Turns errors of a file system into those of a job that cannot be submitted."""
+        try:
+            yield
         except CloudtrainError:  # some are OSErrors too
             raise
         except FileExistsError:
             raise JobExists(
-                f"there is already a {self.name} job {request.job_name}", hint="Choose another job_name."
+                f"there is already a {self.name} job {job_name}", hint="Choose another job_name."
             ) from None
         except OSError as error:
             if is_full(error):
                 raise PlatformError(
-                    f"the job cannot be started: {self._root.place(request.job_name)}: {error.strerror}",
+                    f"the job cannot be started: {self._root.place(job_name)}: {error.strerror}",
                     hint="Free space there, or keep the jobs in a folder on another disk.",
                 ) from error
             raise PlatformError(f"the job cannot be started: {error}") from error

@@ -1,0 +1,136 @@
+"""Many jobs of one description, which differ in some fields: an array."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cloudtrain.index import IndexEntry, add_job, remove_job
+from cloudtrain.job import Job
+from cloudtrain.platforms import Arrays, Platform
+from cloudtrain.spec import check_job_name, new_job_name
+from cloudtrain.spec.elements import Element, check_array_name, element_name, with_element
+from cloudtrain.submission import Submission, prepare
+
+LONGEST_BASE = 36
+"""Characters of a generated name: the time, and the number of the element, follow."""
+
+
+@dataclass(frozen=True)
+class JobArray:
+    """Jobs that are ready: packed and rendered, nothing uploaded, nothing started."""
+
+    name: str
+    elements: Sequence[Element]
+    submissions: Sequence[Submission]
+    """One for each element, in order."""
+    script: str = ""
+    """What starts all of them on a platform with arrays; empty where each is submitted by itself."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Each warning about the jobs and their source once."""
+        return list(
+            dict.fromkeys(warning for submission in self.submissions for warning in submission.warnings)
+        )
+
+    def upload(self) -> None:
+        """Upload sources and local data, unless they are there already. Raises StorageError."""
+        for submission in self.submissions:
+            submission.upload()
+
+    def start(self, started: Callable[[Job], object] = lambda job: None) -> list[Job]:
+        """Hand the jobs to their platform, when everything is uploaded.
+
+        Args:
+            started: called with each job that the platform has accepted.
+
+        Raises:
+            PlatformError: the platform refuses a job. With a `script`, none of them has started then; without, those
+                before it have.
+        """
+        if self.script:
+            jobs = self._start_together()
+            for job in jobs:
+                started(job)
+            return jobs
+        jobs = []
+        for submission in self.submissions:
+            jobs.append(submission.start())
+            started(jobs[-1])
+        return jobs
+
+    def _start_together(self) -> list[Job]:
+        first, now = self.submissions[0], time.time()
+        platform = first.platform
+        assert isinstance(platform, Arrays)
+        jobs = [Job(submission.request.job_name, platform) for submission in self.submissions]
+        new = []
+        try:
+            for job in jobs if first.indexed else ():
+                entry = IndexEntry(job.name, platform.name, now)
+                if add_job(entry):
+                    new.append(entry)
+            platform.submit_array(self.script, [submission.request for submission in self.submissions])
+        except BaseException:
+            for entry in new:
+                remove_job(entry)
+            raise
+        finally:
+            if first.caches:
+                first.caches.close()
+        return jobs
+
+
+def prepare_array(
+    fields: Mapping[str, Any],
+    elements: Sequence[Element],
+    platform: Platform | None = None,
+    session: Any = None,
+    *,
+    submits: bool = False,
+    defaults: Mapping[str, Any] | None = None,
+) -> JobArray:
+    """Validate, pack and render the jobs of an array: ``fields`` with each of ``elements``.
+
+    The jobs are called ``NAME-0``, ``NAME-1`` and so on, where NAME is the ``job_name`` of ``fields``.
+
+    Raises:
+        InvalidJob, InvalidSource, PlatformError: as `cloudtrain.submission.prepare`; or the platform cannot make one
+            array of the elements.
+    """
+    name = fields.get("job_name") or _new_name(fields)
+    check_job_name(name)
+    check_array_name(name, len(elements))
+    submissions: list[Submission] = []
+    for number, element in enumerate(elements):
+        changed = {**with_element(fields, element), "job_name": element_name(name, number)}
+        found = prepare(changed, platform, session, submits=submits and not number, defaults=defaults)
+        if submissions:
+            if found.caches:  # the first one holds the cache for all: there may be thousands
+                found.caches.close()
+            found = replace(found, caches=None, platform=_same(submissions, found))
+        submissions.append(found)
+    first = submissions[0]
+    together = isinstance(first.platform, Arrays) and all(
+        one.platform is first.platform for one in submissions
+    )
+    script = ""
+    if together:
+        assert isinstance(first.platform, Arrays)
+        script = first.platform.render_array(name, [one.job for one in submissions])
+    return JobArray(name, elements, submissions, script)
+
+
+def _same(submissions: Sequence[Submission], new: Submission) -> Platform:
+    """The platform object of an earlier job on the same platform, which knows its connections."""
+    known = (one.platform for one in submissions if one.platform.name == new.platform.name)
+    return next(known, new.platform)
+
+
+def _new_name(fields: Mapping[str, Any]) -> str:
+    base = fields.get("base_job_name") or Path(str(fields.get("entry_point") or "job")).stem
+    return new_job_name(str(base)[:LONGEST_BASE])

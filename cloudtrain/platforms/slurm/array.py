@@ -1,0 +1,58 @@
+"""Renders jobs of one description as an array of Slurm: one script, which starts each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.platforms.slurm.render import job_script
+from cloudtrain.platforms.slurm.script import Directive, Script
+from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
+from cloudtrain.spec import TrainingJob
+
+ELEMENT = "--element"
+"""Tells the batch step that it has the name of the array, to which it adds the number of the element."""
+
+
+def render_array(name: str, jobs: Sequence[TrainingJob], cluster: Cluster) -> str:
+    """The script of an array called ``name``, whose elements are ``jobs``: ``NAME-0``, ``NAME-1``, ...
+
+    Raises InvalidJob if Slurm cannot start them as one array, because they need different hosts, for example.
+    """
+    first = _script(name, jobs[0], cluster, len(jobs))
+    for number, job in enumerate(jobs[1:], 1):
+        other = _script(name, job, cluster, len(jobs))
+        if other.to_text() != first.to_text():
+            raise InvalidJob(
+                f"element {number} asks Slurm for something else than element 0: {_difference(first, other)}",
+                hint="Elements of one array have the same hosts, time and options: submit the others as another array.",
+            )
+    return first.to_text()
+
+
+def _script(name: str, job: TrainingJob, cluster: Cluster, count: int) -> Script:
+    options = SlurmOptions.of(job)
+    script = job_script(msgspec.structs.replace(job, job_name=name), options, cluster)
+    folder = cluster.job_folder(name)
+    own = {"output": Directive("output", f"{folder.replace('%', '%%')}-%a/{SUPERVISOR_LOG}")}
+    parallel = f"%{options.array_parallelism}" if options.array_parallelism else ""
+    return replace(
+        script,
+        directives=[
+            *(own.get(directive.flag, directive) for directive in script.directives),
+            Directive("array", f"0-{count - 1}{parallel}"),
+        ],
+        command=[*script.command, ELEMENT],
+        title=f"# The jobs {name}-0 to {name}-{count - 1} of cloudtrain. Each has a job.sh of its own, too.",
+    )
+
+
+def _difference(first: Script, other: Script) -> str:
+    lines = set(first.to_text().splitlines())
+    new = [line for line in other.to_text().splitlines() if line not in lines]
+    return next((line for line in new if not line.startswith("# ")), "a line less")

@@ -1,0 +1,122 @@
+"""Many jobs of one description as one array of a real Slurm: each is a job like any other."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from slurm_cluster import Configuration, SlurmCluster
+from slurm_fixtures import SlurmOf
+
+from cloudtrain import Estimator, Job
+from cloudtrain.cli import cli
+from cloudtrain.contract import JobStatus
+from cloudtrain.errors import InvalidJob, JobExists, JobNotFound, PlatformError, TrainingFailed
+from cloudtrain.index import list_jobs
+from cloudtrain.platforms.slurm import SlurmPlatform
+
+SCRIPT = """
+import os, sys, time
+number, what = sys.argv[1], os.environ.get("WHAT", "")
+print("element", number, os.environ["CLOUDTRAIN_JOB_NAME"], os.environ.get("A_TOKEN"), flush=True)
+if what == "fail":
+    raise ValueError(number)
+if what == "sleep":
+    time.sleep(600)
+if what == "once":
+    marker = os.path.join(os.environ["MARKS"], number)
+    if not os.path.exists(marker):
+        open(marker, "w").close()
+        sys.exit(9)
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path))
+    (tmp_path / "train.py").write_text(SCRIPT)
+    yield tmp_path
+
+
+def start(home: Path, values: Any, **fields: Any) -> list[Job]:
+    estimator = Estimator(
+        str(home / "train.py"),
+        platform="slurm",
+        environment={"A_TOKEN": "hf_s3cret", "MARKS": str(home)},
+        **fields,
+    )
+    return estimator.fit_array(values, job_name="sweep")
+
+
+def element(number: int, what: str = "") -> dict[str, Any]:
+    return {"arguments": [str(number)], "environment.WHAT": what}
+
+
+def number(home: Path, name: str) -> str:
+    return str(
+        json.loads((home / "jobs" / "slurm" / name / "batch.json").read_text())["submissions"][0]["number"]
+    )
+
+
+def test_elements_are_jobs_of_one_array(slurm: SlurmCluster, home: Path) -> None:
+    whats = ["", "fail", "sleep", "once"]
+    values = [element(one, what) for one, what in enumerate(whats)]
+    jobs = start(home, values, platform_options={"array_parallelism": 3}, max_retry_attempts=1)
+    assert [job.name for job in jobs] == [f"sweep-{one}" for one in range(4)]
+    array = number(home, "sweep-0").partition("_")[0]
+    assert [number(home, job.name) for job in jobs] == [f"{array}_{one}" for one in range(4)]
+    assert {entry.name for entry in list_jobs()} == {job.name for job in jobs}
+
+    assert jobs[0].wait().logs().splitlines()[0] == "[rank 0] element 0 sweep-0 hf_s3cret"
+    with pytest.raises(TrainingFailed, match="ValueError: 1"):
+        jobs[1].wait()
+    retried = jobs[3].wait().describe()
+    assert (retried.status, retried.attempt) == (JobStatus.COMPLETED, 1)
+    deadline = time.monotonic() + 30
+    while "element 2" not in jobs[2].logs():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    done = CliRunner().invoke(cli, ["stop", "sweep-*"])
+    assert (done.exit_code, done.stdout) == (0, "sweep-2: Stopped\n")
+    assert {found.name for found in SlurmPlatform().list()} == {job.name for job in jobs}
+    for job in jobs:
+        folder = home / "jobs" / "slurm" / job.name
+        assert not (folder / "secrets.json").exists()
+        assert f"--job-name={job.name}" in (folder / "job.sh").read_text()
+
+
+def test_elements_in_the_queue_are_stopped(slurm: SlurmCluster, home: Path) -> None:
+    jobs = start(home, [element(one, "sleep") for one in range(3)], platform_options={"array_parallelism": 1})
+    deadline = time.monotonic() + 30
+    while jobs[0].status != JobStatus.RUNNING:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert jobs[1].status == jobs[2].status == JobStatus.PENDING
+    jobs[1].stop()
+    assert jobs[1].status == JobStatus.STOPPED
+    assert jobs[2].status == JobStatus.PENDING
+    done = CliRunner().invoke(cli, ["stop", "sweep-*", "--json"])
+    assert [job["status"] for job in json.loads(done.stdout)] == ["Stopped", "Stopped"]
+
+
+def test_what_cannot_be_an_array_leaves_nothing(slurm_of: SlurmOf, home: Path) -> None:
+    slurm_of(Configuration(nodes=1, lines=("MaxArraySize=4",)))
+    with pytest.raises(
+        InvalidJob, match="element 1 asks Slurm for something else than element 0: #SBATCH --nodes=2"
+    ):
+        start(home, {"instance_count": [1, 2]})
+    with pytest.raises(PlatformError, match="invalid partition"):
+        start(home, [element(0), element(1)], platform_options={"partition": "none"})
+    with pytest.raises(PlatformError, match=r"at most 4 elements \(MaxArraySize\)"):
+        start(home, [element(one) for one in range(5)])
+    start(home, [element(0)])
+    with pytest.raises(JobExists):
+        start(home, [element(0), element(1)])
+    with pytest.raises(JobNotFound):
+        SlurmPlatform().describe("sweep-1")
+    assert [entry.name for entry in list_jobs()] == ["sweep-0"]
