@@ -28,7 +28,7 @@ class JobArray:
     submissions: Sequence[Submission]
     """One for each element, in order."""
     script: str = ""
-    """What starts all of them on a platform with arrays; empty where each is submitted by itself."""
+    """Starts all of them on a platform with arrays; empty where each is submitted by itself."""
 
     @property
     def warnings(self) -> list[str]:

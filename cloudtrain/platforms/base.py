@@ -172,10 +172,10 @@ class Resubmission(Protocol):
 
 @runtime_checkable
 class Arrays(Protocol):
-    """The ability to start many jobs of one description at once."""
+    """The ability to start many jobs of one description together."""
 
     def render_array(self, name: str, jobs: Sequence[TrainingJob]) -> str:
-        """What starts the jobs, which are called ``NAME-0``, ``NAME-1`` and so on, as ``--dry-run`` prints it. Pure.
+        """The script that starts jobs called ``NAME-0``, ``NAME-1`` and so on; ``--dry-run`` prints it. Pure.
 
         Raises InvalidJob if the platform cannot start them together.
         """

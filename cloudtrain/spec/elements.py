@@ -126,6 +126,6 @@ def check_array_name(name: str, count: int) -> None:
     longest = len(element_name(name, count - 1))
     if longest > MAX_LENGTH:
         raise InvalidJob(
-            f"the name {name} leaves no room for the numbers of the elements: {longest} characters of {MAX_LENGTH}",
+            f"the name {name} is too long with the numbers of the elements: {longest} characters of {MAX_LENGTH}",
             hint="Choose a shorter name: --name NAME",
         )

@@ -103,6 +103,10 @@ class Input:
     def lines(self) -> list[bytes]:
         """The lines that have arrived, after one read."""
         self._fill()
+        return self.pending()
+
+    def pending(self) -> list[bytes]:
+        """The lines that have been read already."""
         *lines, self._rest = self._rest.split(b"\n")
         return lines
 
@@ -220,10 +224,11 @@ def run(
         selector.register(output, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
         rest, is_open, code = b"", True, None
+        _obey(given.pending(), given.has_ended, pid)  # a stop may have arrived with the job
         while is_open or code is None:
             for key, _ in selector.select(0.05 if code is None else 0):
                 if key.fd == 0:
-                    _obey(given, pid if code is None else 0)
+                    _obey(given.lines(), given.has_ended, pid if code is None else 0)
                     if given.has_ended:
                         selector.unregister(0)
                     continue
@@ -243,10 +248,10 @@ def run(
     return code
 
 
-def _obey(given: Input, pid: int) -> None:
+def _obey(lines: Sequence[bytes], has_ended: bool, pid: int) -> None:
     """Pass the signals that the step sends on to the runtime."""
-    numbers = [int(line.split()[1]) for line in given.lines() if line.startswith(b"signal ")]
-    if given.has_ended:
+    numbers = [int(line.split()[1]) for line in lines if line.startswith(b"signal ")]
+    if has_ended:
         numbers.append(SIGHUP)  # the runtime takes it for the end of its parent
     for number in numbers:
         if pid:

@@ -16,7 +16,7 @@ from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
 ELEMENT = "--element"
-"""Tells the batch step that it has the name of the array, to which it adds the number of the element."""
+"""The batch step adds the number of the element to the folder that precedes this."""
 
 
 def render_array(name: str, jobs: Sequence[TrainingJob], cluster: Cluster) -> str:
@@ -48,7 +48,7 @@ def _script(name: str, job: TrainingJob, cluster: Cluster, count: int) -> Script
             Directive("array", f"0-{count - 1}{parallel}"),
         ],
         command=[*script.command, ELEMENT],
-        title=f"# The jobs {name}-0 to {name}-{count - 1} of cloudtrain. Each has a job.sh of its own, too.",
+        title=f"# The jobs {name}-0 to {name}-{count - 1} of cloudtrain. Each has its own job.sh, too.",
     )
 
 

@@ -235,14 +235,8 @@ def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: boo
     Args:
         unqueue: also take the job out of the queue, if it waits there.
     """
-    options = [f"--batch --signal={name}"]
-    if unqueue:
-        options.insert(0, "--state=PENDING")
-    lines = [
-        f"say scancel {option}{on_cluster(one.cluster)} {shlex.quote(one.number)}"
-        for option in options
-        for one in submissions
-    ]
+    lines = [_unqueue(one) for one in submissions] if unqueue else []
+    lines += [f"say scancel --batch --signal={name}{_names(one)}" for one in submissions]
     away = "|".join(f'*"{message}"*' for message in AWAY)
     say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
     return "\n".join(["export LC_ALL=C", say, *lines])
@@ -254,6 +248,21 @@ def _waits(standing: Standing, record: JobRecord) -> bool:
         return False
     began = record.resumed_at or record.started_at
     return record.status == JobStatus.PENDING or began is None or standing.taken > began + SKEW_SECONDS
+
+
+def _names(one: Submission) -> str:
+    return f"{on_cluster(one.cluster)} {shlex.quote(one.number)}"
+
+
+def _unqueue(one: Submission) -> str:
+    """The command that takes a submission out of the queue, if it waits there.
+
+    Elements of an array that wait are one entry of the queue. Of that, ``scancel --state=PENDING`` cancels all.
+    """
+    if "_" not in one.number:
+        return f"say scancel --state=PENDING{_names(one)}"
+    state = f"squeue --noheader --format=%t{on_cluster(one.cluster)} --jobs={shlex.quote(one.number)}"
+    return f'[ "$({state} 2>/dev/null)" = PD ] && say scancel{_names(one)}'
 
 
 def _rank(standing: Standing) -> int:

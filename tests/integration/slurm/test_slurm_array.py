@@ -43,12 +43,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
 
 
-def start(home: Path, values: Any, **fields: Any) -> list[Job]:
+def start(home: Path, values: Any, *, retries: int = 0, **options: Any) -> list[Job]:
     estimator = Estimator(
         str(home / "train.py"),
         platform="slurm",
         environment={"A_TOKEN": "hf_s3cret", "MARKS": str(home)},
-        **fields,
+        max_retry_attempts=retries,
+        platform_options={"poll_seconds": 1, **options},
     )
     return estimator.fit_array(values, job_name="sweep")
 
@@ -66,7 +67,7 @@ def number(home: Path, name: str) -> str:
 def test_elements_are_jobs_of_one_array(slurm: SlurmCluster, home: Path) -> None:
     whats = ["", "fail", "sleep", "once"]
     values = [element(one, what) for one, what in enumerate(whats)]
-    jobs = start(home, values, platform_options={"array_parallelism": 3}, max_retry_attempts=1)
+    jobs = start(home, values, array_parallelism=3, retries=1)
     assert [job.name for job in jobs] == [f"sweep-{one}" for one in range(4)]
     array = number(home, "sweep-0").partition("_")[0]
     assert [number(home, job.name) for job in jobs] == [f"{array}_{one}" for one in range(4)]
@@ -91,7 +92,7 @@ def test_elements_are_jobs_of_one_array(slurm: SlurmCluster, home: Path) -> None
 
 
 def test_elements_in_the_queue_are_stopped(slurm: SlurmCluster, home: Path) -> None:
-    jobs = start(home, [element(one, "sleep") for one in range(3)], platform_options={"array_parallelism": 1})
+    jobs = start(home, [element(one, "sleep") for one in range(3)], array_parallelism=1)
     deadline = time.monotonic() + 30
     while jobs[0].status != JobStatus.RUNNING:
         assert time.monotonic() < deadline
@@ -99,6 +100,7 @@ def test_elements_in_the_queue_are_stopped(slurm: SlurmCluster, home: Path) -> N
     assert jobs[1].status == jobs[2].status == JobStatus.PENDING
     jobs[1].stop()
     assert jobs[1].status == JobStatus.STOPPED
+    assert slurm("squeue", "--noheader", "--array", "--format=%K %t").split("\n") == ["2 PD", "0 R"]
     assert jobs[2].status == JobStatus.PENDING
     done = CliRunner().invoke(cli, ["stop", "sweep-*", "--json"])
     assert [job["status"] for job in json.loads(done.stdout)] == ["Stopped", "Stopped"]
@@ -111,7 +113,7 @@ def test_what_cannot_be_an_array_leaves_nothing(slurm_of: SlurmOf, home: Path) -
     ):
         start(home, {"instance_count": [1, 2]})
     with pytest.raises(PlatformError, match="invalid partition"):
-        start(home, [element(0), element(1)], platform_options={"partition": "none"})
+        start(home, [element(0), element(1)], partition="none")
     with pytest.raises(PlatformError, match=r"at most 4 elements \(MaxArraySize\)"):
         start(home, [element(one) for one in range(5)])
     start(home, [element(0)])

@@ -54,7 +54,7 @@ def submit(home: Path, **options: Any) -> Job:
         instance_count=2,
         distribution={"processes": {"processes_per_host": 1}},
         environment={"A_TOKEN": "hf_s3cret", "SEEN": str(home / "seen"), "LAST": str(LAST)},
-        platform_options={"partition": "main", "exclusive": True, **options},
+        platform_options={"partition": "main", "exclusive": True, "poll_seconds": 1, **options},
         stop_grace=20,
     ).fit(wait=False, job_name="trained")
 

@@ -45,7 +45,7 @@ def test_a_dry_run_shows_the_elements(files: Path) -> None:
         (["--array", "missing.yaml"], "there is no file missing.yaml"),
         (["--array", "values.yaml", "--check"], "--array and --check cannot be combined"),
         (["--array", "train.py", "--dry-run"], "train.py"),
-        (["--array", "values.yaml", "--name", "a" * 62], "leaves no room"),
+        (["--array", "values.yaml", "--name", "a" * 62], "is too long with the numbers"),
     ],
 )
 def test_what_is_refused(files: Path, options: list[str], message: str) -> None:

@@ -84,7 +84,7 @@ def test_a_file_of_elements(tmp_path: Path) -> None:
         read_elements(tmp_path / "missing.yaml")
 
 
-def test_a_name_has_room_for_the_numbers() -> None:
+def test_the_numbers_have_to_fit_into_the_names() -> None:
     check_array_name("a" * 60, 100)
     with pytest.raises(InvalidJob, match="64 characters of 63"):
         check_array_name("a" * 60, 101)
