@@ -1,0 +1,70 @@
+"""Ranks that ``srun`` starts by hand, without a job of cloudtrain, find one another on two nodes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from slurm_cluster import SlurmCluster
+
+ROOT = str(Path(__file__).parents[3])
+
+TRAIN = """
+import os
+import torch, cloudtrain.distributed.torch as hvd
+from cloudtrain import environment
+before = (environment.rank(), environment.world_size())
+hvd.init()
+place = (hvd.rank(), hvd.size(), hvd.local_rank(), hvd.local_size(), hvd.cross_rank(), hvd.cross_size())
+total = hvd.allreduce(torch.ones(1) * (hvd.rank() + 1), op=hvd.Sum).item()
+objects = hvd.allgather_object(os.environ["SLURMD_NODENAME"])
+print(before == place[:2], *place, total, *objects, os.listdir(os.environ["CLOUDTRAIN_HOME"] + "/steps"))
+"""
+
+WORLD = (
+    "from cloudtrain.distributed import World; world = World.from_environ(); print(world.rank, world.size)"
+)
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {"CLOUDTRAIN_HOME": str(tmp_path / "home"), "PYTHONPATH": ROOT, "CLOUDTRAIN_START_TIMEOUT": "60"}
+
+
+def test_two_programs_of_one_step_on_two_nodes(
+    slurm: SlurmCluster, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    program = f"{sys.executable} {tmp_path}/train.py"
+    done = slurm.run("srun", "-N2", "-n3", "-m", "block", "sh", "-c", program, env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    nodes = "127.0.0.2 127.0.0.2 127.0.0.3"
+    assert sorted(done.stdout.splitlines()) == [
+        f"True 0 3 0 2 0 2 6.0 {nodes} []",
+        f"True 1 3 1 2 0 2 6.0 {nodes} []",
+        f"True 2 3 0 1 1 2 6.0 {nodes} []",
+    ]
+    assert "no common secret" not in done.stderr
+    assert os.listdir(tmp_path / "home" / "steps") == []
+
+
+@pytest.mark.parametrize("mpi", ["none", "pmix", "pmi2"])
+def test_tasks_are_ranks_with_every_mpi(slurm: SlurmCluster, mpi: str, environ: dict[str, str]) -> None:
+    done = slurm.run("srun", "-N2", "-n2", f"--mpi={mpi}", sys.executable, "-c", WORLD, env=environ)
+    assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"], done.stderr
+
+
+def test_batch_scripts_and_shells_are_single_processes(slurm: SlurmCluster, environ: dict[str, str]) -> None:
+    exports = " ".join(f"{name}={value}" for name, value in environ.items())
+    script = f"{exports} {sys.executable} -c '{WORLD}'"
+    inside_a_step = f'sbatch --wait --parsable -o {slurm.folder}/log/nested -N1 -n1 --wrap "{script}"'
+    number = slurm.submit(script, "-N2", "-n3")
+    assert slurm.wait(number) == "COMPLETED"
+    assert slurm.output(number) == "0 1\n"
+    assert slurm.run("salloc", "-n3", sys.executable, "-c", WORLD, env=environ).stdout == "0 1\n"
+    # a batch script that inherits the variables of the step that submitted it
+    done = slurm.run("srun", "-N1", "-n2", "sh", "-c", f'[ "$SLURM_PROCID" = 0 ] || exit 0; {inside_a_step}')
+    assert done.returncode == 0, done.stderr
+    assert (slurm.folder / "log" / "nested").read_text() == "0 1\n"
