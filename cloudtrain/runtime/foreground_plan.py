@@ -111,15 +111,17 @@ def _by_mpirun(plan: LaunchPlan, order: Order, place: Mapping[str, str]) -> Laun
         **plan.environment,
         **{name: value for name, value in place.items() if name not in own},
     }
-    command = mpirun.Mpirun.find(environment).command(
-        plan.slots[0], plan.command[: -len(order.program)], environment, order.mpi_options
-    )
+    found = mpirun.Mpirun.find(environment)
+    shell = f"{plan.programs_folder}/{mpirun.REMOTE_SHELL}"
+    rank_command = plan.command[: -len(order.program)]
+    command = found.command(plan.slots[0], rank_command, environment, order.mpi_options, remote_shell=shell)
     return replace(
         plan,
         command=command,
         environment=environment,
         agent="mpirun",
         session=session,
+        proxies_connect=found.is_mpich,
         programs={mpirun.REMOTE_SHELL: mpirun.remote_shell(str(plan.run))},
     )
 

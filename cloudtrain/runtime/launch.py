@@ -32,6 +32,7 @@ from cloudtrain.runtime.output import OutputMerger
 from cloudtrain.runtime.parent_death import RUNTIME_PID
 from cloudtrain.runtime.run_folder import (
     PARENT_DEATH_PROGRAM,
+    PROGRAMS,
     RankRecord,
     heartbeat_path,
     hostfile_path,
@@ -91,12 +92,14 @@ class LaunchPlan:
     """With an agent: variables of each rank that the agent does not set. The ranks read them from the run folder."""
     serves: bool = False
     """Whether the agent of this host starts no rank, and serves that of the first host until it ends."""
+    proxies_connect: bool = False
+    """Whether a proxy on the host of mpirun connects to it to start the ranks there, as MPICH's does."""
     restarts: bool = False
     """Whether the agent may restart ranks. A rank that is gone has then ended only if the agent reports it."""
 
     @property
     def programs_folder(self) -> Path:
-        return self.run / "bin"
+        return self.run / PROGRAMS
 
 
 @dataclass
@@ -186,7 +189,7 @@ class Launch:
         if self.plan.agent == "mpirun" and self.plan.hosts == 1:
             from cloudtrain.runtime.mpirun_port import close_ports  # the other launchers do not need it
 
-            close_ports(process.pid)
+            close_ports(process.pid, to_all=not self.plan.proxies_connect)
 
     def _spawn(
         self, command: Sequence[str], environment: Mapping[str, str], output: BinaryIO

@@ -40,6 +40,7 @@ from cloudtrain.runtime.rank_environments import (
 from cloudtrain.runtime.run_folder import (
     AGENT_COMMAND,
     PARAMETER_SERVER_FILE,
+    PROGRAMS,
     RANK_FILE,
     SCRIPT_PYTHONPATH,
     STORED_COMMAND,
@@ -106,6 +107,7 @@ def make_launch_plan(
     command: Sequence[str]
     programs = {}
     session = ""
+    proxies_connect = False
     if agent == "torchrun":
         if entry[0] == "--":
             raise InvalidJob(
@@ -132,7 +134,10 @@ def make_launch_plan(
         command = ()  # mpirun sends the command of its daemon later
         if host.leads:
             options = config.launcher.custom_mpi_options
-            command = mpirun.Mpirun.find(environment).command(slots[0], rank_command, environment, options)
+            shell = f"{config.paths.run.absolute()}/{PROGRAMS}/{mpirun.REMOTE_SHELL}"
+            found = mpirun.Mpirun.find(environment)
+            command = found.command(slots[0], rank_command, environment, options, remote_shell=shell)
+            proxies_connect = found.is_mpich
     elif agent == "agent":
         # an outer job's, or the user's: ranks would take them for those that the agent sets
         environment = {name: value for name, value in environment.items() if name not in of_launcher}
@@ -182,6 +187,7 @@ def make_launch_plan(
         programs=programs,
         signals_group=entry[0] == "--",
         session=session,
+        proxies_connect=proxies_connect,
         hosts=host.count,
         serves=config.launcher.has_one_rank and not host.leads,
         restarts=agent == "torchrun" and config.launcher.max_restarts > 0,

@@ -1,4 +1,4 @@
-"""Launches with ``mpirun`` of Open MPI 4 or 5, on any number of hosts, without ssh.
+"""Launches with ``mpirun`` of Open MPI 4 or 5, or of MPICH, on any number of hosts, without ssh.
 
 mpirun runs on the leader and starts the leader's ranks. For every other host it calls a remote shell with the command
 of a daemon. cloudtrain's remote shell (`cloudtrain.runtime.remote_shell`) asks the runtime of that host to start it.
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from cloudtrain.contract import RankSlot, cpu_count
 from cloudtrain.errors import PlatformError
-from cloudtrain.runtime import mpi_options
+from cloudtrain.runtime import hydra, mpi_options
 from cloudtrain.runtime.file_system import is_on_network
 from cloudtrain.runtime.run_folder import REMOTE_SHELL_PROGRAM
 
@@ -39,10 +39,11 @@ _OUTER = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "HYDRA_", "HYDI_", "MPI_LOCAL")
 
 @dataclass(frozen=True)
 class Mpirun:
-    """An mpirun of Open MPI: its path and major version."""
+    """An mpirun of Open MPI or MPICH: its path and major version."""
 
     path: str
     version: int
+    is_mpich: bool = False
 
     @classmethod
     def find(cls, environment: Mapping[str, str]) -> Mpirun:
@@ -63,12 +64,15 @@ class Mpirun:
             stderr=subprocess.STDOUT,
             check=False,
         ).stdout.decode(errors="backslashreplace")
+        mpich = re.match(r"HYDRA build details:\s+Version:\s+(\d+)", version_text)
+        if mpich:
+            return cls(path, int(mpich[1]), is_mpich=True)
         match = re.search(r"\(Open MPI\) (\d+)", version_text)
         if match is None:
             first = (version_text.strip().splitlines() or ["nothing"])[0]
             raise PlatformError(
-                f"{path} is not Open MPI's mpirun: its version is {first!r}",
-                hint="Put the mpirun of Open MPI 4 or 5 first on the PATH.",
+                f"{path} is not the mpirun of Open MPI or MPICH: its version is {first!r}",
+                hint="Put the mpirun of Open MPI 4 or 5, or of MPICH, first on the PATH.",
             )
         return cls(path, int(match[1]))
 
@@ -78,6 +82,8 @@ class Mpirun:
         rank_command: Sequence[str],
         environment: Mapping[str, str],
         custom_options: str,
+        *,
+        remote_shell: str,
     ) -> tuple[str, ...]:
         """The command line of mpirun. The ranks receive the rest from the runtimes of their hosts.
 
@@ -85,16 +91,25 @@ class Mpirun:
             slot: any slot of this host.
             rank_command: starts `cloudtrain.runtime.rank`, without arguments.
             environment: of the ranks. mpirun and its daemons must not change PATH and TMPDIR for the ranks.
+            remote_shell: the path of the program that mpirun calls like ssh.
+
+        Raises InvalidJob if an option is wrong.
         """
         nodes = ["localhost", *(f"{_NODE}{number}" for number in range(1, slot.host_count))]
+        options = mpi_options.parse(custom_options)
+        environment = {**environment, "TMPDIR": environment.get("TMPDIR") or DEFAULT_TMPDIR}
+        if self.is_mpich:
+            return hydra.command(
+                self.path, slot, nodes, rank_command, environment, options, remote_shell=remote_shell
+            )
         return (
             self.path,
             "--leave-session-attached",  # otherwise, the end of a daemon goes unnoticed
             "-np", str(slot.world_size),
             "--host", ",".join(f"{node}:{slot.local_size}" for node in nodes),
             "-x", f"PATH={environment['PATH']}",
-            "-x", f"TMPDIR={environment.get('TMPDIR') or DEFAULT_TMPDIR}",
-            *mpi_options.for_version(mpi_options.parse(custom_options), self.version),
+            "-x", f"TMPDIR={environment['TMPDIR']}",
+            *mpi_options.for_version(options, self.version),
             *rank_command,
         )  # fmt: skip
 
@@ -154,6 +169,7 @@ def environment(slot: RankSlot, session: str, interface: str, hosts_on_machine: 
         "OMPI_MCA_pml": "ob1",
         "OMPI_MCA_btl": "^openib",
         "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+        **hydra.environment(interface),
     }
     if interface in (name for _, name in socket.if_nameindex()):
         values["OMPI_MCA_btl_tcp_if_include"] = values["OMPI_MCA_oob_tcp_if_include"] = interface

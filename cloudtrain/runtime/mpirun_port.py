@@ -2,7 +2,7 @@
 
 Open MPI's daemons (ORTE, PRRTE) listen on all interfaces, whatever their settings say, and execute the commands of
 anyone who connects. With one host, no daemon ever connects: the kernel can drop what arrives. mpirun itself would
-fail without the socket.
+fail without the socket. To MPICH's mpirun, its own proxy connects: its port is closed to other machines only.
 
 This needs Linux 5.7, and is impossible where a container's profile forbids pidfd_getfd(2): see docs/security.md.
 """
@@ -36,19 +36,23 @@ LISTENING = "0A"
 """The state of a listening socket in ``/proc/net/tcp`` (proc(5))."""
 
 
-def close_ports(pid: int) -> None:
-    """Close the ports that process ``pid`` opens on all interfaces, in a thread that waits for them."""
+def close_ports(pid: int, *, to_all: bool = True) -> None:
+    """Close the ports that process ``pid`` opens on all interfaces, in a thread that waits for them.
+
+    Args:
+        to_all: also to this machine. Otherwise, to other machines.
+    """
     if os.path.exists(TABLE.format(pid, "tcp")):
-        threading.Thread(target=_watch, args=(pid,), name="mpirun-ports", daemon=True).start()
+        threading.Thread(target=_watch, args=(pid, to_all), name="mpirun-ports", daemon=True).start()
 
 
-def _watch(pid: int) -> None:
+def _watch(pid: int, to_all: bool) -> None:
     end = time.monotonic() + SECONDS
     closed: set[int] = set()
     with contextlib.suppress(OSError):  # the process has ended, or the kernel does not allow it
         while time.monotonic() < end:
             for descriptor in set(_open_everywhere(pid)) - closed:
-                _close(pid, descriptor)
+                _close(pid, descriptor, to_all)
                 if not closed:
                     end = time.monotonic() + SECOND_PORT_SECONDS
                 closed.add(descriptor)
@@ -71,12 +75,14 @@ def _open_everywhere(pid: int) -> Iterator[int]:
                     yield int(name)
 
 
-def _close(pid: int, descriptor: int) -> None:
+def _close(pid: int, descriptor: int, to_all: bool) -> None:
     """Raises OSError."""
     with socket.socket(fileno=copy_descriptor(pid, descriptor)) as listener:
         listener.setsockopt(
             socket.SOL_SOCKET, SO_BINDTODEVICE, b"lo"
         )  # ss shows it, and it is enough to keep other machines out
+        if not to_all:
+            return
         instruction = ctypes.create_string_buffer(DROP_ALL, len(DROP_ALL))
         program = struct.pack("HP", 1, ctypes.addressof(instruction))
         listener.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, program)

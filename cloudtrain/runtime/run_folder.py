@@ -30,6 +30,9 @@ SCRIPT_PYTHONPATH = "CLOUDTRAIN_PYTHONPATH"
 """Holds the script's PYTHONPATH, which takes effect after the imports of the rank program."""
 
 
+PROGRAMS = "bin"
+"""The folder of `LaunchPlan.programs` in the run folder."""
+
 SPARES = 2
 """Spare files for the record of a rank, which is written when it starts and when it ends."""
 SPARE_SIZE = 16 * 1024

@@ -37,7 +37,7 @@ class Processes(_Kind, frozen=True):
 
 
 class Mpi(_Kind, frozen=True):
-    """Open MPI's ``mpirun`` on the first host. ``custom_mpi_options`` are split like a shell command."""
+    """``mpirun`` of Open MPI or MPICH on the first host. ``custom_mpi_options`` are split like a shell command."""
 
     processes_per_host: ProcessesPerHost | None = None
     custom_mpi_options: str = ""

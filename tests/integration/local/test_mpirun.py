@@ -268,9 +268,9 @@ OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_LOCAL_RANK=0 "$@"
     "version, message",
     [
         ("mpirun (Open MPI) 4.1.4", "started a world of 1 ranks, but the job has 2"),
-        ("HYDRA build details:", "is not Open MPI's"),
+        ("Intel(R) MPI Library for Linux* OS", "is not the mpirun of Open MPI or MPICH"),
     ],
-    ids=["world-of-one", "mpich"],
+    ids=["world-of-one", "Intel MPI"],
 )
 def test_an_unsuitable_mpirun(run: Run, tmp_path: Path, version: str, message: str) -> None:
     fake = write(tmp_path / "fake", "mpirun", FAKE_MPIRUN.format(version=version)) / "mpirun"
