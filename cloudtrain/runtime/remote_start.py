@@ -191,7 +191,7 @@ class RemoteStart:
 
     def _make_base(self, base: str, parent: str) -> str:
         """The host's own folder, empty: ``base`` below ``parent``, by default below the user's state folder."""
-        base = f"{parent or state_folder() + '/hosts'}/{base}"
+        base = f"{parent or state_folder() + '/jobs'}/{base}"
         os.makedirs(os.path.dirname(base), mode=0o700, exist_ok=True)
         shutil.rmtree(base, ignore_errors=True)
         os.mkdir(base, 0o700)
@@ -412,15 +412,11 @@ class _Growing:
 
 def _missing(modules: list[str]) -> list[str]:
     """The ``modules`` that this interpreter does not have."""
-    import importlib.util
+    import site
+    from importlib.machinery import PathFinder
 
-    found = []
-    for name in modules:
-        with contextlib.suppress(ImportError, ValueError):
-            if importlib.util.find_spec(name) is not None:
-                continue
-        found.append(name)
-    return found
+    places = [*sys.path, site.getusersitepackages()]  # -I leaves it out, and the script has it
+    return [name for name in modules if not (name in sys.modules or PathFinder.find_spec(name, places))]
 
 
 def _sha256(path: str) -> str:

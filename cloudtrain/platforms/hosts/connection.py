@@ -27,6 +27,9 @@ OPTIONS = (
     "-o", "ServerAliveInterval=5",
     "-o", "ServerAliveCountMax=3",
     "-o", "ForwardX11=no",
+    "-o", "ClearAllForwardings=yes",
+    "-o", "RemoteCommand=none",
+    "-o", "ControlMaster=no",
     "-o", "EscapeChar=none",
 )  # fmt: skip
 """After the user's own options, which win: ssh takes the first value of an option."""
@@ -39,6 +42,8 @@ _BOOT = (
     "[exec(compile(s.read(int(s.readline())),'cloudtrain','exec'),globals()) for _ in (1,2)]"
 )
 LONGEST_WORDS = 1 << 16
+FINISH_SECONDS = 10.0
+"""How long a host may take to remove its files after the job."""
 
 
 class ConnectionLost(Exception):
@@ -130,6 +135,13 @@ class Connection:
                 self._fill(timeout)
             elif frame[0] != BEAT:
                 return frame
+
+    def finish(self) -> None:
+        """Let the host end by itself, for some seconds: it has received `END`."""
+        self._outbox.put(None)
+        if self._process:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(FINISH_SECONDS)
 
     def close(self) -> None:
         """End the connection, and what it runs on the host."""

@@ -197,6 +197,7 @@ class RemoteHost:
                 return LOST_CODE
             elif kind == EXIT:
                 self._connection.send(END)
+                self._connection.finish()
                 return int(content)
 
     def _write(self, lines: list[bytes], log: int) -> None:

@@ -72,13 +72,14 @@ class ListedHosts(HostProcesses):
             return {name: RefusedHost(problems[name]) for name in self.names if name in problems}
         self._attempt = attempt
         local = super().start(attempt, log)
-        self._running = {host.name: self._start_remote(host, attempt, log) for host in self._remote}
+        for host in self._remote:
+            self._running[host.name] = self._start_remote(host, attempt, log)
         return {name: local.get(name) or self._running[name] for name in self.names}
 
     def finish(self, *, failed: bool) -> FailureReport | None:
+        self._found.close()  # all have ended, unless this process has failed
         for host in self._running.values():
             host.join()
-        self._found.close()
         super().finish(failed=failed)
         ran, self._running = bool(self._running), {}
         return self._save(failed) if ran else None
@@ -150,8 +151,8 @@ class ListedHosts(HostProcesses):
         }
         folder = self._question.folder
         place = {
-            "base": f"{self._folder.run_id}/{host.name}",
-            "parent": f"{folder}/hosts" if folder else "",
+            "base": f"hosts-{self._folder.run_id}/{host.name}",
+            "parent": f"{folder}/{self._folder.name}" if folder else "",
         }
         running.run({**documents, **inputs.send}, place, start, os.dup(log))
         return running

@@ -92,10 +92,10 @@ def test_the_outputs_of_all_hosts_come_back(hosts: SshHosts, seen: Seen) -> None
 
 
 def test_nothing_but_the_runtime_is_left_on_the_hosts(hosts: SshHosts, seen: Seen) -> None:
+    hosts.wait_for_silence(10)
     for name in hosts.names:
-        assert hosts.processes(name) == []
-        assert {path.name for path in (hosts.folder / f"state-{name}").iterdir()} == {"hosts", "runtime"}
-        assert not any((hosts.folder / f"state-{name}/hosts").iterdir())
+        assert {path.name for path in (hosts.folder / f"state-{name}").iterdir()} == {"jobs", "runtime"}
+        assert not any((hosts.folder / f"state-{name}/jobs").iterdir())
     assert not list(hosts.job("good").glob("hosts/*/input/config/secret"))
 
 
@@ -126,7 +126,7 @@ def test_a_job_by_mpirun_in_a_shared_folder(hosts: SshHosts) -> None:
         assert f"[rank {rank}] rank {rank} {where}" in output
     with tarfile.open(shared / "mpi/output/model.tar.gz") as tar:
         assert [item.name for item in tar if item.isfile()] == ["model.txt"]
-    assert not any((shared / "hosts").iterdir())
+    assert {path.name for path in (shared / "mpi").iterdir()} <= {"output", "checkpoints"}
     hosts.wait_for_silence(10)
 
 
@@ -138,3 +138,31 @@ def test_this_machine_and_another(hosts: SshHosts, names: str) -> None:
     assert code == 0, output
     order = [{"localhost": "n4"}.get(name[:-2], name[:-2]) for name in names.split(",")]
     assert {f"[rank {rank}] rank {rank} {name}" for rank, name in enumerate(order)} <= {*output.splitlines()}
+
+
+RESUMES = """
+import os, pathlib, sys
+from cloudtrain import environment
+
+folder = pathlib.Path(environment.checkpoint_uri().removeprefix("file://"))
+folder.mkdir(parents=True, exist_ok=True)
+steps = sorted(path.name for path in folder.iterdir())
+(folder / f"step-{len(steps)}").write_text("state")
+print("found", steps, flush=True)
+sys.exit(3 if len(steps) < 1 else 0)
+"""
+
+
+def test_a_retry_finds_the_checkpoints(hosts: SshHosts) -> None:
+    """They came back from the host that failed, to this machine, and are sent to the host again."""
+    hosts.write_script(RESUMES)
+    code, output = hosts.submit(
+        "resumes", "--set", "platform_options.hosts=n3", "--set", "max_retry_attempts=1"
+    )
+    assert code == 0, output
+    assert "found []" in output
+    assert "found ['step-0']" in output
+    assert sorted(path.name for path in (hosts.job("resumes") / "checkpoints").iterdir()) == [
+        "step-0",
+        "step-1",
+    ]
