@@ -91,7 +91,7 @@ def on_hosts(folder: Path, _: pytest.FixtureRequest) -> Iterator[Place]:
 
     (folder / "net").mkdir()
     with ssh_hosts(2, folder / "net") as hosts:
-        options = {"hosts": "n2:2,n1:2", "ssh": hosts.ssh_from_outside}
+        options = {"hosts": "n2:2,n1:2", "ssh": hosts.ssh_from_outside("config")}
         place = _on_this_machine(folder, platform="hosts", platform_options=options)
         yield replace(place, hosts=("n2", "n1"))
 

@@ -14,11 +14,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from host_network import Machine, Program
 from linked_hosts import linked, missing
 
 import cloudtrain
+from cloudtrain import Estimator, Job
 
 SSHD = "/usr/sbin/sshd"
 PRIVILEGE_SEPARATION = Path("/run/sshd")
@@ -67,10 +69,9 @@ class SshHosts:
             machine.hide(self.own)
             self.start_server(machine)
 
-    @property
-    def ssh_from_outside(self) -> str:
-        """The ssh command for a client that does not run on the client's machine."""
-        return shlex.join([*self.client.command([]), *self.ssh.split()])
+    def ssh_from_outside(self, config: str) -> str:
+        """The ssh command for this process, which does not run on the client's machine."""
+        return shlex.join(self.client.command(["ssh", "-F", str(self.folder / config)]))
 
     def client_config(self, name: str, host_key: str, extra: str = "", keyed: str = "*") -> str:
         """An ssh command whose configuration begins with ``extra``, and knows ``host_key`` for every host.
@@ -142,6 +143,14 @@ class SshHosts:
         )
         out, errors = process.communicate(timeout=120)
         return process.returncode, out + errors
+
+    def start(self, name: str, options: Mapping[str, Any], **fields: Any) -> Job:
+        """Submit the script from this process, without waiting. Its state has to be that of the client."""
+        options = {"ssh": self.ssh_from_outside("config"), **options}
+        estimator = Estimator(
+            "train.py", source_dir=str(self.own / "src"), platform="hosts", platform_options=options, **fields
+        )
+        return estimator.fit(job_name=name, wait=False)
 
     def wait_for(self, name: str, text: str, count: int) -> None:
         """Wait until the log of a job has ``text`` ``count`` times."""

@@ -130,7 +130,9 @@ def test_a_job_by_mpirun_in_a_shared_folder(hosts: SshHosts) -> None:
     hosts.wait_for_silence(10)
 
 
-@pytest.mark.parametrize("names", ["localhost:1,n1:1", "n1:1,localhost:1"])
+@pytest.mark.parametrize(
+    "names", ["localhost:1,n1:1", pytest.param("n1:1,localhost:1", marks=pytest.mark.soak)]
+)
 def test_this_machine_and_another(hosts: SshHosts, names: str) -> None:
     """This machine runs its part without ssh, as the leader or not."""
     hosts.write_script('import os\nprint("rank", os.environ["RANK"], os.uname().nodename)\n')

@@ -118,6 +118,11 @@ def test_the_leader_is_one_for_all() -> None:
     assert _leader("a,b,c", {"a": own, "b": far, "c": other}) == (
         "c reaches a only at 192.168.0.1, which the other hosts do not use"
     )
+    stale = {"leader": ["10.0.0.9"]}
+    assert _leader("a,b", {"a": own, "b": stale}) == (
+        "b takes a for 10.0.0.9, but a itself has 10.0.0.1, 192.168.0.1"
+    )
+    assert "b cannot resolve the name a" in _leader("a,b", {"a": own, "b": {"leader": []}})
 
 
 def test_the_interface_of_a_route() -> None:
