@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tarfile
 from typing import Any
 
@@ -168,3 +169,39 @@ def test_a_retry_finds_the_checkpoints(hosts: SshHosts) -> None:
         "step-0",
         "step-1",
     ]
+
+
+def test_this_machine_alone_needs_no_ssh(hosts: SshHosts) -> None:
+    hosts.write_script('import os\nprint("rank", os.environ["RANK"], os.environ["SM_HOSTS"])\n')
+    job = hosts.start("alone", {"hosts": "localhost:2", "ssh": "/nowhere/ssh"})
+    job.wait()
+    assert {f'[rank {rank}] rank {rank} ["localhost"]' for rank in range(2)} <= {*job.logs().splitlines()}
+
+
+_AGENT = (
+    "{python} -m torch.distributed.run --nnodes={hosts} --nproc-per-node={processes_per_host} --node-rank={host_rank}"
+    " --master-addr={master_addr} --master-port={master_port} {program}"
+)
+LAUNCHERS: dict[str, dict[str, Any]] = {
+    "torchrun": {"torch_distributed": {}},
+    "mpirun-5": {"mpi": {}},
+    "agent": {"agent": {"command": _AGENT}},
+}
+TRAINS = """
+import torch
+import cloudtrain.distributed.torch as hvd
+
+hvd.init()
+print("sum", int(hvd.allreduce(torch.ones(1) * hvd.rank(), op=hvd.Sum)), "of", hvd.size(), flush=True)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", LAUNCHERS)
+def test_every_launcher_works_from_there(hosts: SshHosts, name: str) -> None:
+    """With PyTorch, and collectives between the hosts."""
+    hosts.write_script(TRAINS)
+    options = {"hosts": "n3:2,n1:2", "python": sys.executable}
+    job = hosts.start(name, options, distribution=LAUNCHERS[name])
+    job.wait()
+    assert job.logs().count("sum 6 of 4") == 4, job.logs()
