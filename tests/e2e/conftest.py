@@ -5,5 +5,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 INTEGRATION = Path(__file__).parents[1] / "integration"
-sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime")]
+sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime", "slurm")]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.import_plugin("slurm_fixtures")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.platforms.slurm.directives import PROTECTED
 from cloudtrain.spec import Source, TrainingJob
+
+
+JOB = f"""#!{sys.executable}
+import signal, sys, time
+def end(number, frame):
+    print("noticed", flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGUSR1, end)
+print("begins", flush=True)
+time.sleep(60)
+"""
 
 
 def script(fields: dict[str, Any] | None = None, **options: Any) -> str:
@@ -137,9 +149,7 @@ def test_modules_prologue_and_python() -> None:
 def test_the_epilogue_sees_the_exit_code_and_signals_reach_the_job(tmp_path: Path) -> None:
     text = script(python=str(tmp_path / "job"), epilogue=["echo ended with $status"])
     job = tmp_path / "job"
-    job.write_text(
-        "#!/bin/bash\ntrap 'echo noticed; exit 7' USR1\necho begins\nwhile true; do sleep 0.05; done\n"
-    )
+    job.write_text(JOB)
     job.chmod(0o755)
     (tmp_path / "job.sh").write_text(text)
     with subprocess.Popen(["bash", tmp_path / "job.sh"], stdout=subprocess.PIPE, text=True) as process:
