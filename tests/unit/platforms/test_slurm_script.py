@@ -14,7 +14,6 @@ from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.platforms.slurm.directives import PROTECTED
 from cloudtrain.spec import Source, TrainingJob
 
-
 JOB = f"""#!{sys.executable}
 import signal, sys, time
 def end(number, frame):
