@@ -6,14 +6,16 @@ broke is repeated: all of them can be.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
 import posixpath
 import shlex
 import tarfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import PurePosixPath
 
@@ -21,10 +23,14 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_path import UNSET, prologue, quoted
 from cloudtrain.platforms.batch.shell import Answer, Shell
-from cloudtrain.platforms.supervised.folder import READ_SIZE
+from cloudtrain.platforms.batch.submissions import SUBMISSIONS
+from cloudtrain.platforms.supervised.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
 from cloudtrain.platforms.supervised.record import LARGEST, RECORD
 from cloudtrain.storage.atomic import is_temporary, temporary_name
 from cloudtrain.storage.reserve import SPARE
+
+SMALL_FILES = (RECORD, DESCRIPTION, STOP_MARK, SUMMARY, REQUEST, SUBMISSIONS)
+"""The files of a job that describe it."""
 
 EXISTS, MISSING, NOT_REGULAR, TOO_LARGE, INCOMPLETE, NOT_A_FOLDER = 41, 42, 43, 44, 45, 47
 """Exit codes of the scripts, which no program of POSIX uses."""
@@ -76,6 +82,7 @@ class RemoteRoot:
         """The path, in which variables are not expanded yet."""
         self._drafts: dict[str, dict[str, tuple[bytes, int]]] = {}
         self._provided: set[str] | None = None
+        self._memory = threading.local()
 
     @cached_property
     def path(self) -> str:
@@ -140,12 +147,14 @@ for f in */{RECORD}; do if [ -e "$f" ] || [ -L "$f" ]; then printf '%s\\0' "${{f
         return sorted(name for name in map(os.fsdecode, found) if name and not is_temporary(name))
 
     def read(self, path: str) -> bytes:
-        if (content := self._in_draft(path)) is not None:
+        if (content := self._in_draft(path)) is not None or (content := self._remembered(path)) is not None:
             return content
         script = f'{_LOOK}[ "$(wc -c < "$f")" -le {LARGEST} ] || exit {TOO_LARGE}\ncat < "$f"'
         return self._run(_at(path) + script, path).out
 
     def read_part(self, path: str, start: int) -> bytes:
+        if (content := self._remembered(path)) is not None:
+            return content[start : start + READ_SIZE]
         script = f'{_LOOK}tail -c +{start + 1} < "$f" | head -c {READ_SIZE}'
         return self._run(_at(path) + script, path).out
 
@@ -155,6 +164,7 @@ for f in */{RECORD}; do if [ -e "$f" ] || [ -L "$f" ]; then printf '%s\\0' "${{f
         if draft in self._drafts:
             self._drafts[draft][rest] = (data, mode)
             return
+        self.forget()
         script = f"""{_at(path)}[ -d "$f" ] && exit {NOT_REGULAR}
 t="${{f%/*}}/{temporary_name()}"
 [ -d "${{f%/*}}" ] || exit {MISSING}
@@ -202,24 +212,62 @@ for f in */*/*; do case $f in jobs/*) ;; *) [ -f "$f" ] && printf '%s\\0' "$f";;
         found = self._run(script, folder).out.split(b"\0")
         return {posixpath.join(folder, os.fsdecode(name)) for name in found if name}
 
-    def snapshot(self, names: Iterable[str] | None, files: Iterable[str]) -> Mapping[str, bytes | None]:
-        """The content of the ``files`` of some jobs, or of all: one round trip.
+    @contextlib.contextmanager
+    def remembering(self, job_name: str | None) -> Iterator[None]:
+        """Read the small files of a job, or of all, with one command; in the context, they are not read again.
+
+        Only for this thread. Raises PlatformError.
+        """
+        found = self.snapshot(job_name)
+        self._memory.snapshot = (job_name, found)
+        try:
+            yield
+        finally:
+            self.forget()
+
+    def forget(self) -> None:
+        """Read everything again, also in `remembering`."""
+        self._memory.snapshot = None
+
+    def snapshot(self, job_name: str | None) -> dict[str, bytes | None]:
+        """The small files of a job, or of all jobs, and a job's events.
 
         A file that does not exist is missing in the result; something else than a file is None.
         """
-        folders = ["./*"] if names is None else [f"./{shlex.quote(name)}" for name in names]
-        words = " ".join(f"{folder}/{file}" for folder in folders for file in files)
-        # tar complains about patterns and files that do not exist, and continues
-        script = f'cd "$root" 2>/dev/null || exit 0; tar -c -f - {words} 2>/dev/null; [ $? -le 2 ]'
-        answer = self._run(script, "", timeout=300)
-        if not answer.out:
-            return {}
+        files = " ".join(SMALL_FILES)
+        if job_name is None:
+            words = " ".join(f"./*/{file}" for file in SMALL_FILES)
+            script = (
+                f"tar -c -f - {words} 2>/dev/null; [ $? -le 2 ]"  # it complains about patterns without a file
+            )
+        else:
+            script = f"""n=./{shlex.quote(job_name)}
+for f in {files}; do if [ -e "$n/$f" ] || [ -L "$n/$f" ]; then set -- "$@" "$n/$f"; fi; done
+e="$n/{EVENTS}"
+if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then set -- "$@" "$e"; fi
+[ $# -eq 0 ] || {{ tar -c -f - "$@" 2>/dev/null; [ $? -le 2 ]; }}"""
+        answer = self._run(f'cd "$root" 2>/dev/null || exit 0\n{script}', "", timeout=300)
         found: dict[str, bytes | None] = {}
+        if not answer.out:
+            return found
         with tarfile.open(fileobj=io.BytesIO(answer.out), mode="r:") as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isreg() else None
                 found[posixpath.normpath(member.name)] = content.read() if content else None
         return found
+
+    def _remembered(self, path: str) -> bytes | None:
+        """The content of a file that was just read; None if it was not. Raises OSError as reading does."""
+        job_name, found = getattr(self._memory, "snapshot", None) or (None, None)
+        folder, _, file = path.partition("/")
+        if found is None or job_name not in (None, folder) or (file not in SMALL_FILES and path not in found):
+            return None
+        if path not in found:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        content: bytes | None = found[path]
+        if content is None:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return content
 
     def _in_draft(self, path: str) -> bytes | None:
         draft, _, rest = path.partition("/")

@@ -15,6 +15,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.once import run_once
+from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
     SUBMISSIONS,
@@ -84,7 +85,10 @@ class SlurmLauncher:
         self._life.signal(job, name)
 
     def is_alive(self, job: JobFiles) -> bool:
-        return self._life.standing(job).is_alive
+        is_alive = self._life.standing(job).is_alive
+        if not is_alive and isinstance(self._cluster.root, RemoteRoot):
+            self._cluster.root.forget()  # what was read before may be older than its end
+        return is_alive
 
     def _provide(self, request: Request) -> None:
         """Put the runtime and the source onto the cluster, once for each hash."""

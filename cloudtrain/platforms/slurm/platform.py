@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -56,6 +57,20 @@ class ClusterJobs(QueuedJobs):
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
         return {}
+
+    def describe(self, job_name: str) -> JobDescription:
+        with self._remembering(job_name):
+            return super().describe(job_name)
+
+    def list(self) -> Iterator[JobDescription]:
+        with self._remembering(None):
+            return iter([*super().list()])
+
+    def _remembering(self, job_name: str | None) -> contextlib.AbstractContextManager[None]:
+        root = self._root
+        if not isinstance(root, RemoteRoot) or (job_name and clean(job_name) != job_name):
+            return contextlib.nullcontext()
+        return root.remembering(job_name)
 
     def _lines(self, job: JobFiles, file: str, follow: bool) -> Iterator[str]:
         if follow and isinstance(self._root, RemoteRoot):
@@ -189,7 +204,11 @@ class SlurmPlatform:
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
-        return self._jobs(_ticket(SlurmOptions.of(job))).preflight(job, request, imports)
+        from cloudtrain.platforms.slurm.doctor import checks
+
+        job = with_profile(job)
+        ticket = _ticket(SlurmOptions.of(job))
+        return checks(job, request, lambda: self._jobs(ticket).cluster)
 
     def _of(self, job_name: str) -> ClusterJobs:
         """The jobs of the cluster that has this one."""

@@ -213,16 +213,30 @@ def test_many_jobs_are_one_command(shell: Counting, tmp_path: Path) -> None:
         job.mkdir()
         (job / "state.json").write_bytes(BINARY[number:])
         (job / "stop").symlink_to("state.json")
-    files = ("state.json", "stop", "summary.json")
+    (tmp_path / "job-1/events.jsonl").write_text("{}")
     before = shell.trips
-    found = root.snapshot(None, files)
+    found = root.snapshot(None)
     assert shell.trips == before + 1
     assert found["job-7/state.json"] == BINARY[7:]
     assert found["job-7/stop"] is None
     assert "job-7/summary.json" not in found
     assert len(found) == 100
-    assert set(root.snapshot(["job-1", "none"], files)) == {"job-1/state.json", "job-1/stop"}
-    assert RemoteRoot(shell, f"{tmp_path}/none").snapshot(None, files) == {}
+    before = shell.trips
+    with root.remembering("job-1"):
+        assert root.read("job-1/state.json") == BINARY[1:]
+        assert root.read_part("job-1/events.jsonl", 1) == b"}"
+        for file, number in {"summary.json": errno.ENOENT, "stop": errno.EINVAL}.items():
+            with pytest.raises(OSError) as caught:
+                root.read(f"job-1/{file}")
+            assert caught.value.errno == number
+        assert shell.trips == before + 1
+        assert root.read("job-2/state.json") == BINARY[2:]
+        root.write("job-1/state.json", b"new")
+        assert root.read("job-1/state.json") == b"new"
+        assert shell.trips == before + 4
+    with RemoteRoot(shell, f"{tmp_path}/none").remembering("none"), pytest.raises(FileNotFoundError):
+        root.read("none/state.json")
+    assert RemoteRoot(shell, f"{tmp_path}/none").snapshot(None) == {}
 
 
 def test_a_folder_of_a_variable(new_node: NewNode, tmp_path: Path) -> None:
