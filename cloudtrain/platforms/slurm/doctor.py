@@ -15,6 +15,7 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.shell import Answer, Shell
 from cloudtrain.platforms.checks import Check, CheckStatus, Finding
+from cloudtrain.platforms.slurm.limits import limit_seconds
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.profile import instance_type_notes
 from cloudtrain.platforms.slurm.sinfo import (
@@ -31,6 +32,8 @@ COMMANDS = ("sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo")
 SKEW_SECONDS = 30.0
 OLDEST = (20, 11)
 """The oldest version of Slurm whose srun has the options that a job needs."""
+
+_TIME = re.compile(r"^#SBATCH --time=(\S+)", re.MULTILINE)
 
 _SCRIPT = f"""LC_ALL=C; export LC_ALL
 date +%s
@@ -125,7 +128,7 @@ def checks(
 
     found: dict[str, Check] = {
         "cluster": lambda: check_cluster(*asked.get()),
-        "partitions": after(partial(check_partitions, job, options)),
+        "partitions": after(partial(check_partitions, job, options, request)),
         "gpus": after(partial(check_gpus, options)),
         "preemption": after(lambda _, facts: check_preemption(facts)),
         "accounting": after(lambda _, facts: check_accounting(facts)),
@@ -170,7 +173,9 @@ def check_cluster(cluster: Cluster, facts: Facts) -> Finding:
     return Finding(CheckStatus.OK, f"{facts.version} on {where}")
 
 
-def check_partitions(job: TrainingJob, options: SlurmOptions, _cluster: Cluster, facts: Facts) -> Finding:
+def check_partitions(
+    job: TrainingJob, options: SlurmOptions, request: Request | None, _cluster: Cluster, facts: Facts
+) -> Finding:
     """The limits of the job's partitions."""
     known = {partition.name: partition for partition in facts.partitions}
     if not known:
@@ -188,7 +193,7 @@ def check_partitions(job: TrainingJob, options: SlurmOptions, _cluster: Cluster,
     for name in names:
         if name not in known:
             return Finding(CheckStatus.FAILED, f"there is no partition {name}", nearest(name, known))
-        if not (problem := _too_small(known[name], job)):
+        if not (problem := _too_small(known[name], job, request)):
             return Finding(CheckStatus.OK, known[name].described())
         problems.append(problem)
     return Finding(
@@ -198,17 +203,22 @@ def check_partitions(job: TrainingJob, options: SlurmOptions, _cluster: Cluster,
     )
 
 
-def _too_small(partition: Partition, job: TrainingJob) -> str:
+def _too_small(partition: Partition, job: TrainingJob, request: Request | None) -> str:
     """Why the job never starts there; empty if it does."""
     if not partition.is_up:
         return f"the partition {partition.name} is {partition.availability}"
     if job.host_count > partition.nodes:
         return (
-            f"the partition {partition.name} has {partition.nodes} nodes, and the job wants {job.host_count}"
+            f"the job wants {job.host_count} nodes, and the partition {partition.name} has {partition.nodes}"
         )
     limit = seconds_of(partition.limit)
-    if limit is not None and job.max_run is not None and job.max_run > limit:
-        return f"the partition {partition.name} ends jobs after {partition.limit}, and max_run is {job.max_run:g} s"
+    asked = _TIME.search(request.body["script"]) if request else None
+    seconds = limit_seconds(asked[1]) if asked else None
+    if limit is not None and seconds is not None and seconds > limit:
+        return (
+            f"the partition {partition.name} ends jobs after {partition.limit}, and the job asks for "
+            f"{seconds / 60:g} min, with the time for its end"
+        )
     return ""
 
 

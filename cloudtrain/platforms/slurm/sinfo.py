@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.slurm.limits import limit_seconds
+
 PARTITION_FORMAT = "%P|%a|%l|%D|%G"
 """Partition, with * if it is the default; up or down; time limit; number of nodes; generic resources."""
-
-_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 
 @dataclass(frozen=True)
@@ -67,14 +68,13 @@ def parse_configuration(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, value in pairs}
 
 
-def seconds_of(limit: str) -> float | None:
+def seconds_of(limit: str) -> int | None:
     """A time limit as ``sinfo`` prints it, in seconds; None for none.
 
     >>> seconds_of("1-02:00:00"), seconds_of("30:00"), seconds_of("infinite")
-    (93600.0, 1800.0, None)
+    (93600, 1800, None)
     """
-    match = _TIME.fullmatch(limit)
-    if not match:
+    try:
+        return limit_seconds(limit)
+    except InvalidJob:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
