@@ -1,4 +1,4 @@
-"""Checks of a cluster that find, before a job is submitted, what would make it wait for ever, or fail."""
+"""Checks of a cluster that find, before a job is submitted, what would make it wait forever, or fail."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ echo ---; python3 -c 'import sys; print(*sys.version_info[:3])' 2>&1
 
 @dataclass(frozen=True)
 class Facts:
-    """What a cluster says about itself."""
+    """The answers of a cluster."""
 
     skew: float
     """By how many seconds its clock is ahead of that of this machine."""
@@ -57,7 +57,7 @@ class Facts:
     version: str
     partitions: tuple[Partition, ...]
     complaint: str
-    """What ``sinfo`` says instead of the partitions."""
+    """The message of ``sinfo``, instead of the partitions."""
     configuration: Mapping[str, str]
     python: str
 
@@ -199,7 +199,7 @@ def check_partitions(
     return Finding(
         CheckStatus.FAILED,
         "; ".join(problems),
-        f"Such a job waits for ever. Change it, or choose another partition: {', '.join(known)}.",
+        f"Such a job waits forever. Change it, or choose another partition: {', '.join(known)}.",
     )
 
 
@@ -253,7 +253,7 @@ def check_gpus(options: SlurmOptions, _cluster: Cluster, facts: Facts) -> Findin
 
 
 def check_preemption(facts: Facts) -> Finding:
-    """The end of a job that has to make room for others."""
+    """The end of a job that is preempted by others."""
     mode = facts.configuration.get("PreemptMode", "OFF").upper()
     requeues = facts.configuration.get("JobRequeue", "1") == "1"
     if "OFF" in mode.split(","):
@@ -347,7 +347,7 @@ def check_clock(facts: Facts) -> Finding:
 
 
 def check_submission(request: Request, cluster: Cluster, facts: Facts) -> Finding:
-    """What Slurm itself says of the job's script, without queueing it."""
+    """Slurm's own opinion of the job's script, which is not queued."""
     if facts.missing or facts.complaint:
         return Finding(CheckStatus.UNKNOWN, "Slurm cannot be asked")
     script: str = request.body["script"]

@@ -87,7 +87,7 @@ class SlurmLauncher:
     def is_alive(self, job: JobFiles) -> bool:
         is_alive = self._life.standing(job).is_alive
         if not is_alive and isinstance(self._cluster.root, RemoteRoot):
-            self._cluster.root.forget()  # what was read before may be older than its end
+            self._cluster.root.forget()  # files that were read before may be older than its end
         return is_alive
 
     def _provide(self, request: Request) -> None:

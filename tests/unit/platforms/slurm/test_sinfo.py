@@ -1,4 +1,4 @@
-"""What ``sinfo`` and ``scontrol`` print, in several versions of Slurm and on several clusters."""
+"""The output of ``sinfo`` and ``scontrol``, in several versions of Slurm and on several clusters."""
 
 from __future__ import annotations
 
