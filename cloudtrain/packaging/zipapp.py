@@ -45,6 +45,7 @@ BUNDLED = (
             "batch/container_start",
             "batch/frames",
             "batch/node",
+            "batch/node_folder",
             "batch/node_hosts",
             "batch/nodelist",
             "batch/secrets_file",

@@ -13,12 +13,10 @@ import contextlib
 import json
 import os
 import selectors
-import shutil
 import signal
 import sys
-import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +35,7 @@ from cloudtrain.platforms.batch.container_start import (
     report_start,
     write_report,
 )
+from cloudtrain.platforms.batch.node_folder import HostFolder, host_folder, local_folder
 from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.entrypoint import main as run_runtime
@@ -133,46 +132,30 @@ def main() -> int:
             _say(frames.frame(number, frames.EXIT, b"%d" % -signal.SIGTERM))
             return 0
         settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{port.decode()}"
-    with local_folder(job.node_folder) as local:
-        base = folder / "hosts" / name
-        place_run_folder(base, local)
-        set_interface(Paths(base), job, name)
-        environment = runtime_environment(os.environ, job, settings, base, local)
-        try:
-            command, environment = in_container(job, str(base), str(local), environment)
-            code = run(number, base, environment, given, command)
-            report_start(job.container, name, Paths(base), code)
-        except PlatformError as error:
-            code = NOT_STARTED
-            _say(frames.output_frames(number, f"[cloudtrain] {error.message}".encode()))
-            write_report(Paths(base), report_of(name, error.message, error.hint, code))
-        unlink_run_folder(base)
+    code = _run_host(folder / "hosts" / name, job, name, settings, given)
     _say(frames.frame(number, frames.EXIT, str(code).encode()))
     return 0
 
 
-@contextlib.contextmanager
-def local_folder(parent: str) -> Iterator[Path]:
-    """A new folder on a disk of this node, below ``parent`` or the temporary folder, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=os.path.expandvars(parent) or None))
+def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str], given: Input) -> int:
+    """Run the runtime of a host, whose folder in the job's folder is ``shared``. Returns its exit code."""
+    number = job.names.index(name)
     try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def place_run_folder(base: Path, local: Path) -> None:
-    """Put the runtime's own files on this node: pipes, sockets and locks do not work on every network file system."""
-    unlink_run_folder(base)
-    shutil.rmtree(base / "run", ignore_errors=True)
-    (local / "run").mkdir()
-    (base / "run").symlink_to(local / "run", target_is_directory=True)
-
-
-def unlink_run_folder(base: Path) -> None:
-    """Remove the link, which leads to nothing without its node."""
-    if (base / "run").is_symlink():
-        (base / "run").unlink()
+        with local_folder(job.node_folder) as local:
+            folder = host_folder(shared, local, on_node=bool(job.node_folder))
+            try:
+                set_interface(Paths(folder.base), job, name)
+                environment = runtime_environment(os.environ, job, settings, folder.base, local)
+                command, environment = in_container(job, str(folder.base), str(local), environment)
+                code = run(number, folder, environment, given, command)
+                report_start(job.container, name, Paths(folder.base), code)
+            finally:
+                folder.close()
+        return code
+    except PlatformError as error:
+        _say(frames.output_frames(number, f"[cloudtrain] {error.message}".encode()))
+        write_report(Paths(shared), report_of(name, error.message, error.hint, NOT_STARTED))
+        return NOT_STARTED
 
 
 def set_interface(paths: Paths, job: NodeJob, name: str) -> None:
@@ -206,7 +189,7 @@ def runtime_environment(
 
 
 def run(
-    number: int, base: Path, environment: Mapping[str, str], given: Input, command: Sequence[str] = ()
+    number: int, folder: HostFolder, environment: Mapping[str, str], given: Input, command: Sequence[str] = ()
 ) -> int:
     """Run the runtime to its end, pass its output on, and obey the step. Returns its exit code.
 
@@ -218,7 +201,7 @@ def run(
     pid = os.fork()
     if not pid:
         os.close(output)
-        _be_runtime(base, environment, target, command)
+        _be_runtime(folder.base, environment, target, command)
     os.close(target)
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
@@ -226,6 +209,7 @@ def run(
         rest, is_open, code = b"", True, None
         _obey(given.pending(), given.has_ended, pid)  # a stop may have arrived with the job
         while is_open or code is None:
+            folder.copy()
             for key, _ in selector.select(0.05 if code is None else 0):
                 if key.fd == 0:
                     _obey(given.lines(), given.has_ended, pid if code is None else 0)

@@ -1,0 +1,124 @@
+"""The folders of a host on its node: its own files on a disk there, and what the step reads in the job's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from cloudtrain.contract import Paths
+from cloudtrain.errors import PlatformError
+
+COPY_SECONDS = 1.0
+"""How often new events are copied into the job's folder."""
+
+
+@contextlib.contextmanager
+def local_folder(parent: str) -> Iterator[Path]:
+    """A new folder on a disk of this node, below ``parent`` or the temporary folder, removed at the end.
+
+    Raises PlatformError if it cannot be created.
+    """
+    place = os.path.expanduser(os.path.expandvars(parent))
+    unset = re.search(r"\$\{?(\w+)", place)
+    hint = "Choose a folder that every node has and you can write to, or leave the option out."
+    if unset:
+        raise PlatformError(
+            f"platform_options.node_folder: the variable {unset[1]} is not set on {os.uname().nodename}",
+            hint=hint,
+        )
+    try:
+        if place:
+            os.makedirs(place, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=place or None))
+    except OSError as error:
+        raise PlatformError(
+            f"{error.filename or place} on {os.uname().nodename} cannot be used: {error.strerror}", hint=hint
+        ) from error
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def place_run_folder(base: Path, local: Path) -> None:
+    """Put the runtime's own files on this node: pipes, sockets and locks do not work on every network file system."""
+    unlink_run_folder(base)
+    shutil.rmtree(base / "run", ignore_errors=True)
+    (local / "run").mkdir()
+    (base / "run").symlink_to(local / "run", target_is_directory=True)
+
+
+def unlink_run_folder(base: Path) -> None:
+    """Remove the link, which leads to nothing without its node."""
+    if (base / "run").is_symlink():
+        (base / "run").unlink()
+
+
+class HostFolder:
+    """The folder of a host in the job's folder, which is also where it works."""
+
+    def __init__(self, shared: Path, local: Path) -> None:
+        self.base = shared
+        place_run_folder(shared, local)
+
+    def copy(self) -> None:
+        """Nothing is to be copied."""
+
+    def close(self) -> None:
+        unlink_run_folder(self.base)
+
+
+class LocalHostFolder(HostFolder):
+    """The folder of a host on a disk of its node. Its configuration is copied there; events, logs and reports, back."""
+
+    def __init__(self, shared: Path, local: Path) -> None:
+        self.base = local / "base"
+        self._shared, self._own = Paths(shared), Paths(self.base)
+        self._position = 0
+        self._copied_at = 0.0
+        self._own.make()
+        for path in self._shared.input_config.iterdir():
+            shutil.copy(path, self._own.input_config)
+        self._shared.output.mkdir(parents=True, exist_ok=True)
+        for path in (self._shared.input_config / "secret", self._shared.events):
+            path.unlink(missing_ok=True)
+
+    def copy(self) -> None:
+        """Copy new events, if the last time was not just before."""
+        if time.monotonic() - self._copied_at < COPY_SECONDS:
+            return
+        self._copied_at = time.monotonic()
+        with contextlib.suppress(OSError):  # a full disk; the next time copies more
+            with open(self._own.events, "rb") as own:
+                own.seek(self._position)
+                data = own.read()
+            if data:
+                with open(self._shared.events, "ab") as shared:
+                    shared.write(data)
+                self._position += len(data)
+
+    def close(self) -> None:
+        self._copied_at = float("-inf")
+        self.copy()
+        for path in (self._own.failure, self._own.failure_report, self._own.success):
+            with contextlib.suppress(OSError):
+                shutil.copy(path, self._shared.output)
+        with contextlib.suppress(OSError):
+            shutil.copytree(self._own.logs, self._shared.logs, dirs_exist_ok=True)
+
+
+def host_folder(shared: Path, local: Path, *, on_node: bool) -> HostFolder:
+    """The folder in which a host works.
+
+    Args:
+        shared: its folder in the job's folder.
+        local: a folder on a disk of this node.
+        on_node: whether all of its files are there, and not only those of the runtime itself.
+    """
+    return (LocalHostFolder if on_node else HostFolder)(shared, local)

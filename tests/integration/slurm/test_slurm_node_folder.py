@@ -1,0 +1,68 @@
+"""A job on Slurm whose hosts work on the disks of their nodes, and read their data from the shared file system."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from slurm_cluster import SlurmCluster
+
+from cloudtrain import Estimator, Job
+from cloudtrain.errors import TrainingFailed
+
+SCRIPT = """
+import json, os, sys
+from cloudtrain import environment
+
+channel = os.environ["SM_CHANNEL_TRAIN"]
+print("at", json.dumps([os.environ["SM_MODEL_DIR"], os.path.realpath(channel)]), flush=True)
+print("loss=0.5", flush=True)
+if os.environ["RANK"] == "1":
+    raise ValueError(open(channel + "/why").read())
+"""
+
+
+@pytest.fixture
+def failed(slurm: SlurmCluster, tmp_path: Path) -> Job:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "why").write_text("as the data say")
+    job = Estimator(
+        str(tmp_path / "train.py"),
+        platform="slurm",
+        instance_count=2,
+        distribution={"processes": {"processes_per_host": 1}},
+        metric_definitions=[{"Name": "loss", "Regex": r"loss=([0-9.]+)"}],
+        platform_options={"node_folder": str(tmp_path / "disk")},
+    ).fit({"train": (tmp_path / "data").as_uri()}, wait=False, job_name="on-disks")
+    with pytest.raises(TrainingFailed) as caught:
+        job.wait()
+    assert (caught.value.failure.exception_type, caught.value.failure.message) == (
+        "ValueError",
+        "as the data say",
+    )
+    return job
+
+
+def test_code_and_model_are_on_the_node_and_data_are_linked(failed: Job, tmp_path: Path) -> None:
+    shown = [json.loads(line.partition("at ")[2]) for line in failed.logs().splitlines() if "] at " in line]
+    assert len(shown) == 2
+    for model, channel in shown:
+        assert model.startswith(f"{tmp_path}/disk/cloudtrain-")
+        assert channel == str(tmp_path / "data")
+    assert list((tmp_path / "disk").iterdir()) == []  # nothing is left there
+    described = failed.describe()
+    assert described.metrics == {"loss": 0.5}
+    assert described.failure and described.failure.host == "127.0.0.3"
+    hosts = Path(described.place) / "hosts"
+    assert "loss=0.5" in (hosts / "127.0.0.3" / "output" / "logs" / "rank-1.log").read_text()
+    assert not list(hosts.rglob("secret"))
+
+
+def test_a_folder_that_a_node_does_not_have(slurm: SlurmCluster, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    options = {"node_folder": "$NOWHERE/jobs"}
+    job = Estimator(str(tmp_path / "train.py"), platform="slurm", platform_options=options).fit(wait=False)
+    with pytest.raises(TrainingFailed, match="the variable NOWHERE is not set on"):
+        job.wait()
