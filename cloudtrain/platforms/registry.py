@@ -21,11 +21,14 @@ T = TypeVar("T")
 GROUP = "cloudtrain.platforms"
 
 BUILT_IN = {
+    "cobalt": "cloudtrain.platforms.pbs:CobaltPlatform",
     "container": "cloudtrain.platforms.container:ContainerPlatform",
     "hosts": "cloudtrain.platforms.hosts:HostsPlatform",
     "local": "cloudtrain.platforms.local:LocalPlatform",
+    "pbs": "cloudtrain.platforms.pbs:PbsPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",
     "slurm": "cloudtrain.platforms.slurm:SlurmPlatform",
+    "torque": "cloudtrain.platforms.pbs:TorquePlatform",
 }
 """The built-in platforms, which can be found without reading the metadata of installed packages."""
 

@@ -35,6 +35,7 @@ FILES = [
         "/usr/lib/*/slurm-wlm/accounting_storage_mysql.so",
         "/usr/sbin/mariadbd",
         "/usr/bin/ch-run",
+        "/usr/bin/qsub",
     ),
 ]
 

@@ -163,6 +163,7 @@ PUBLIC = {
     """,
     "cloudtrain.platforms.hosts": "HostsPlatform",
     "cloudtrain.platforms.batch": "",
+    "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
     "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """
         LocalPlatform

@@ -9,9 +9,10 @@ import msgspec
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.batch.cluster import Cluster
+from cloudtrain.platforms.batch.script import Script
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.render import job_script
-from cloudtrain.platforms.slurm.script import Directive, Script
+from cloudtrain.platforms.slurm.script import Directive
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
@@ -39,12 +40,15 @@ def _script(name: str, job: TrainingJob, cluster: Cluster, count: int) -> Script
     options = SlurmOptions.of(job)
     script = job_script(msgspec.structs.replace(job, job_name=name), options, cluster)
     folder = cluster.job_folder(name)
-    own = {"output": Directive("output", f"{folder.replace('%', '%%')}-%a/{SUPERVISOR_LOG}")}
+    output = Directive("output", f"{folder.replace('%', '%%')}-%a/{SUPERVISOR_LOG}")
     parallel = f"%{options.array_parallelism}" if options.array_parallelism else ""
     return replace(
         script,
         directives=[
-            *(own.get(directive.flag, directive) for directive in script.directives),
+            *(
+                output if directive.to_line().startswith("#SBATCH --output=") else directive
+                for directive in script.directives
+            ),
             Directive("array", f"0-{count - 1}{parallel}"),
         ],
         command=[*script.command, ELEMENT],

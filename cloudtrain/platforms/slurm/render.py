@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from pathlib import PurePosixPath
 from typing import Any
-
-import msgspec
 
 from cloudtrain.errors import InvalidJob
 from cloudtrain.packaging.zipapp import runtime_sha256
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.container_options import container_body
+from cloudtrain.platforms.batch.request import with_source_on_cluster
+from cloudtrain.platforms.batch.script import Script
 from cloudtrain.platforms.common.channels import check_channels
 from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.slurm.directives import directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
-from cloudtrain.platforms.slurm.script import Script
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.spec import TrainingJob
 
@@ -45,7 +43,7 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
         "bundled_runtime": cluster.runtime_file(runtime_sha256()),
         **_given(options),
         **_container(job, options),
-        "hyperparameters": encoded_hyperparameters(_with_source_on_cluster(job, cluster)),
+        "hyperparameters": encoded_hyperparameters(with_source_on_cluster(job, cluster)),
         "script": script.to_text(),
     }
     return new_request("slurm", job, body)
@@ -95,12 +93,3 @@ def _given(options: SlurmOptions) -> dict[str, Any]:
 def _container(job: TrainingJob, options: SlurmOptions) -> dict[str, Any]:
     mounts, more, home = options.container_mounts, options.container_options, options.container_home
     return container_body(job, options.container, mounts, more, home)
-
-
-def _with_source_on_cluster(job: TrainingJob, cluster: Cluster) -> TrainingJob:
-    """``job`` with the URI that its source will have. A source that is packed on this machine is copied there."""
-    source = job.source
-    if not source or not source.sha256 or not source.uri.startswith("file://"):
-        return job
-    uri = PurePosixPath(cluster.source_file(source.sha256)).as_uri()
-    return msgspec.structs.replace(job, source=msgspec.structs.replace(source, uri=uri))

@@ -1,10 +1,9 @@
-"""The batch script of a job: readable, and ready to be submitted again by hand."""
+"""The directives of Slurm in a batch script."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -18,58 +17,3 @@ class Directive:
     def to_line(self) -> str:
         name = f"--{self.flag}"
         return f"#SBATCH {name}" if self.value is None else f"#SBATCH {name}={shlex.quote(self.value)}"
-
-
-@dataclass(frozen=True)
-class Script:
-    """The parts of a batch script.
-
-    Attributes:
-        job_name: the job that it runs.
-        directives: in order.
-        setup: lines of the user before the job: modules, and the prologue.
-        command: runs the job.
-        title: the first comment, if it is not the script of one job.
-        epilogue: lines of the user after the job, which may read its exit code from ``$status``.
-    """
-
-    job_name: str
-    directives: Sequence[Directive]
-    setup: Sequence[str]
-    command: Sequence[str]
-    epilogue: Sequence[str] = field(default=())
-    title: str = ""
-
-    def to_text(self) -> str:
-        return "\n".join(self._lines()) + "\n"
-
-    def _lines(self) -> Iterator[str]:
-        yield "#!/bin/bash"
-        yield (
-            self.title
-            or f"# The job {self.job_name} of cloudtrain. To submit it again by hand: sbatch job.sh"
-        )
-        for directive in self.directives:
-            if directive.comment:
-                yield f"# {directive.comment}"
-            yield directive.to_line()
-        yield ""
-        yield "trap '' USR1  # a notice that comes before the job has begun does not end it"
-        yield from self.setup
-        command = shlex.join(self.command)
-        if not self.epilogue:
-            yield f"exec {command}"
-            return
-        yield from with_epilogue(command, self.epilogue)
-
-
-def with_epilogue(command: str, epilogue: Iterable[str]) -> Iterator[str]:
-    """Lines of bash that run ``command``, pass signals on to it, then run ``epilogue``, and exit as the command did."""
-    yield f"{command} &"
-    yield "step=$!"
-    yield "trap 'kill -TERM \"$step\"' TERM  # bash would wait for the step before it handles a signal"
-    yield "trap 'kill -USR1 \"$step\"' USR1"
-    yield 'wait "$step"; status=$?'
-    yield 'while kill -0 "$step" 2>/dev/null; do wait "$step"; status=$?; done'
-    yield from epilogue
-    yield 'exit "$status"'

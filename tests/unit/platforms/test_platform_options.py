@@ -13,6 +13,7 @@ from cloudtrain.platforms.common.platform_options import OPTIONS
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.hosts.options import HostsOptions
 from cloudtrain.platforms.local.render import LocalOptions
+from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.sagemaker.resolve import check
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.spec import TrainingJob
@@ -21,6 +22,8 @@ from cloudtrain.spec import TrainingJob
 def test_the_table_has_all_options() -> None:
     assert set(OPTIONS["container"]) == set(ContainerOptions.__struct_fields__)
     assert set(OPTIONS["local"]) == set(LocalOptions.__struct_fields__)
+    for platform in ("pbs", "torque", "cobalt"):
+        assert set(OPTIONS[platform]) == set(PbsOptions.__struct_fields__)
     assert set(OPTIONS["slurm"]) == set(SlurmOptions.__struct_fields__)
     assert set(OPTIONS["hosts"]) == set(HostsOptions.__struct_fields__)
 
@@ -35,7 +38,8 @@ def test_mount_source_needs_containers(tmp_path: Path) -> None:
 
 def test_options_of_another_platform() -> None:
     with pytest.raises(
-        InvalidJob, match="python: needs the platform local or hosts or slurm, but the job runs on container"
+        InvalidJob,
+        match="python: needs the platform local or hosts or slurm or pbs or torque or cobalt, but the job",
     ):
         ContainerOptions.of(TrainingJob(platform_options={"python": "python3"}))
     with pytest.raises(

@@ -17,6 +17,7 @@ from cloudtrain.platforms import Platform, Resolver
 from cloudtrain.platforms.container import ContainerPlatform
 from cloudtrain.platforms.hosts import HostsPlatform
 from cloudtrain.platforms.local import LocalPlatform
+from cloudtrain.platforms.pbs import CobaltPlatform, PbsPlatform, TorquePlatform
 from cloudtrain.platforms.registry import BUILT_IN
 from cloudtrain.platforms.sagemaker import SageMakerPlatform
 from cloudtrain.platforms.slurm import SlurmPlatform
@@ -42,6 +43,9 @@ CASES = {
     "sagemaker": Case(SageMakerPlatform, {"image_uri": "image:1", "instance_type": "ml.m5.large", **S3}),
     "sagemaker-toolkit": Case(SageMakerPlatform, {"instance_type": "ml.m5.large", **TOOLKIT, **S3}),
     "slurm": Case(SlurmPlatform, {"inputs": {"train": "file:///data"}, "platform_options": {"gpus": 2}}),
+    "pbs": Case(PbsPlatform, {"platform_options": {"gpus": 2}}),
+    "torque": Case(TorquePlatform, {"platform_options": {"gpus": 2}}),
+    "cobalt": Case(CobaltPlatform, {"platform_options": {"attrs": {"numa": "quad"}}}),
     "fake": Case(FakePlatform, {}),
 }
 

@@ -1,0 +1,225 @@
+"""The platforms of PBS Professional and OpenPBS, of Torque, and of Cobalt."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus
+from cloudtrain.errors import JobNotFound, PlatformError
+from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
+from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.pbs.launcher import PbsLauncher
+from cloudtrain.platforms.pbs.options import PbsOptions
+from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry
+from cloudtrain.platforms.pbs.render import check, render
+from cloudtrain.platforms.supervised import JobFiles, SupervisedPlatform
+from cloudtrain.spec import TrainingJob
+from cloudtrain.spec.names import clean
+from cloudtrain.storage import Progress
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.checks import Check
+
+LIMITS = {
+    # pbs_job.h of Torque 6, job.h of OpenPBS 23
+    "torque": {-10: "memory", -11: "walltime", -12: "CPU time"},
+    "pbs": {-24: "ncpus", -25: "ncpus", -26: "vmem", -27: "memory", -28: "CPU time", -29: "walltime"},
+}
+"""The exit statuses for a job that its scheduler has ended because it was over a limit."""
+
+MEMORY = ("memory", "vmem")
+RESUBMIT = "Submit the job again: it resumes from its last checkpoint."
+
+
+class PbsJobs(SupervisedPlatform):
+    """The jobs of one platform on one cluster, in one folder."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        self.name = name
+        self.cluster = cluster
+        self._pbs = PbsLauncher(name, cluster)
+        super().__init__(cluster.root, self._pbs)
+
+    def render(self, job: TrainingJob) -> Request:
+        return render(self.name, job, PbsOptions.of(job, self.name), self.cluster)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        return {}
+
+    def states(self, job_name: str) -> list[JobState]:
+        """Why the job waits in the queue, or has no processors at the moment."""
+        job = self._existing(job_name)
+        record = self._settled(job)
+        states = [JobState(record.submitted_at, "Pending", self._why_waiting(job, record.status))]
+        if record.started_at is not None:
+            states.append(JobState(record.started_at, "Running"))
+        if record.ended_at is not None:
+            states.append(JobState(record.ended_at, str(record.status)))
+        return states
+
+    def lost(self, job: JobFiles) -> FailureReport:
+        """The scheduler's reason, if it has recorded one."""
+        try:
+            entry = self._pbs.ended(job)
+        except PlatformError:
+            entry = None
+        return self._explained(entry) or super().lost(job)
+
+    def _why_waiting(self, job: JobFiles, status: JobStatus) -> str:
+        if status.is_final:
+            return ""
+        entry = self._pbs.entry(job)
+        return entry.why if entry and entry.state == WAITING else ""
+
+    def _explained(self, entry: QueueEntry | None) -> FailureReport | None:
+        if entry is None or entry.exit_status is None:
+            return None
+        status, now = entry.exit_status, time.time()
+        limit = LIMITS.get(self.name, {}).get(status)
+        if limit in MEMORY:
+            return FailureReport(
+                FailureClass.OUT_OF_MEMORY,
+                f"{self.name} ended the job: it used more {limit} than it had asked for",
+                "Ask for more with platform_options.mem.",
+                exit_code=128 + signal.SIGKILL,
+                time=now,
+            )
+        if limit:
+            return FailureReport(
+                FailureClass.KILLED,
+                f"{self.name} ended the job: it used more {limit} than it had asked for",
+                f"Raise max_run, or choose a queue with a longer limit. {RESUBMIT}",
+                exit_code=128 + signal.SIGTERM,
+                time=now,
+            )
+        if status >= 256:  # PBS Professional and Torque add 256 to the number of a signal
+            return FailureReport(
+                FailureClass.KILLED,
+                f"{self.name} reports that signal {status - 256} ended the job: {entry.why or 'no reason is recorded'}",
+                RESUBMIT,
+                exit_code=128 + status - 256,
+                time=now,
+            )
+        if status < 0:
+            return FailureReport(
+                FailureClass.PLATFORM,
+                f"{self.name} could not run the job (exit status {status}): {entry.why or 'no reason is recorded'}",
+                "See scheduler.log in the folder of the job.",
+                time=now,
+            )
+        return None
+
+
+class _Platform:
+    """Runs jobs on clusters, each of which is found by the ticket of the job."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._tickets = Tickets(self.name)
+        self._clusters: dict[Ticket, PbsJobs] = {}
+
+    def resolve(self, job: TrainingJob) -> TrainingJob:
+        options = PbsOptions.of(job, self.name)
+        check(self.name, job)
+        jobs = self._jobs(_ticket(options))
+        job = jobs.resolve(job)
+        return msgspec.structs.replace(
+            job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
+        )
+
+    def render(self, job: TrainingJob) -> Request:
+        return self._jobs(_ticket(PbsOptions.of(job, self.name))).render(job)
+
+    def submit(self, request: Request) -> None:
+        ticket = Ticket(folder=request.body["cluster"].get("folder", ""))
+        known = self._tickets.read(request.job_name)
+        self._tickets.write(request.job_name, ticket)  # first: a job that runs can always be found
+        try:
+            self._jobs(ticket).submit(request)
+        except BaseException:
+            if known:
+                self._tickets.write(request.job_name, known)
+            else:
+                self._tickets.remove(request.job_name)
+            raise
+
+    def describe(self, job_name: str) -> JobDescription:
+        return self._of(job_name).describe(job_name)
+
+    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        return self._of(job_name).logs(job_name, follow=follow)
+
+    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        return self._of(job_name).events(job_name, follow=follow)
+
+    def states(self, job_name: str) -> list[JobState]:
+        return self._of(job_name).states(job_name)
+
+    def metrics(self, job_name: str) -> Series:
+        return self._of(job_name).metrics(job_name)
+
+    def trends(self, job_name: str) -> Series:
+        return self._of(job_name).trends(job_name)
+
+    def stop(self, job_name: str) -> None:
+        self._of(job_name).stop(job_name)
+
+    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
+        return self._of(job_name).upload_outputs(job_name, progress)
+
+    def request(self, job_name: str) -> Request:
+        return self._of(job_name).request(job_name)
+
+    def list(self) -> Iterator[JobDescription]:
+        tickets = {Ticket(), *self._tickets.all()}
+        described = {job.place: job for ticket in tickets for job in self._jobs(ticket).list()}
+        yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
+
+    def preflight(
+        self, job: TrainingJob, request: Request | None, imports: Sequence[str]
+    ) -> Mapping[str, Check]:
+        return self._jobs(_ticket(PbsOptions.of(job, self.name))).preflight(job, request, imports)
+
+    def _of(self, job_name: str) -> PbsJobs:
+        """The jobs of the cluster that has this one."""
+        if clean(job_name) != job_name:  # it may be a path
+            raise JobNotFound(
+                f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
+            )
+        return self._jobs(self._tickets.read(job_name) or Ticket())
+
+    def _jobs(self, ticket: Ticket) -> PbsJobs:
+        if ticket not in self._clusters:
+            self._clusters[ticket] = PbsJobs(self.name, local_cluster(self.name, ticket.folder or None))
+        return self._clusters[ticket]
+
+
+def _ticket(options: PbsOptions) -> Ticket:
+    return Ticket(folder=options.folder or "")
+
+
+class PbsPlatform(_Platform):
+    """Runs jobs on PBS Professional and OpenPBS."""
+
+    name = "pbs"
+
+
+class TorquePlatform(_Platform):
+    """Runs jobs on Torque, and on a Slurm with Torque's commands."""
+
+    name = "torque"
+
+
+class CobaltPlatform(_Platform):
+    """Runs jobs on Cobalt."""
+
+    name = "cobalt"

@@ -1,0 +1,101 @@
+"""Answers of qstat, as recorded: from the documentation of the schedulers, their sources, and public outputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cloudtrain.platforms.pbs.queue import ENDED, RUNNING, WAITING, QueueEntry, parse_cobalt, parse_full
+
+PBS_PRO = """\
+Job Id: 1042.pbs01
+    Job_Name = train
+    Job_Owner = ada@login1
+    job_state = Q
+    queue = workq
+    server = pbs01
+    comment = Not Running: Insufficient amount of resource: ngpus (R: 4 A: 0 T:
+\t8)
+    Resource_List.ncpus = 16
+    Resource_List.select = 2:ncpus=8:ngpus=4:mpiprocs=1
+    substate = 10
+    Variable_List = PBS_O_HOME=/home/ada,PBS_O_LANG=C.UTF-8,
+\tPBS_O_LOGNAME=ada,PBS_O_QUEUE=workq
+
+Job Id: 1041.pbs01
+    Job_Name = train
+    job_state = F
+    exec_host = n1/0*8+n2/0*8
+    comment = Job run at Mon Nov 02 at 09:31 on (n1:ncpus=8)+(n2:ncpus=8) and exc
+\teeded resource walltime
+    Exit_status = -29
+
+Job Id: 1040.pbs01
+    job_state = R
+"""
+TORQUE = """\
+Job Id: 548.moab
+    Job_Name = STDIN
+    Job_Owner = fred@moab
+    job_state = C
+    queue = batch
+    exec_host = n003/0-1
+    Resource_List.nodes = 1:ppn=2
+    exit_status = -11
+    Variable_List = PBS_O_QUEUE=batch,PBS_O_HOME=/home/fred,PBS_O_LOGNAME=fred,
+\tPBS_O_PATH=/usr/local/bin:/opt/moab/bin
+
+"""
+SLURM_AS_TORQUE = """\
+Job Id:\t7
+\tJob_Name = train
+\tJob_Owner = root@host
+\tjob_state = Q
+\tqueue = main
+\tResource_List.walltime = 01:00:00
+
+"""
+COBALT = """\
+JobID   State
+=================
+101234  queued
+101235  running
+101236  user_hold
+101237  exiting
+"""
+
+
+def test_pbs_professional() -> None:
+    assert parse_full(PBS_PRO) == {
+        "1042": QueueEntry(WAITING, "Not Running: Insufficient amount of resource: ngpus (R: 4 A: 0 T:8)"),
+        "1041": QueueEntry(
+            ENDED,
+            "Job run at Mon Nov 02 at 09:31 on (n1:ncpus=8)+(n2:ncpus=8) and exceeded resource walltime",
+            -29,
+        ),
+        "1040": QueueEntry(RUNNING),
+    }
+
+
+def test_torque() -> None:
+    assert parse_full(TORQUE) == {"548": QueueEntry(ENDED, "", -11)}
+
+
+def test_slurm_with_the_commands_of_torque() -> None:
+    assert parse_full(SLURM_AS_TORQUE) == {"7": QueueEntry(WAITING, "it waits for resources")}
+
+
+def test_cobalt() -> None:
+    assert parse_cobalt(COBALT) == {
+        "101234": QueueEntry(WAITING, "it waits for nodes"),
+        "101235": QueueEntry(RUNNING),
+        "101236": QueueEntry(WAITING, "you hold it: release it with qrls"),
+        "101237": QueueEntry(RUNNING, "it is ending"),
+    }
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "qstat: cannot connect to server", "Job Id:", "Job Id: 1\n  job_state = ?"]
+)
+def test_anything_else_raises_nothing(text: str) -> None:
+    assert all(entry.state == RUNNING for entry in parse_full(text).values())
+    assert parse_cobalt(text) == {}
