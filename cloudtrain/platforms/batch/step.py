@@ -47,7 +47,8 @@ def run_step(
     try:
         # also of a job that was submitted again by hand
         note_submission(folder, Submission(number, time=time.time()))
-        supervise(job, make_hosts(job, read_secrets(folder)), make_continuation(job))
+        continuation = make_continuation(job)
+        supervise(job, make_hosts(job, read_secrets(folder)), continuation)
         record = job.read_record()
     except CloudtrainError as error:  # the client shows the last line of this output
         sys.stderr.write(f"{error.message}\n")
@@ -56,6 +57,8 @@ def run_step(
     if not record.status.is_final:
         return CONTINUED
     remove_secrets(folder)
+    if continuation:
+        continuation.end()
     return record.exit_code or 0
 
 

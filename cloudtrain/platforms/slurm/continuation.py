@@ -12,12 +12,12 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.step import note_submission
-from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
 from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder
 
@@ -29,7 +29,8 @@ _TAKEN = re.compile(
     rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
 )
 """A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
-_WAITS_ALREADY = "Job is pending execution"
+WAITS_ALREADY = "Job is pending execution"
+"""The refusal of ``scontrol requeue`` for a job that Slurm has put into the queue again itself."""
 
 
 class SlurmContinuation:
@@ -72,12 +73,22 @@ class SlurmContinuation:
             return self._submit()
         return f"{refused}: the next command of cloudtrain that looks at the job submits it again"
 
+    def end(self) -> None:
+        """The job has ended: take the submissions that wait for this one out of the queue.
+
+        Without scancel, the next one starts, finds that it is not needed, and succeeds: Slurm removes the others then.
+        """
+        if self._chained and shutil.which("scancel"):
+            known = (self._folder.path / SUBMISSIONS).read_bytes()
+            numbers = [one.number for one in parse_submissions(known) if one.number != self._number]
+            self._run("scancel", "--state=PENDING", *numbers)
+
     def _requeue(self) -> str | None:
         """Put this job into the queue again. Returns why that is not possible."""
         if not shutil.which("scontrol"):
             return "there is no scontrol and no sbatch on this node"
         done = self._run("scontrol", "requeue", self._number)
-        if done.returncode == 0 or _WAITS_ALREADY in done.stderr:
+        if done.returncode == 0 or WAITS_ALREADY in done.stderr:
             return None
         return f"scontrol requeue failed: {' '.join(done.stderr.split())}"
 
@@ -112,13 +123,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def chain_dependency(numbers: Sequence[str]) -> str:
-    """The ``--dependency`` of the next submission of a chain, after ``numbers``.
-
-    It starts only if all before it have failed, been preempted or reached their time limit. If one has succeeded, none
-    of those that are left can start, and Slurm removes them all. With only the last one in the condition, those after a
-    removed one would start, because it counts as failed.
-    """
-    return f"afternotok:{':'.join(numbers)}"

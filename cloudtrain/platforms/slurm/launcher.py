@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,9 +21,13 @@ from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
     SUBMISSIONS,
     Submission,
+    parse_submissions,
     submissions_to_json,
 )
+from cloudtrain.platforms.slurm.chain import chain_dependency
+from cloudtrain.platforms.slurm.continuation import WAITS_ALREADY
 from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.slurm.squeue import on_cluster
 from cloudtrain.platforms.supervised.folder import LOG, SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles
@@ -57,7 +62,38 @@ class SlurmLauncher:
             self._cluster.root.remove(job.name)
             raise
         job.write(SUBMISSIONS, submissions_to_json([submission]))
+        if request.body["requeue"] == "chain":
+            self._submit_chain(job, submission, request.body["max_preemptions"])
         self._life.queue(submission.cluster).expire()
+
+    def _submit_chain(self, job: JobFiles, first: Submission, count: int) -> None:
+        """Submit all that may continue the job. Raises PlatformError; then nothing is left."""
+        chain = [first]
+        try:
+            while len(chain) <= count:
+                dependency = chain_dependency([one.number for one in chain])
+                chain.append(self._submit(job, f"--dependency={dependency} {SCRIPT}"))
+        except BaseException:
+            numbers = " ".join(one.number for one in chain)
+            self._cluster.shell.run(f"scancel{on_cluster(first.cluster)} {numbers}")
+            self._cluster.root.remove(job.name)
+            raise
+        job.write(SUBMISSIONS, submissions_to_json(chain))
+
+    def start_again(self, job: JobFiles) -> None:
+        """Let a job continue that was interrupted, and that nothing on its nodes has put into the queue again.
+
+        If two clients do this at the same moment, Slurm runs one submission after the other.
+        """
+        known = parse_submissions(job.read(SUBMISSIONS))
+        last = known[-1]
+        answer = self._cluster.shell.run(
+            f"scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
+        )
+        if answer.code and WAITS_ALREADY not in answer.complaint:
+            known.append(self._submit(job, f"--dependency=singleton {SCRIPT}"))
+            job.write(SUBMISSIONS, submissions_to_json(known))
+        self._life.queue(last.cluster).expire()
 
     def start_array(self, jobs: Sequence[JobFiles], script: str) -> None:
         """Submit jobs whose folders are complete as one array. Raises PlatformError; then none of them is queued."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 import contextlib
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
@@ -37,6 +38,9 @@ AWAY = ("Unable to contact", "timed out")
 
 _OVER = (UNKNOWN_NUMBER, "already completing or completed")
 """In the messages of ``scancel`` for a job that has ended, or was taken out of the queue just before."""
+TAKEN = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL")
+"""States of a job that has lost its nodes, and could use others."""
+
 _SIGNALS = {STOP: "TERM", PREEMPT: "USR1"}
 
 
@@ -98,6 +102,16 @@ class JobLife:
             for line in job.lines(self._log):
                 said = line.strip() or said
         return explain(standing.ending or Ending(""), submissions[-1].number, said)
+
+    def is_to_continue(self, job: JobFiles, record: JobRecord, request: Mapping[str, Any]) -> bool:
+        """Whether a job that has left the queue without a final record was interrupted, and has attempts left."""
+        if request.get("requeue", "never") == "never" or job.is_stopped:
+            return False
+        ending = self.standing(job).ending
+        state = ending.state if ending else ""
+        if record.status == JobStatus.PENDING:  # its supervisor has left the next attempt to others
+            return record.started_at is not None and state != CANCELLED
+        return state in TAKEN and record.preemptions < request["max_preemptions"]
 
     def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:
         """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed."""
@@ -223,8 +237,8 @@ class JobLife:
 
 
 def last_submissions(job: JobFiles) -> list[Submission]:
-    """The submissions of the job that may be in the queue: one that runs, and one that continues it."""
-    return parse_submissions(job.read(SUBMISSIONS))[-2:]
+    """The submissions of the job that may be in the queue: one that runs, and those that may continue it."""
+    return parse_submissions(job.read(SUBMISSIONS))
 
 
 def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
@@ -236,7 +250,10 @@ def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: boo
         unqueue: also take the job out of the queue, if it waits there.
     """
     lines = [_unqueue(one) for one in submissions] if unqueue else []
-    lines += [f"say scancel --batch --signal={name}{_names(one)}" for one in submissions]
+    running = (
+        "" if unqueue else " --state=RUNNING"
+    )  # scancel would wait until a job that waits runs, and signal it then
+    lines += [f"say scancel --batch{running} --signal={name}{_names(one)}" for one in submissions]
     away = "|".join(f'*"{message}"*' for message in AWAY)
     say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
     return "\n".join(["export LC_ALL=C", say, *lines])

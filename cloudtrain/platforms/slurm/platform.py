@@ -46,8 +46,7 @@ class ClusterJobs(QueuedJobs):
             return Queue(cluster.shell, file, cluster=name, poll_seconds=poll_seconds)
 
         life = JobLife(cluster.shell, queue)
-        self._slurm = SlurmLauncher(cluster, life)
-        super().__init__(cluster.root, self._slurm, life)
+        super().__init__(cluster.root, SlurmLauncher(cluster, life), life)
         self.cluster = cluster
 
     def render(self, job: TrainingJob) -> Request:

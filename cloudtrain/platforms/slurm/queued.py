@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from cloudtrain.contract import FailureReport
+from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.supervised import (
-    HostLauncher,
     JobFiles,
     JobRecord,
     JobRoot,
@@ -26,8 +27,9 @@ class QueuedJobs(SupervisedPlatform):
         life: what Slurm knows of them.
     """
 
-    def __init__(self, root: JobRoot, launcher: HostLauncher, life: JobLife) -> None:
+    def __init__(self, root: JobRoot, launcher: SlurmLauncher, life: JobLife) -> None:
         super().__init__(root, launcher)
+        self._slurm = launcher
         self._life = life
 
     def states(self, job_name: str) -> list[JobState]:
@@ -36,6 +38,12 @@ class QueuedJobs(SupervisedPlatform):
 
     def lost(self, job: JobFiles) -> FailureReport:
         return self._life.lost(job)
+
+    def _starts_again(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
+        if not self._life.is_to_continue(job, record, job.request()):
+            return None
+        self._slurm.start_again(job)
+        return replace(record, status=JobStatus.PENDING, pid=None)
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
         return self._life.closed(super()._closed(job, record), job)

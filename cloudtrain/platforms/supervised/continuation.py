@@ -24,6 +24,10 @@ class Continuation(Protocol):
         """
         ...
 
+    def end(self) -> None:
+        """The job has ended, with a final record: nothing of it stays in the queue."""
+        ...
+
     def start_next(self) -> str:
         """Let the scheduler start the next attempt, once this supervisor has ended. Returns what was done, for the log.
 

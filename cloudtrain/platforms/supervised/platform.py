@@ -282,10 +282,14 @@ class SupervisedPlatform(ABC):
             ) from None
         if record.status.is_final:
             return record
-        record = self._closed(job, record)
+        record = self._starts_again(job, record) or self._closed(job, record)
         with contextlib.suppress(OSError):  # a full disk: the next call tries again
             job.write_record(record)
         return record
+
+    def _starts_again(self, job: JobFiles, record: JobRecord) -> JobRecord | None:
+        """The record of a job that is not alive, if the platform has just put it into its queue again."""
+        return None
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
         if record.status == JobStatus.PENDING and job.is_stopped:

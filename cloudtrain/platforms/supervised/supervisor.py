@@ -44,7 +44,7 @@ LAST_UPLOAD_SECONDS = 60.0
 
 INTERRUPTED = 128 + signal.SIGTERM
 PREEMPTED = "preempted"
-LOST = "the first host was lost, and the scheduler starts the job again"
+LOST = "interrupted without a notice"
 
 CRASH_SECONDS = 3.0
 """How long the other hosts may take to notice that a host has crashed."""
@@ -141,7 +141,9 @@ class Supervisor:
             if not is_spent:
                 record = PREEMPTIONS.spend(record)
                 self._events.emit("retry", attempt=record.attempt, failure=LOST)
-                self._say(f"[cloudtrain] {LOST}; {PREEMPTIONS.describe(record, self._request)}")
+                self._say(
+                    f"[cloudtrain] {LOST}; starting again, {PREEMPTIONS.describe(record, self._request)}"
+                )
         self._record = record
         started_at = record.started_at or now
         resumed_at = now if self._continuation else None

@@ -38,6 +38,9 @@ class Queue:
     def takes_back(self) -> bool:
         return self.is_preemption
 
+    def end(self) -> None:
+        """Nothing is left to do."""
+
     def start_next(self) -> str:
         if self.refuses:
             raise PlatformError("no command here submits jobs", hint="Do it by hand.")
@@ -107,7 +110,7 @@ def test_a_submission_whose_host_was_lost(queue: Queue) -> None:
     assert (record.status, record.attempt, record.preemptions) == (JobStatus.COMPLETED, 2, 2)
     assert record.ran == pytest.approx(25, abs=2)
     first, second = log(queue)
-    assert first == "the first host was lost, and the scheduler starts the job again; preemption 2 of 2"
+    assert first == "interrupted without a notice; starting again, preemption 2 of 2"
     assert second == "attempt 3: job 7 on node-1"
 
 
