@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 INTEGRATION = Path(__file__).parents[1] / "integration"
-sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime", "slurm")]
+sys.path += [str(INTEGRATION / name) for name in ("hosts", "sagemaker", "sagemaker_runtime", "slurm", "ssh")]
 
 
 def pytest_configure(config: pytest.Config) -> None:
