@@ -44,7 +44,7 @@ def show_job(job: Job, description: JobDescription | None = None, *, warnings: b
     for warning in description.warnings if warnings else ():
         console.print(shown(f"warning: {warning}", style="yellow"), soft_wrap=True)
     if description.failure:
-        _show_failure(console, description.failure)
+        show_failure(console, description.failure)
 
 
 def _facts(job: Job, description: JobDescription) -> Iterator[tuple[str, str]]:
@@ -109,7 +109,7 @@ def _cost(job: Job) -> float | None:
     return None
 
 
-def _show_failure(console: Console, failure: FailureReport) -> None:
+def show_failure(console: Console, failure: FailureReport) -> None:
     console.print()
     console.print(shown(f"{failure.summary()}  [{failure.failure_class}]", style="bold red"), soft_wrap=True)
     if failure.hint:

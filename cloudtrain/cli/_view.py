@@ -17,7 +17,7 @@ from rich.progress import Progress
 from rich.text import Text
 
 from cloudtrain.cli._errors import INTERRUPTED
-from cloudtrain.cli._job_view import show_job, shown
+from cloudtrain.cli._job_view import show_failure, show_job, shown
 from cloudtrain.cli._options import echo_json
 from cloudtrain.cli._progress import bars, show_bytes
 from cloudtrain.contract import JobStatus
@@ -52,6 +52,14 @@ def watch(job: Job, *, quiet: bool, again: Callable[[Callable[[str], object]], b
     sys.exit(_exit_code(description))
 
 
+def finish(job: Job) -> int:
+    """Wait for the record of a job whose output has ended. Prints its failure. Returns its exit code."""
+    description = _final(job)
+    if description.failure:
+        show_failure(Console(stderr=True, highlight=False), description.failure)
+    return _exit_code(description)
+
+
 def _follow(job: Job, *, quiet: bool) -> JobDescription:
     """Print the output of a job until it ends. Returns its final description."""
     if quiet:
@@ -59,6 +67,10 @@ def _follow(job: Job, *, quiet: bool) -> JobDescription:
             pass
     else:
         _show_live(job)
+    return _final(job)
+
+
+def _final(job: Job) -> JobDescription:
     description = job.describe()
     while not description.status.is_final:
         time.sleep(0.05)

@@ -55,11 +55,12 @@ class _RunCommand(click.Command):
     short_help="Run a program as several ranks, in the foreground.",
 )
 def command(arguments: list[str]) -> None:
-    """Run PROGRAM as several ranks of this machine, in the foreground, with nothing to configure.
+    """Run PROGRAM as several ranks, in the foreground, with nothing to configure: on this machine, or through ssh.
 
     \b
       cloudtrain run -np 4 python train.py --epochs 5
       cloudtrain run -np 4 -H localhost:4 python -m package.train
+      cloudtrain run -np 8 -H server1:4,server2:4 python train.py
       cloudtrain run -np 2 --mpi -x NCCL_DEBUG=INFO ./train.sh
 
     The flags are those of horovodrun and mpirun. Everything from PROGRAM on belongs to it.
@@ -98,7 +99,11 @@ def _run(options: RunOptions) -> None:
         raise InvalidJob(
             "there is no program to run", hint="Example: cloudtrain run -np 4 python train.py --epochs 5"
         )
-    ranks = rank_count(options, _hosts(options))
+    hosts = _hosts(options)
+    if not all(host.is_this_machine for host in hosts):
+        _run_elsewhere(hosts, options)
+        return
+    ranks = rank_count(options, hosts)
     output = os.path.abspath(options.output) if options.output else ""
     if options.folder:
         _make_usable("--wdir", options.folder, os.chdir)
@@ -121,6 +126,15 @@ def _run(options: RunOptions) -> None:
     sys.stdout.flush()
     arguments = [sys.executable, "-c", _FOREGROUND, LIBRARY, json.dumps(order)]
     os.execve(sys.executable, arguments, {**os.environ, **options.variables})
+
+
+def _run_elsewhere(hosts: list[NamedHost], options: RunOptions) -> None:
+    from cloudtrain.cli._run_hosts import run_on
+    from cloudtrain.cli._run_program import rank_program
+
+    if options.folder:
+        _make_usable("--wdir", options.folder, os.chdir)
+    run_on(hosts, options, rank_program(options.program))
 
 
 def _make_usable(flag: str, folder: str, use: Callable[[str], object]) -> None:
@@ -149,18 +163,7 @@ def _hosts(options: RunOptions) -> list[NamedHost]:
                 hint="Name a file with a line for each host: server1 slots=4",
             ) from None
         hosts = parse_hostfile(text, options.hostfile)
-    others = [host.name for host in hosts if not host.is_this_machine]
-    if others:
-        raise InvalidJob(
-            f"{others[0]} is another machine: run starts ranks on this one",
-            hint=f"Submit a job to the hosts: cloudtrain submit {_script(options.program)} --platform hosts "
-            f"--set platform_options.hosts={','.join(map(str, hosts))}",
-        )
     return hosts
-
-
-def _script(program: list[str]) -> str:
-    return next((word for word in program if word.endswith((".py", ".sh"))), "train.py")
 
 
 def rank_count(options: RunOptions, hosts: list[NamedHost]) -> int:

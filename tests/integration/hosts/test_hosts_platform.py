@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import signal
 import sys
 import tarfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,3 +209,26 @@ def test_every_launcher_works_from_there(hosts: SshHosts, name: str) -> None:
     job = hosts.start(name, options, distribution=LAUNCHERS[name])
     job.wait()
     assert job.logs().count("sum 6 of 4") == 4, job.logs()
+
+
+def test_run_in_the_foreground_until_ctrl_c(hosts: SshHosts) -> None:
+    hosts.write_script(
+        'import os, sys, time\nprint("ready", sys.argv[1:], os.environ["RANK"])\ntime.sleep(120)\n'
+    )
+    path = hosts.own / "bin"
+    path.mkdir()
+    (path / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {hosts.folder}/config "$@"\n')
+    (path / "ssh").chmod(0o755)
+    searched = f"{path}:{Path(sys.executable).parent}:{os.defpath}"
+    process = hosts.run(
+        *("cloudtrain", "run", "-np", "4", "-H", "n1:2,n3:2", "python", "src/train.py", "a b"),
+        env={"PATH": searched},
+    )
+    assert process.stdout
+    lines = {process.stdout.readline() for _ in range(4)}
+    assert lines == {f"[rank {rank}] ready ['a b'] {rank}\n" for rank in range(4)}
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert "Ending all ranks" in errors
+    assert process.returncode == 130, errors
+    assert hosts.processes("n1") == hosts.processes("n3") == []

@@ -1,0 +1,131 @@
+"""``cloudtrain run`` with other machines in its list of hosts: a job of the platform ``hosts``, in the foreground."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from cloudtrain.cli._errors import INTERRUPTED, Ended
+from cloudtrain.errors import InvalidJob
+
+if TYPE_CHECKING:
+    from cloudtrain.cli._run_options import RunOptions
+    from cloudtrain.cli._run_program import RankProgram
+    from cloudtrain.job import Job
+    from cloudtrain.platforms.hosts.host_list import NamedHost
+
+
+def run_on(hosts: list[NamedHost], options: RunOptions, program: RankProgram) -> NoReturn:
+    """Run the program on ``hosts``, print its output, and exit with its exit code. Ctrl-C ends all ranks.
+
+    Raises InvalidJob if it cannot run there, and PlatformError if a host cannot take part.
+    """
+    from cloudtrain.submission import prepare
+
+    if options.output:
+        raise InvalidJob(
+            "--output-filename: ranks of other machines do not write here",
+            hint="Leave it out: the output of each rank is in the job's folder, which the first line names.",
+        )
+    submission = prepare(job_fields(hosts, options, program), defaults={})
+    job = submission.start()
+    if not options.quiet:
+        click.echo(f"Job {job.name} in {job.describe().place}", err=True)
+    _follow(job)
+
+
+def job_fields(hosts: list[NamedHost], options: RunOptions, program: RankProgram) -> dict[str, Any]:
+    """The fields of the job. Raises InvalidJob."""
+    script, *arguments = program.arguments[1:] if program.arguments[0] == "--" else program.arguments
+    if script == "-m":
+        raise InvalidJob("-m: other machines do not have this module", hint="Name the script that starts it.")
+    if program.options:
+        raise InvalidJob(
+            f"python {program.options[0]}: other machines start their own Python",
+            hint="Leave the option out.",
+        )
+    hosts = spread(hosts, options.ranks, 1 if options.one_per_host else options.per_host)
+    ssh = ["ssh"]
+    ssh += ["-p", str(options.ssh_port)] if options.ssh_port else []
+    ssh += ["-i", options.ssh_identity] if options.ssh_identity else []
+    named = options.program[0]
+    own: dict[str, Any] = {"hosts": [str(host) for host in hosts], "ssh": shlex.join(ssh)}
+    if os.path.dirname(named) and program.arguments[0] != "--":
+        own["python"] = os.path.abspath(named)
+    kind: dict[str, Any] = {"processes": {}}
+    if options.mpi:
+        kind = {"mpi": {"custom_mpi_options": shlex.join(options.mpi_options)}}
+    return {
+        "platform": "hosts",
+        "platform_options": own,
+        "entry_point": os.path.relpath(script),
+        "arguments": arguments,
+        "environment": options.variables,
+        "distribution": kind,
+    }
+
+
+def spread(hosts: list[NamedHost], ranks: int, per_host: int) -> list[NamedHost]:
+    """The first ``hosts`` that have ``ranks`` slots together, each with the slots that are used.
+
+    Args:
+        ranks: 0 for all slots.
+        per_host: the ranks on each host, whatever its slots are; 0 for as many as it has slots.
+
+    Raises InvalidJob if there are too few, or if the hosts would have different numbers of ranks.
+    """
+    if per_host:
+        hosts = [replace(host, slots=per_host) for host in hosts]
+    elif ranks and not all(host.slots for host in hosts):
+        each = -(-ranks // len(hosts))
+        hosts = [replace(host, slots=host.slots or each) for host in hosts]
+    if not ranks:
+        return hosts
+    used: list[NamedHost] = []
+    left = ranks
+    for host in hosts:
+        if left:
+            used.append(replace(host, slots=min(left, host.slots or 0)))
+            left -= used[-1].slots or 0
+    if left:
+        raise InvalidJob(
+            f"-np {ranks} is more than the {ranks - left} slots of the hosts",
+            hint="Name more hosts, or give them more slots: server1:8",
+        )
+    if len({host.slots for host in used}) > 1:
+        shown = ", ".join(f"{host.slots} on {host.name}" for host in used)
+        fitting = (used[0].slots or 1) * len(used)
+        raise InvalidJob(
+            f"-np {ranks} would be {shown}, but every host runs the same number of ranks",
+            hint=f"Use -np {fitting}, or give the hosts other slots.",
+        )
+    return used
+
+
+def _follow(job: Job) -> NoReturn:
+    from cloudtrain.cli._view import finish, print_line
+
+    ended: BaseException | None = None
+    while True:
+        try:
+            for line in job.follow():
+                print_line(line)
+            break
+        except (KeyboardInterrupt, Ended) as error:
+            if ended:  # the second time
+                click.echo(
+                    f"The hosts may still end their ranks. See: cloudtrain describe {job.name}", err=True
+                )
+                sys.exit(INTERRUPTED)
+            ended = error
+            job.stop()
+            click.echo("Ending all ranks...", err=True)
+    code = finish(job)
+    if isinstance(ended, Ended):
+        raise ended
+    sys.exit(INTERRUPTED if ended else code)
