@@ -80,28 +80,37 @@ class JobLife:
 
         Of a job with several submissions, one that runs comes before one that waits for it to end.
         """
+        return self._find(job)[0]
+
+    def _find(self, job: JobFiles) -> tuple[Standing, Submission | None]:
         submissions = last_submissions(job)
         if not submissions:
-            return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS)
-        found = [self.queue(one.cluster).look(one.number, one.time) for one in submissions]
-        return min(reversed(found), key=_rank)
+            return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS), None
+        found = [(self.queue(one.cluster).look(one.number, one.time), one) for one in reversed(submissions)]
+        return min(found, key=lambda pair: _rank(pair[0]))
+
+    def _ending(self, job: JobFiles) -> tuple[Ending | None, str]:
+        """How the job ended in Slurm, and its number there; None while it lives, and if Slurm does not know."""
+        standing, submission = self._find(job)
+        if standing.is_alive or submission is None:
+            return None, ""
+        return self.queue(submission.cluster).ending(submission.number), submission.number
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record: see `SupervisedPlatform.lost`."""
-        submissions = last_submissions(job)
-        if not submissions:
+        ending, number = self._ending(job)
+        if not last_submissions(job):
             return FailureReport(
                 FailureClass.PLATFORM,
                 "the job did not get into Slurm's queue: the command that submitted it was killed",
                 "Submit the job again, under another name.",
                 time=time.time(),
             )
-        standing = self.standing(job)
         said = ""
         with contextlib.suppress(PlatformError):
             for line in job.lines(self._log):
                 said = line.strip() or said
-        return explain(standing.ending or Ending(""), submissions[-1].number, said)
+        return explain(ending or Ending(""), number, said)
 
     def is_to_continue(self, job: JobFiles, record: JobRecord, request: Mapping[str, Any]) -> bool:
         """Whether a job that has left the queue without a final record was interrupted, and has attempts left."""
@@ -115,8 +124,10 @@ class JobLife:
 
     def closed(self, record: JobRecord, job: JobFiles) -> JobRecord:
         """A record that was closed with `lost`; a job that someone cancelled has stopped, and not failed."""
-        ending = self.standing(job).ending
-        if record.status == JobStatus.FAILED and ending and ending.state == CANCELLED:
+        if record.status != JobStatus.FAILED:
+            return record
+        ending, _ = self._ending(job)
+        if ending and ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
         return record
 
@@ -127,14 +138,12 @@ class JobLife:
         """
         if record.status != JobStatus.INTERRUPTED or record.reason != SIGNAL or record.failure:
             return record
-        ending = self.standing(job).ending
-        if ending is None:
+        ending, number = self._ending(job)
+        if ending is None or ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
             return record
         if ending.state == CANCELLED:
             return replace(record, status=JobStatus.STOPPED, reason=cancelled_by(ending))
-        if ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
-            return record
-        failure = replace(explain(ending, last_submissions(job)[-1].number), time=record.ended_at)
+        failure = replace(explain(ending, number), time=record.ended_at)
         return replace(record, reason=failure.message, failure=failure)
 
     def signal(self, job: JobFiles, name: str) -> None:

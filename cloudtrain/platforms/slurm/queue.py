@@ -45,6 +45,8 @@ NEW_SECONDS = 30.0
 SILENT_SECONDS = 30.0
 """How long Slurm may be silent before users see it: a controller that restarts needs less."""
 CALL_SECONDS = 60.0
+_EXITED = ("COMPLETED", "FAILED")
+"""States of jobs that ended by themselves, with an exit code that ``squeue`` does not show."""
 SKEW_SECONDS = 5.0
 """How far the clocks of this machine and the cluster may differ."""
 UNKNOWN_NUMBER = "Invalid job id specified"
@@ -57,8 +59,6 @@ class Standing:
     is_alive: bool
     """Whether the job is in the queue, or may be: false only if Slurm said that it has ended or does not know it."""
     row: QueueRow | None = None
-    ending: Ending | None = None
-    """How it ended, if Slurm knows."""
     taken: float = 0.0
     """When Slurm was asked, in seconds since the epoch; 0 if it never answered."""
 
@@ -107,10 +107,14 @@ class Queue:
                 return Standing(True)  # it was submitted after the last answer
             if self._snapshot.failures and row is None:
                 return Standing(True)  # Slurm has just restarted, perhaps
-            ending = self._ending(number, row)
-            if row is None and ending and not is_ended(ending.state):
+            if row is None and (ending := self._ending(number, row)) and not is_ended(ending.state):
                 return Standing(True)
-            return Standing(False, row, ending, taken)
+            return Standing(False, row, taken=taken)
+
+    def ending(self, number: str) -> Ending | None:
+        """How a job ended that is not alive; None if Slurm does not know. Asks once for all jobs that have left."""
+        with self._lock:
+            return self._ending(number, self._rows.get(number))
 
     def place(self, number: str) -> tuple[int, int] | None:
         """The place of a pending job in its partition, from 1, and the number of jobs that wait there, minutes ago.
@@ -204,7 +208,7 @@ class Queue:
             }
             self._look_up(left | {number})
             self._looked_up.update(dict.fromkeys(left, self._snapshot.taken))
-            if number not in self._endings:
+            if number not in self._endings and (row is None or row.state in _EXITED):
                 self._look_at_controller(number)
         found = self._endings.get(number)
         if row and (found is None or not is_ended(found.state)):  # the accounting is late

@@ -61,7 +61,7 @@ def test_jobs_that_left_are_looked_up_once_together(programs: Programs, file: Pa
     assert [queue.look(number, LONG_AGO).is_alive for number in ("14", "12", "21", "1")] == [False] * 3 + [
         True
     ]
-    assert queue.look("12", LONG_AGO).ending == queue.look("12", LONG_AGO).ending is not None
+    assert queue.ending("12") == queue.ending("12") is not None
     [call] = programs.calls("sacct")
     assert "--jobs=12,14,21" in call
     assert programs.calls("scontrol") == []
@@ -70,13 +70,14 @@ def test_jobs_that_left_are_looked_up_once_together(programs: Programs, file: Pa
 def test_without_accounting_the_controller_is_asked_and_else_the_row_counts(programs: Programs) -> None:
     programs.says("sacct", error=NO_ACCOUNTING, code=1)
     queue = queue_of(programs)
-    ending = queue.look("13", LONG_AGO).ending
+    assert not queue.look("14", LONG_AGO).is_alive
+    ending = queue.ending("14")
     assert ending and ending.limit == "00:01:00"
     programs.says("scontrol", error=NO_JOB, code=1)
-    ending = queue.look("18", LONG_AGO).ending
+    ending = queue.ending("18")
     assert ending and (ending.state, ending.ended_at) == ("TIMEOUT", 1795390750.0)
-    gone = queue.look("99", LONG_AGO)
-    assert (gone.is_alive, gone.ending) == (False, None)
+    assert not queue.look("99", LONG_AGO).is_alive
+    assert queue.ending("99") is None
     assert len(programs.calls("sacct")) == 1
 
 
@@ -86,9 +87,9 @@ def test_the_accounting_may_be_late(programs: Programs) -> None:
     )
     programs.says("scontrol", error=NO_JOB, code=1)
     queue = queue_of(programs)
-    ended = queue.look("14", LONG_AGO)
-    assert not ended.is_alive
-    assert ended.ending and ended.ending.state == "FAILED"
+    assert not queue.look("14", LONG_AGO).is_alive
+    ending = queue.ending("14")
+    assert ending and ending.state == "FAILED"
     assert queue.look("98", LONG_AGO).is_alive
 
 
