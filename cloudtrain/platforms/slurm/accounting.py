@@ -23,7 +23,7 @@ MOST_AT_ONCE = 500
 
 def sacct_command(numbers: Iterable[str], cluster: str = "") -> str:
     """The line of commands for the accounting of these jobs, and only of the jobs, not of their steps."""
-    jobs = ",".join(sorted(numbers)[:MOST_AT_ONCE])
+    jobs = ",".join([*numbers][:MOST_AT_ONCE])
     return (
         f"{CLEAN} sacct --allocations --noheader --parsable2{on_cluster(cluster)} --format={SACCT_FORMAT} "
         f"--jobs={shlex.quote(jobs)}"

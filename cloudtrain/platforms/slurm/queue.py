@@ -45,6 +45,8 @@ NEW_SECONDS = 30.0
 SILENT_SECONDS = 30.0
 """How long Slurm may be silent before users see it: a controller that restarts needs less."""
 CALL_SECONDS = 60.0
+MOST_ABSENCES = 6
+"""After as many answers, a job that is not in the queue has ended: the accounting has missed its end."""
 _EXITED = ("COMPLETED", "FAILED")
 """States of jobs that ended by themselves, with an exit code that ``squeue`` does not show."""
 SKEW_SECONDS = 5.0
@@ -86,10 +88,10 @@ class Queue:
         self._parsed_of = -1.0
         self._expired_at = 0.0
         self._watched: set[str] = set()
-        self._endings: dict[str, Ending] = {}
         self._looked_up: dict[str, float] = {}
         """When the ending of a job was last asked for, without an answer that is one."""
-        self._has_accounting = True
+        self._absent: dict[str, int] = {}
+        """In how many answers a job was not in the queue that the accounting takes for alive."""
 
     def look(self, number: str, since: float) -> Standing:
         """Find a job in Slurm. Asks Slurm only if the last answer is too old.
@@ -107,8 +109,10 @@ class Queue:
                 return Standing(True)  # it was submitted after the last answer
             if self._snapshot.failures and row is None:
                 return Standing(True)  # Slurm has just restarted, perhaps
-            if row is None and (ending := self._ending(number, row)) and not is_ended(ending.state):
-                return Standing(True)
+            if row is None:
+                self._ending(number, None)
+                if 0 < self._absent.get(number, 0) < MOST_ABSENCES:
+                    return Standing(True)
             return Standing(False, row, taken=taken)
 
     def ending(self, number: str) -> Ending | None:
@@ -182,7 +186,7 @@ class Queue:
         if answer.code:
             return last.failed(asked, _complaint(answer))
         text = answer.out.decode("utf-8", "replace")
-        return Snapshot(asked, asked, text, places=last.places, places_taken=last.places_taken)
+        return last.answered(asked, text)
 
     def _ask_order(self) -> None:
         with self._file.taken(wait=False) as is_mine:
@@ -200,33 +204,43 @@ class Queue:
 
     def _ending(self, number: str, row: QueueRow | None) -> Ending | None:
         """How a job ended that has left the queue. Asks once for all that have."""
-        if number not in self._endings and self._looked_up.get(number, -1.0) < self._snapshot.taken:
-            left = {
-                other
-                for other in self._watched - self._endings.keys()
-                if (now := self._rows.get(other)) is None or now.is_ended
-            }
-            self._look_up(left | {number})
-            self._looked_up.update(dict.fromkeys(left, self._snapshot.taken))
-            if number not in self._endings and (row is None or row.state in _EXITED):
-                self._look_at_controller(number)
-        found = self._endings.get(number)
-        if row and (found is None or not is_ended(found.state)):  # the accounting is late
+        if self._looked_up.get(number, -1.0) < self._snapshot.taken and number not in self._snapshot.endings:
+            self._looked_up[number] = self._snapshot.taken
+            with self._file.taken(wait=True):
+                self._snapshot = self._file.read() or self._snapshot  # another process may have asked
+                if number not in self._snapshot.endings:
+                    self._look_up(number)
+                    if number not in self._snapshot.endings and (row is None or row.state in _EXITED):
+                        self._look_at_controller(number)
+                    self._file.write(self._snapshot)
+        found = self._snapshot.endings.get(number)
+        if row and found is None:  # the accounting is late
             return Ending(row.state, reason=row.reason, nodes=row.nodes, ended_at=row.end)
         return found
 
-    def _look_up(self, numbers: set[str]) -> None:
-        if not self._has_accounting:
+    def _look_up(self, number: str) -> None:
+        """Ask the accounting for all jobs that have left, also those that other processes watch."""
+        if not self._snapshot.has_accounting:
             return
+        left = {other for other, row in self._rows.items() if row.is_ended} | (
+            self._watched - self._rows.keys()
+        )
+        numbers = [number, *sorted(left - {number} - self._snapshot.endings.keys())]
         try:
             answer = self._shell.run(sacct_command(numbers, self._cluster), timeout=CALL_SECONDS)
         except PlatformError:
             return
         if answer.code:
-            self._has_accounting = not any(words in answer.complaint for words in NO_ACCOUNTING)
+            has_accounting = not any(words in answer.complaint for words in NO_ACCOUNTING)
+            self._snapshot = replace(self._snapshot, has_accounting=has_accounting)
             return
         found = parse_sacct(answer.text)
-        self._endings.update({number: found[number] for number in numbers & found.keys()})
+        known = {one: found[one] for one in numbers if one in found and is_ended(found[one].state)}
+        for one in numbers:
+            if one in found and one not in known:
+                self._absent[one] = self._absent.get(one, 0) + 1
+        self._looked_up.update(dict.fromkeys(numbers, self._snapshot.taken))
+        self._snapshot = self._snapshot.with_endings(known)
 
     def _look_at_controller(self, number: str) -> None:
         try:
@@ -234,8 +248,10 @@ class Queue:
         except PlatformError:
             return
         found = parse_scontrol(answer.text) if answer.code == 0 else None
-        if found:
-            self._endings[number] = found
+        if found and not is_ended(found.state):  # a job of another user
+            self._absent[number] = 1
+        elif found:
+            self._snapshot = self._snapshot.with_endings({number: found})
 
 
 def queue_file(platform: str, login: str, cluster: str) -> Path:

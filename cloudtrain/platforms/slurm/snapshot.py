@@ -10,11 +10,15 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cloudtrain._system.files import READ_REGULAR, lock, open_regular, read_regular
+from cloudtrain.platforms.slurm.states import Ending
 from cloudtrain.platforms.supervised.cached import from_cached, to_cached
 from cloudtrain.storage.atomic import replace_file
 
 LARGEST = 64 << 20
 WAIT_SECONDS = 60.0
+MOST_ENDINGS = 5000
+FORGET_SECONDS = 3600.0
+"""How long after the last answer a cluster may have got accounting."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,29 @@ class Snapshot:
     error: str = ""
     places: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     places_taken: float = 0.0
+    endings: Mapping[str, Ending] = field(default_factory=dict)
+    """How jobs ended that have left the queue, as far as a process asked."""
+    has_accounting: bool = True
+    """False once ``sacct`` has said that there is none."""
+
+    def with_endings(self, endings: Mapping[str, Ending]) -> Snapshot:
+        """The same answer, with these endings, and the latest of those known."""
+        merged = list({**self.endings, **endings}.items())
+        return replace(self, endings=dict(merged[-MOST_ENDINGS:]))
+
+    def answered(self, asked: float, text: str) -> Snapshot:
+        """A new answer of ``squeue``, with all else that is known."""
+        has_accounting = self.has_accounting or asked - self.taken > FORGET_SECONDS
+        return replace(
+            self,
+            asked=asked,
+            taken=asked,
+            text=text,
+            calls=1,
+            failures=0,
+            error="",
+            has_accounting=has_accounting,
+        )
 
     def failed(self, asked: float, error: str) -> Snapshot:
         """The same answer, after Slurm did not give another."""
@@ -94,7 +121,8 @@ class SnapshotFile:
                 return None
             values = found["snapshot"]
             places = {number: (int(place), int(count)) for number, (place, count) in values["places"].items()}
-            return Snapshot(**{**values, "places": places})
+            endings = {number: Ending(**ending) for number, ending in values["endings"].items()}
+            return Snapshot(**{**values, "places": places, "endings": endings})
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
