@@ -32,6 +32,7 @@ SUBMIT_SECONDS = 300.0
 NEWS_SECONDS = 300.0
 """How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
 SOON_SECONDS = 30.0
+MOST_SUBMISSIONS = 32
 SIGNAL_SECONDS = 120.0
 AWAY = ("Unable to contact", "timed out")
 """In the messages of Slurm's commands if the controller does not answer."""
@@ -86,8 +87,9 @@ class JobLife:
         submissions = last_submissions(job)
         if not submissions:
             return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS), None
-        found = [(self.queue(one.cluster).look(one.number, one.time), one) for one in reversed(submissions)]
-        return min(found, key=lambda pair: _rank(pair[0]))
+        found = [(self.queue(one.cluster).look(one.number, one.time), one) for one in submissions]
+        alive = [pair for pair in found if pair[0].is_alive]
+        return min(alive, key=lambda pair: _rank(pair[0])) if alive else found[-1]
 
     def _ending(self, job: JobFiles) -> tuple[Ending | None, str]:
         """How the job ended in Slurm, and its number there; None while it lives, and if Slurm does not know."""
@@ -246,8 +248,8 @@ class JobLife:
 
 
 def last_submissions(job: JobFiles) -> list[Submission]:
-    """The submissions of the job that may be in the queue: one that runs, and those that may continue it."""
-    return parse_submissions(job.read(SUBMISSIONS))
+    """The submissions of the job that may be in the queue: one that runs, and those that continue it."""
+    return parse_submissions(job.read(SUBMISSIONS))[-MOST_SUBMISSIONS:]
 
 
 def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
@@ -292,9 +294,10 @@ def _unqueue(one: Submission) -> str:
 
 
 def _rank(standing: Standing) -> int:
-    if not standing.is_alive:
-        return 2
-    return 1 if standing.row and standing.row.is_waiting else 0
+    """Which submission of a job counts: the one that runs, else the one that starts next."""
+    if not standing.row or not standing.row.is_waiting:
+        return 0
+    return 2 if standing.row.reason.startswith("Dependency") else 1
 
 
 def _reason(row: QueueRow, status: JobStatus) -> str:

@@ -47,6 +47,8 @@ SILENT_SECONDS = 30.0
 CALL_SECONDS = 60.0
 MOST_ABSENCES = 6
 """After as many answers, a job that is not in the queue has ended: the accounting has missed its end."""
+GONE = Ending("")
+"""How a job ended that neither the controller nor the accounting knows any more."""
 _EXITED = ("COMPLETED", "FAILED")
 """States of jobs that ended by themselves, with an exit code that ``squeue`` does not show."""
 SKEW_SECONDS = 5.0
@@ -214,9 +216,9 @@ class Queue:
                         self._look_at_controller(number)
                     self._file.write(self._snapshot)
         found = self._snapshot.endings.get(number)
-        if row and found is None:  # the accounting is late
+        if row and found in (None, GONE):  # the accounting is late
             return Ending(row.state, reason=row.reason, nodes=row.nodes, ended_at=row.end)
-        return found
+        return None if found == GONE else found
 
     def _look_up(self, number: str) -> None:
         """Ask the accounting for all jobs that have left, also those that other processes watch."""
@@ -250,6 +252,8 @@ class Queue:
         found = parse_scontrol(answer.text) if answer.code == 0 else None
         if found and not is_ended(found.state):  # a job of another user
             self._absent[number] = 1
+        elif found is None and UNKNOWN_NUMBER in answer.complaint:
+            self._snapshot = self._snapshot.with_endings({number: GONE})
         elif found:
             self._snapshot = self._snapshot.with_endings({number: found})
 
