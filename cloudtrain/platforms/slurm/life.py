@@ -32,7 +32,6 @@ SUBMIT_SECONDS = 300.0
 NEWS_SECONDS = 300.0
 """How far an expected start has to move to be announced again: it changes with every pass of the scheduler."""
 SOON_SECONDS = 30.0
-MOST_SUBMISSIONS = 32
 SIGNAL_SECONDS = 120.0
 AWAY = ("Unable to contact", "timed out")
 """In the messages of Slurm's commands if the controller does not answer."""
@@ -118,7 +117,7 @@ class JobLife:
         """Whether a job that has left the queue without a final record was interrupted, and has attempts left."""
         if request.get("requeue", "never") == "never" or job.is_stopped:
             return False
-        ending = self.standing(job).ending
+        ending, _ = self._ending(job)
         state = ending.state if ending else ""
         if record.status == JobStatus.PENDING:  # its supervisor has left the next attempt to others
             return record.started_at is not None and state != CANCELLED
@@ -248,8 +247,8 @@ class JobLife:
 
 
 def last_submissions(job: JobFiles) -> list[Submission]:
-    """The submissions of the job that may be in the queue: one that runs, and those that continue it."""
-    return parse_submissions(job.read(SUBMISSIONS))[-MOST_SUBMISSIONS:]
+    """The submissions of the job that may be in the queue: one that runs, and those that may continue it."""
+    return parse_submissions(job.read(SUBMISSIONS))
 
 
 def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:

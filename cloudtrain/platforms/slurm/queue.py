@@ -103,12 +103,14 @@ class Queue:
         """
         with self._lock:
             self._watched.add(number)
+            if self._snapshot.asked < since <= time.time():
+                self._expired_at = max(self._expired_at, since)  # it was submitted after the last answer
             taken = self._refresh()
             row = self._rows.get(number)
             if row and not row.is_ended:
                 return Standing(True, row, taken=taken)
             if row is None and taken < since + SKEW_SECONDS:
-                return Standing(True)  # it was submitted after the last answer
+                return Standing(True)  # perhaps it was not in the queue yet
             if self._snapshot.failures and row is None:
                 return Standing(True)  # Slurm has just restarted, perhaps
             if row is None:

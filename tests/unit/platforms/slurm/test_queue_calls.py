@@ -93,10 +93,13 @@ def test_the_accounting_may_be_late(programs: Programs) -> None:
     assert queue.look("98", LONG_AGO).is_alive
 
 
-def test_a_job_that_was_submitted_after_the_last_answer_is_alive(programs: Programs) -> None:
-    queue = queue_of(programs)
-    assert queue.look("97", time.time()).is_alive
+def test_a_job_that_was_submitted_after_the_last_answer_is_alive(programs: Programs, file: Path) -> None:
+    queue_of(programs, file).look("1", LONG_AGO)
+    since = time.time()
+    for _ in range(3):  # each a command
+        assert queue_of(programs, file).look("97", since).is_alive
     assert programs.calls("sacct") == []
+    assert len(programs.calls("squeue")) == 2
 
 
 def test_unknown_is_not_ended(programs: Programs, file: Path) -> None:
