@@ -7,6 +7,7 @@ ended. With a chain, further submissions wait in the queue already: see `cloudtr
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -15,13 +16,20 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from cloudtrain.contract import FailureClass
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.step import note_submission
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
 from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder
 
+END_SECONDS = 120
+"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
+EARLY_SECONDS = 60
+"""How much earlier than asked Slurm may send a signal."""
 COMMAND_SECONDS = 60.0
+ANSWER_SECONDS = 10.0
 LONGEST_TAIL = 1 << 16
 SCRIPT = "job.sh"
 
@@ -29,6 +37,7 @@ _TAKEN = re.compile(
     rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
 )
 """A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
+_CAUSES = {b"TIME LIMIT": FailureClass.TIME_LIMIT, b"NODE FAILURE": FailureClass.HOST_LOST}
 WAITS_ALREADY = "Job is pending execution"
 """The refusal of ``scontrol requeue`` for a job that Slurm has put into the queue again itself."""
 
@@ -38,18 +47,19 @@ class SlurmContinuation:
 
     Args:
         number: Slurm's number of this submission.
-        chained: whether other submissions wait for the end of this one.
+        requeue: the option of this name. With ``chain``, other submissions wait for the end of this one.
     """
 
     notice_seconds = 120.0
     """The job begins a little later than its time limit, and Slurm may send the notice a minute early."""
 
     def __init__(
-        self, folder: JobFolder, number: str, *, chained: bool, environ: Mapping[str, str] = os.environ
+        self, folder: JobFolder, number: str, *, requeue: str, environ: Mapping[str, str] = os.environ
     ) -> None:
         self._folder = folder
         self._number = number
-        self._chained = chained
+        self._requeues = requeue
+        self._notice = request_settings(folder.read_request()).stop_grace + END_SECONDS
         self._environ, _ = without_outer_job(environ)
         self._output = folder.path / SUPERVISOR_LOG
         self._begin = _size(self._output)
@@ -63,8 +73,29 @@ class SlurmContinuation:
         except OSError:
             return False
 
+    def cause(self) -> FailureClass:
+        """The reason that Slurm gives: in the output of the job, or else in its description of the job."""
+        with contextlib.suppress(OSError), open(self._output, "rb") as file:
+            file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
+            found = _TAKEN.findall(file.read())
+            if found:
+                return _CAUSES.get(found[-1], FailureClass.PREEMPTED)
+        shown = self._run(
+            "scontrol", "show", "job", "--oneliner", self._number, timeout=ANSWER_SECONDS
+        ).stdout
+        if re.search(r" PreemptTime=\d", shown):
+            return FailureClass.PREEMPTED
+        end = re.search(r" EndTime=(\d+)", shown)
+        is_near = end and int(end[1]) - time.time() < self._notice + EARLY_SECONDS
+        return FailureClass.TIME_LIMIT if is_near else FailureClass.PREEMPTED
+
     def start_next(self) -> str:
-        if self._chained:
+        if self._requeues == "never":
+            raise PlatformError(
+                "platform_options.requeue is never",
+                hint="Submit the job again: it resumes from its last checkpoint.",
+            )
+        if self._requeues == "chain":
             return "the next submission waits in the queue"
         refused = self._requeue()
         if refused is None:
@@ -78,7 +109,7 @@ class SlurmContinuation:
 
         Without scancel, the next one starts, finds that it is not needed, and succeeds: Slurm removes the others then.
         """
-        if self._chained and shutil.which("scancel"):
+        if self._requeues == "chain" and shutil.which("scancel"):
             known = (self._folder.path / SUBMISSIONS).read_bytes()
             numbers = [one.number for one in parse_submissions(known) if one.number != self._number]
             self._run("scancel", "--state=PENDING", *numbers)
@@ -103,16 +134,16 @@ class SlurmContinuation:
         note_submission(self._folder.path, Submission(found[1], found[2] or "", time.time()))
         return f"submitted again as Slurm job {found[1]}"
 
-    def _run(self, *command: str) -> subprocess.CompletedProcess[str]:
+    def _run(self, *command: str, timeout: float = COMMAND_SECONDS) -> subprocess.CompletedProcess[str]:
         try:
             return subprocess.run(
                 command,
                 cwd=self._folder.path,
-                env=self._environ,
+                env={**self._environ, "SLURM_TIME_FORMAT": "%s"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=COMMAND_SECONDS,
+                timeout=timeout,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return subprocess.CompletedProcess(command, 1, "", str(error))

@@ -10,14 +10,10 @@ from typing import Any
 import msgspec
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.slurm.continuation import EARLY_SECONDS, END_SECONDS
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
 from cloudtrain.spec import TrainingJob
-
-END_SECONDS = 120
-"""The time for the end of a job beyond its grace: the last uploads, and the end of all processes."""
-EARLY_SECONDS = 60
-"""How much earlier than asked Slurm may send a signal."""
 
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 

@@ -17,11 +17,9 @@ from cloudtrain.platforms.slurm.hosts import SlurmHosts
 from cloudtrain.platforms.supervised.folder import JobFolder
 
 
-def make_continuation(folder: JobFolder) -> SlurmContinuation | None:
+def make_continuation(folder: JobFolder) -> SlurmContinuation:
     requeue = folder.read_request().get("requeue", "never")
-    if requeue == "never":
-        return None
-    return SlurmContinuation(folder, job_number(), chained=requeue == "chain")
+    return SlurmContinuation(folder, job_number(), requeue=requeue)
 
 
 def job_folder(arguments: Sequence[str]) -> Path:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from cloudtrain.contract import FailureClass
+
 
 class Continuation(Protocol):
     """The scheduler of a job, as its supervisor sees it. Without one, a supervisor starts every attempt itself."""
@@ -26,6 +28,10 @@ class Continuation(Protocol):
 
     def end(self) -> None:
         """The job has ended, with a final record: nothing of it stays in the queue."""
+        ...
+
+    def cause(self) -> FailureClass:
+        """Why the scheduler takes the hosts back: PREEMPTED, TIME_LIMIT or HOST_LOST."""
         ...
 
     def start_next(self) -> str:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from dataclasses import asdict, replace
+from functools import cached_property
 from typing import Any
 
 from cloudtrain._system.signals import SIGKILL, handle, unblock
@@ -44,6 +45,12 @@ LAST_UPLOAD_SECONDS = 60.0
 
 INTERRUPTED = 128 + signal.SIGTERM
 PREEMPTED = "preempted"
+TAKEN_BACK = {
+    FailureClass.PREEMPTED: PREEMPTED,
+    FailureClass.TIME_LIMIT: "ended by the scheduler's time limit",
+    FailureClass.HOST_LOST: "ended by the loss of a host",
+}
+"""How an attempt ended whose hosts the scheduler took back."""
 LOST = "interrupted without a notice"
 
 CRASH_SECONDS = 3.0
@@ -107,7 +114,7 @@ class Supervisor:
         while not is_last:
             failure = self._run_attempt()
             budget = RETRIES if failure else PREEMPTIONS
-            why = failure.summary() if failure else PREEMPTED
+            why = failure.summary() if failure else TAKEN_BACK[self._cause]
             is_last = budget.is_spent(self._record, self._request)
             if failure and failure.failure_class in NOT_WORTH_A_RETRY:
                 is_last = True
@@ -159,7 +166,7 @@ class Supervisor:
         """Leave the next attempt to the scheduler. Returns whether there will be one."""
         ran = self._record.ran + time.monotonic() - self._resumed
         budget = PREEMPTIONS.describe(self._record, self._request)
-        self._say(f"[cloudtrain] {PREEMPTED}; waiting to start again, {budget}")
+        self._say(f"[cloudtrain] {TAKEN_BACK[self._cause]}; waiting to start again, {budget}")
         self._events.emit("queued", since=time.time())
         self._update(status=JobStatus.PENDING, pid=None, ran=ran, resumed_at=None)
         try:
@@ -359,7 +366,7 @@ class Supervisor:
             status = JobStatus.INTERRUPTED if reason in (SIGNAL, PREEMPTED) else JobStatus.STOPPED
             code = INTERRUPTED
             if reason == PREEMPTED:
-                failure = self._preemption_report()
+                failure, reason = self._preemption_report(), TAKEN_BACK[self._cause]
         warnings = self._disk_warnings()
         ended_at = time.time()
         self._record_goodput(ended_at)
@@ -399,20 +406,25 @@ class Supervisor:
             if found:
                 self._events.emit("goodput", **asdict(found))
 
+    @cached_property
+    def _cause(self) -> FailureClass:
+        """Why this submission has to give up its hosts."""
+        return self._continuation.cause() if self._continuation else FailureClass.PREEMPTED
+
     def _preemption_report(self) -> FailureReport:
         """The report of a job that was preempted more often than ``max_preemptions`` allows, or cannot continue."""
-        error = self._not_continued
+        error, words = self._not_continued, TAKEN_BACK[self._cause]
         if error:
             return FailureReport(
-                FailureClass.PREEMPTED,
-                f"preempted, and not started again: {error.message}",
+                self._cause,
+                f"{words}, and not started again: {error.message}",
                 error.hint or "Submit the job again: it resumes from its last checkpoint.",
                 exit_code=INTERRUPTED,
                 time=time.time(),
             )
         return FailureReport(
-            FailureClass.PREEMPTED,
-            f"preempted more often than max_preemptions allows ({self._request['max_preemptions']})",
+            self._cause,
+            f"{words} more often than max_preemptions allows ({self._request['max_preemptions']})",
             "Raise platform_options.max_preemptions; or submit the job again: it resumes from its last checkpoint.",
             exit_code=INTERRUPTED,
             time=time.time(),

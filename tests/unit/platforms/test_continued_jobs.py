@@ -30,6 +30,7 @@ class Queue:
     folder: JobFolder
     is_preemption: bool = False
     refuses: bool = False
+    taken_back: FailureClass = FailureClass.PREEMPTED
     records: list[JobRecord] = field(default_factory=list)
     """The record at each request."""
     place: str = "job 7 on node-1"
@@ -40,6 +41,9 @@ class Queue:
 
     def end(self) -> None:
         """Nothing is left to do."""
+
+    def cause(self) -> FailureClass:
+        return self.taken_back
 
     def start_next(self) -> str:
         if self.refuses:
@@ -122,6 +126,24 @@ def test_the_last_preemption(queue: Queue, is_lost: bool) -> None:
     assert record.failure
     assert record.failure.failure_class == FailureClass.PREEMPTED
     assert "max_preemptions" in record.failure.message
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (FailureClass.TIME_LIMIT, "ended by the scheduler's time limit"),
+        (FailureClass.HOST_LOST, "ended by the loss of a host"),
+    ],
+)
+def test_the_report_says_why_the_hosts_were_taken_back(queue: Queue, cause: FailureClass, words: str) -> None:
+    queue.taken_back = cause
+    record = run(queue, NOTICE, max_preemptions=0)
+    assert (record.status, record.reason) == (JobStatus.INTERRUPTED, words)
+    assert record.failure
+    assert record.failure.failure_class == cause
+    assert record.failure.message == f"{words} more often than max_preemptions allows (0)"
+    assert run(queue, NOTICE).status == JobStatus.PENDING
+    assert log(queue)[-2] == f"{words}; waiting to start again, preemption 1 of 2"
 
 
 def test_a_scheduler_that_cannot_start_the_job_again(queue: Queue) -> None:
