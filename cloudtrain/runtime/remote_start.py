@@ -99,6 +99,8 @@ class RemoteStart:
         self._removed: list[str] = []
         """The folders to remove at the end."""
         self._ending = threading.Lock()
+        self._number = os.urandom(6).hex()
+        """Of this process among those of all hosts, which may share a home folder."""
 
     def run(self) -> int:
         self._target.write(MARK)
@@ -172,7 +174,7 @@ class RemoteStart:
 
     def _write_runtime(self, archive: str, content: bytes) -> None:
         """A part of the bundled runtime; an empty one is its end."""
-        fresh = f"{archive}.{os.getpid()}"
+        fresh = f"{archive}.{self._number}"
         if content:
             os.makedirs(os.path.dirname(archive), mode=0o700, exist_ok=True)
             with open(fresh, "ab") as file:

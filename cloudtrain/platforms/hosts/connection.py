@@ -77,7 +77,7 @@ class Connection:
             f"exec {shlex.quote(python)} -I -c {shlex.quote(_BOOT)}",
         ]
         self._why = ""
-        self._buffer = b""
+        self._buffer = bytearray()
         self._outbox: queue.SimpleQueue[tuple[bytes, bytes] | None] = queue.SimpleQueue()
         self._process: subprocess.Popen[bytes] | None = None
         self.heard = time.monotonic()
@@ -238,11 +238,12 @@ class Connection:
 
     def _next_frame(self) -> tuple[bytes, bytes] | None:
         if not self._has_mark:
-            before, mark, rest = self._buffer.partition(MARK)
-            if not mark:
-                self._buffer = before[-LONGEST_WORDS:]
+            place = self._buffer.find(MARK)
+            if place < 0:
+                del self._buffer[:-LONGEST_WORDS]
                 return None
-            self._has_mark, self._buffer = True, rest
+            del self._buffer[: place + len(MARK)]
+            self._has_mark = True
         if len(self._buffer) < HEADER.size:
             return None
         kind, size = HEADER.unpack_from(self._buffer)
@@ -250,8 +251,8 @@ class Connection:
             raise ConnectionLost("it sent something else than cloudtrain's messages")
         if len(self._buffer) < HEADER.size + size:
             return None
-        content = self._buffer[HEADER.size :][:size]
-        self._buffer = self._buffer[HEADER.size + size :]
+        content = bytes(self._buffer[HEADER.size : HEADER.size + size])
+        del self._buffer[: HEADER.size + size]
         return kind, content
 
     # -- writes, in a thread

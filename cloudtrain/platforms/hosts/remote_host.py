@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -36,6 +37,7 @@ from cloudtrain.runtime.remote_start import (
 
 SILENT = "Check that the machine is on, and its network. Submit the job again: it resumes from its last checkpoint."
 LOST_CODE = 255
+FULL = os.strerror(errno.ENOSPC)
 
 
 class RefusedHost:
@@ -139,6 +141,14 @@ class RemoteHost:
             if self._code and self._code < 0:
                 ending = f"its runtime was killed by signal {-self._code}"
             report = FailureReport.host_lost(name, ending, time.time())
+        elif FULL in self._why:
+            report = FailureReport(
+                FailureClass.DISK_FULL,
+                f"{name}: {self._why}",
+                f"Free space on {name}.",
+                host=name,
+                time=time.time(),
+            )
         else:
             report = replace(FailureReport.host_lost(name, self._why, time.time()), hint=SILENT)
         return replace(report, log_tail=tuple(self._output.tail))

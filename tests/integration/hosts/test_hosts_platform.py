@@ -25,6 +25,7 @@ seen["hostname"] = socket.gethostname()
 seen["data"] = pathlib.Path(os.environ["SM_CHANNEL_TRAIN"], "deep/a.txt").read_text()
 seen["commands"] = subprocess.run(["ps", "-eo", "args"], stdout=subprocess.PIPE, text=True).stdout
 seen["argv"] = sys.argv[1:]
+seen["secret"] = os.environ["API_TOKEN"].count("s3cr3t")
 folder = os.environ["SM_OUTPUT_DATA_DIR"]
 json.dump(seen, open(f"{folder}/seen-{seen['RANK']}.json", "w"))
 print(f"{seen['hostname']} says {seen['GREETING']}")
@@ -76,6 +77,7 @@ def test_every_host_runs_its_ranks(seen: Seen) -> None:
         "SM_NETWORK_INTERFACE_NAME": "eth0",
         "data": "only the client has this",
         "argv": ["--epochs", "3"],
+        "secret": 2,
     }
     for rank in seen:
         assert {name: seen[rank][name] for name in same} == same

@@ -174,3 +174,19 @@ def test_an_unplugged_host_ends_its_ranks(hosts: SshHosts) -> None:
     assert "host n2 was lost" in _failure(job).message
     hosts.wait_for_silence(45)
     hosts.machines[1].plug()
+
+
+@pytest.mark.soak
+def test_a_disk_that_fills_up_while_files_arrive(hosts: SshHosts) -> None:
+    state = hosts.folder / "state-n3"
+    hosts.execute("n3", "mount", "-t", "tmpfs", "-o", "size=300m", "none", str(state))
+    data = hosts.own / "large"
+    data.mkdir()
+    with (data / "large.bin").open("wb") as file:
+        file.truncate(400 << 20)
+    job = hosts.start("fills", {"hosts": "n3"}, inputs={"train": data.as_uri()})
+    failure = _failure(job)
+    hosts.wait_for_silence(15)
+    hosts.execute("n3", "umount", "-l", str(state))
+    assert failure.failure_class == FailureClass.DISK_FULL
+    assert "n3: No space left on device" in failure.message
