@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from command import cloudtrain
 from documents import REPOSITORY, Reader, read_blocks
 from end_of_run import find_python
+from pages import PASSED, lock_line, passed_before
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -35,6 +37,10 @@ class Example:
     line: str
     model: str
     environment: tuple[str, str] = FRAMEWORKS
+
+    @property
+    def program(self) -> str:
+        return f"examples/{self.folder}/train.py"
 
 
 EXAMPLES = [
@@ -80,6 +86,8 @@ EXAMPLES = [
 FOLDERS = [example.folder for example in EXAMPLES]
 SOAK = ("deepspeed", "tensorflow")
 """DeepSpeed takes long to install; test_tensorflows_strategies.py runs the strategy in CI."""
+LARGE = ("transformers", "accelerate", "lightning")
+"""Each takes as much CPU as a hundred other tests."""
 
 
 @pytest.fixture(autouse=True)
@@ -102,15 +110,23 @@ def select(environment: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Non
     config.write_text(json.dumps({"platform_options": {"python": str(folder / "bin" / "python")}}))
 
 
+def _runs_in_soak(example: Example) -> bool:
+    """As for a page of the documentation: CI runs the large ones if they have changed."""
+    return example.folder in SOAK or (example.folder in LARGE and passed_before(example.program))
+
+
 @pytest.mark.parametrize(
     "example",
     [
-        pytest.param(example, id=example.folder, marks=[pytest.mark.soak] * (example.folder in SOAK))
+        pytest.param(example, id=example.folder, marks=[pytest.mark.soak] * _runs_in_soak(example))
         for example in EXAMPLES
     ],
 )
 def test_the_ranks_of_an_example_work_together(
-    example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    example: Example,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     select(example.environment, monkeypatch)
     shutil.copytree(REPOSITORY / "examples" / example.folder, tmp_path / "examples" / example.folder)
@@ -125,6 +141,7 @@ def test_the_ranks_of_an_example_work_together(
     job = Path(os.environ["CLOUDTRAIN_HOME"], "jobs", "local", f"by-{example.folder}")
     with tarfile.open(job / "output" / "model.tar.gz") as model:
         assert example.model in model.getnames()
+    record_property(PASSED, lock_line(example.program))
 
 
 def test_the_rank_that_failed_is_named_although_others_fail_too(

@@ -32,7 +32,7 @@ def test_the_listed_tests_are_those_that_failed_and_can_be_run_again(tmp_path: P
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pytest", "-p", "second_try", "-p", "no:cacheprovider", *arguments]
-        environ = {**os.environ, "PYTHONPATH": str(TESTS)}
+        environ = {**os.environ, "PYTHONPATH": str(TESTS), "PYTEST_ADDOPTS": ""}
         return subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True)
 
     first = run("-n", "2", "--failed-to=failed", ".")

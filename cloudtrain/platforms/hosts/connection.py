@@ -10,6 +10,7 @@ import re
 import selectors
 import shlex
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -212,6 +213,7 @@ class Connection:
             process.wait(1)
         if process.stderr.closed:
             return []
+        assert sys.platform != "win32", "hosts are started by Linux and macOS"
         os.set_blocking(process.stderr.fileno(), False)
         with contextlib.suppress(OSError):
             self._words = (self._words + (process.stderr.read(LONGEST_WORDS) or b""))[-LONGEST_WORDS:]

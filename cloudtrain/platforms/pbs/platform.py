@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
@@ -89,7 +90,7 @@ class PbsJobs(SupervisedPlatform):
                 FailureClass.OUT_OF_MEMORY,
                 f"{self.name} ended the job: it used more {limit} than it had asked for",
                 "Ask for more with platform_options.mem.",
-                exit_code=128 + signal.SIGKILL,
+                exit_code=128 + SIGKILL,
                 time=now,
             )
         if limit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,20 +133,24 @@ def test_a_job_that_the_user_deletes_or_submits_ends_it(
 ) -> None:
     again, said = resubmission(platform), []
     fail(service)
-    threading.Timer(0.02, service.jobs.pop, ["a-job"]).start()
-    assert not again(said.append)
+
+    def delete(line: str) -> None:
+        said.append(line)
+        service.jobs.pop("a-job", None)
+
+    assert not again(delete)
     assert said[-1] == "Job a-job was deleted, so it is not submitted again."
     assert service.count("CreateTrainingJob") == 1
 
     again = resubmission(platform)
-    fail(service)
+    failed = fail(service)
 
-    def replace() -> None:
-        service.jobs.pop("a-job").created_at -= 10
-        platform.submit(SHOWN)
+    def replace(_: str) -> None:
+        if service.jobs["a-job"] is failed:
+            service.jobs.pop("a-job").created_at -= 10
+            platform.submit(SHOWN)
 
-    threading.Timer(0.02, replace).start()
-    assert again(said.append)
+    assert again(replace)
     assert service.count("DeleteTrainingJob") == 0
 
 

@@ -22,4 +22,4 @@ def test_the_place_of_an_outer_rank_stays_behind(
     monkeypatch.delenv("CLOUDTRAIN_RUN_DIR", raising=False)
     if inside:
         monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", "/run")
-    assert SET.keys() & machine._environ().keys() == kept
+    assert SET.keys() & machine.client_environ().keys() == kept
