@@ -108,7 +108,6 @@ def library_for(python: str) -> str:
 
     Raises StorageError.
     """
-    assert sys.platform != "win32", "jobs run on Linux and macOS"
     from cloudtrain.runtime.run_folder import LIBRARY
 
     if _is_this(python):

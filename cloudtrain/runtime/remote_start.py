@@ -27,6 +27,8 @@ import threading
 import time
 from urllib.parse import quote
 
+NONBLOCK: int = getattr(os, "O_NONBLOCK", 0)
+"""Windows has no such flag."""
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -311,7 +313,7 @@ class RemoteStart:
                 if not os.path.realpath(path).startswith(f"{base}/") or not os.path.isfile(path):
                     self._send(WARNING, f"{key} is not a regular file: it was left on the host".encode())
                     continue
-                descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                descriptor = os.open(path, os.O_RDONLY | NONBLOCK)
                 with open(descriptor, "rb") as file:
                     mode = os.fstat(descriptor).st_mode & 0o777
                     self._send(FILE, json.dumps({"path": key, "mode": mode}).encode())
@@ -403,7 +405,7 @@ class _Growing:
         try:
             if os.path.getsize(self._path) <= self._position:
                 return
-            with open(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            with open(os.open(self._path, os.O_RDONLY | NONBLOCK), "rb") as file:
                 file.seek(self._position)
                 for data in iter(lambda: file.read(LARGEST_FRAME), b""):
                     self._position += len(data)

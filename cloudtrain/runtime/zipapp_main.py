@@ -17,8 +17,13 @@ import sys
 import tempfile
 import zipfile
 
-assert sys.platform != "win32", "jobs run on Linux and macOS"
+if sys.platform == "win32":
 
+    def _user() -> int:
+        return -1
+
+else:
+    _user = os.getuid
 
 OLDEST = (3, 9)
 
@@ -31,7 +36,8 @@ def main() -> None:
             "name another one in platform_options.python, or load one in platform_options.modules"
         )
     # Without a handler, the kernel discards signals to process 1. Blocked signals stay pending, also across execv.
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     folder = unpack(os.path.dirname(os.path.abspath(__file__)))
     rest = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])
@@ -48,7 +54,7 @@ def unpack(archive: str, parent: str = "") -> str:
     with open(archive, "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     parent = parent or tempfile.gettempdir()
-    folder = folder_name(parent, os.getuid(), digest)
+    folder = folder_name(parent, _user(), digest)
     with zipfile.ZipFile(archive) as files:
         if _is_complete(folder, files):
             return folder
@@ -71,7 +77,7 @@ def folder_name(temporary: str, user: int, digest: str) -> str:
 def _is_complete(folder: str, files: zipfile.ZipFile) -> bool:
     """Whether ``folder`` belongs to this user and contains every file: a cleanup or a full disk may damage some."""
     try:
-        return os.lstat(folder).st_uid == os.getuid() and all(
+        return os.lstat(folder).st_uid == _user() and all(
             _content(os.path.join(folder, item.filename)) == files.read(item) for item in files.infolist()
         )
     except OSError:

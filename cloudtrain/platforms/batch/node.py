@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cloudtrain._system.interfaces import interface_to
-from cloudtrain._system.processes import exit_code
+from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.signals import SIGHUP, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.contract.documents import Fields, parse_json
@@ -41,8 +41,6 @@ from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.entrypoint import main as run_runtime
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.storage.atomic import replace_file
-
-assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 NAME = "SLURMD_NODENAME"
 READ_SIZE = 1 << 16
@@ -198,7 +196,7 @@ def run(
     """
     adopt_orphans()
     output, target = os.pipe()
-    pid = os.fork()
+    pid = fork()
     if not pid:
         os.close(output)
         _be_runtime(folder.base, environment, target, command)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def local_folder(parent: str) -> Iterator[Path]:
     hint = "Choose a folder that every node has and you can write to, or leave the option out."
     if unset:
         raise PlatformError(
-            f"platform_options.node_folder: the variable {unset[1]} is not set on {os.uname().nodename}",
+            f"platform_options.node_folder: the variable {unset[1]} is not set on {socket.gethostname()}",
             hint=hint,
         )
     try:
@@ -38,7 +39,7 @@ def local_folder(parent: str) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(prefix="cloudtrain-", dir=place or None))
     except OSError as error:
         raise PlatformError(
-            f"{error.filename or place} on {os.uname().nodename} cannot be used: {error.strerror}", hint=hint
+            f"{error.filename or place} on {socket.gethostname()} cannot be used: {error.strerror}", hint=hint
         ) from error
     try:
         yield folder

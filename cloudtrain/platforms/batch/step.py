@@ -19,8 +19,8 @@ from cloudtrain.storage.atomic import replace_file
 
 MakeHosts = Callable[[JobFolder, Mapping[str, str]], Hosts]
 
-CONTINUED = os.EX_TEMPFAIL
-"""The exit code of a submission after which the job continues in another one."""
+CONTINUED = 75
+"""EX_TEMPFAIL of sysexits.h: the exit code of a submission after which the job continues in another one."""
 
 
 def run_step(

@@ -10,12 +10,12 @@ import re
 import selectors
 import shlex
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cloudtrain._system.descriptors import set_blocking
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.runtime import remote_start, routes
 from cloudtrain.runtime.remote_start import BEAT, BEAT_SECONDS, HEADER, LARGEST_FRAME, MARK
@@ -213,8 +213,7 @@ class Connection:
             process.wait(1)
         if process.stderr.closed:
             return []
-        assert sys.platform != "win32", "hosts are started by Linux and macOS"
-        os.set_blocking(process.stderr.fileno(), False)
+        set_blocking(process.stderr.fileno(), False)
         with contextlib.suppress(OSError):
             self._words = (self._words + (process.stderr.read(LONGEST_WORDS) or b""))[-LONGEST_WORDS:]
         return [line.strip() for line in self._words.decode("utf-8", "replace").splitlines() if line.strip()]

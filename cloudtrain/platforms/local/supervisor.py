@@ -23,8 +23,6 @@ from cloudtrain.platforms.supervised.main import run_supervisor
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.storage import state_home
 
-assert sys.platform != "win32", "jobs run on Linux and macOS"
-
 
 class HostProcesses(FolderHosts):
     """The hosts of a job as processes on this machine."""

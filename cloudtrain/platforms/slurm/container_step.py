@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import subprocess
 import sys
 import tempfile
@@ -49,7 +50,7 @@ class StepContainer:
     def begin(self) -> None:
         """Look for the options of srun, and put the own folder link on every node. Raises PlatformError."""
         shown = subprocess.run([self._base[0], "--help"], capture_output=True, text=True, timeout=SECONDS)
-        check_srun(self._container.engine, shown.stdout + shown.stderr, os.uname().nodename)
+        check_srun(self._container.engine, shown.stdout + shown.stderr, socket.gethostname())
         if self._container.engine == OCI:
             write_bundle(self._container, self._link, self._folders, self._folder / BUNDLE)
         self._on_nodes("link", self._parent, str(self._folder))
