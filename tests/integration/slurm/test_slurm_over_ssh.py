@@ -23,6 +23,7 @@ from cloudtrain import environment
 
 print("begins", os.environ["SM_CURRENT_HOST"], os.environ.get("A_TOKEN"), flush=True)
 for number in range(20):
+    print("line", number, flush=True)
 if "sleep" in sys.argv:
     time.sleep(300)
 (environment.model_dir() / "model.bin").write_bytes(bytes(range(256)) * 1000)
