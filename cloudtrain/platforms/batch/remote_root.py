@@ -66,6 +66,11 @@ if [ ! -e "$f" ]; then [ -d "${{f%/*}}" ] || [ ! -e "${{f%/*}}" ] || exit {NOT_A
 """Refuses what is not a regular file."""
 
 
+_SHARED_FILES = """for f in runtime/*/* sources/*/*; do [ -f "$f" ] && printf '%s\\0' "$f"; done; exit 0
+"""
+"""Lists what several jobs share, in the folder of cloudtrain on the cluster."""
+
+
 class RemoteRoot:
     """A `JobRoot` on a cluster.
 
@@ -89,8 +94,11 @@ class RemoteRoot:
         """The folder of all jobs, absolute, as the cluster sees it. Asks once. Raises PlatformError."""
         if "$" not in self.given and not self.given.startswith("~"):
             return posixpath.normpath(self.given)
-        found = self._run('printf %s "$root"', self.shell.place).out
-        return posixpath.normpath(os.fsdecode(found))
+        script = f'printf "%s\\0" "$root"; cd "$root/../.." 2>/dev/null || exit 0\n{_SHARED_FILES}'
+        root, *files = map(os.fsdecode, self._run(script, self.shell.place).out.split(b"\0"))
+        folder = posixpath.dirname(posixpath.dirname(posixpath.normpath(root)))
+        self._provided = {posixpath.join(folder, name) for name in files if name}
+        return posixpath.normpath(root)
 
     @property
     def uri(self) -> str:
@@ -186,11 +194,11 @@ chmod {mode:o} "$t" && mv -f "$t" "$f"
         The first call learns which of all these files exist.
 
         Args:
-            path: absolute, on the cluster: ``<folder>/<kind>/<hash>/<name>``.
+            path: absolute, on the cluster: ``<folder>/runtime/<hash>/<name>``, or in ``sources``.
             content: called only if the file does not exist.
         """
         if self._provided is None:
-            self._provided = self._existing_files(posixpath.dirname(self.path))
+            self._provided = self._existing_files(path.rsplit("/", 3)[0])
         if path in self._provided:
             return
         data = content()
@@ -206,9 +214,7 @@ chmod 644 "$t" && mv -f "$t" "$f"
         self._provided.add(path)
 
     def _existing_files(self, folder: str) -> set[str]:
-        script = f"""cd {shlex.quote(folder)} 2>/dev/null || exit 0
-for f in */*/*; do case $f in jobs/*) ;; *) [ -f "$f" ] && printf '%s\\0' "$f";; esac; done; exit 0
-"""
+        script = f"cd {shlex.quote(folder)} 2>/dev/null || exit 0\n{_SHARED_FILES}"
         found = self._run(script, folder).out.split(b"\0")
         return {posixpath.join(folder, os.fsdecode(name)) for name in found if name}
 

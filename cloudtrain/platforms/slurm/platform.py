@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -65,6 +66,10 @@ class ClusterJobs(QueuedJobs):
         with self._remembering(None):
             return iter([*super().list()])
 
+    def states(self, job_name: str) -> builtins.list[JobState]:
+        with self._remembering(job_name):
+            return super().states(job_name)
+
     def _remembering(self, job_name: str | None) -> contextlib.AbstractContextManager[None]:
         root = self._root
         if not isinstance(root, RemoteRoot) or (job_name and clean(job_name) != job_name):
@@ -116,9 +121,11 @@ class SlurmPlatform:
         check(job)
         jobs = self._jobs(_ticket(options))
         job = jobs.resolve(job)
-        return msgspec.structs.replace(
+        job = msgspec.structs.replace(
             job, platform_options={**job.platform_options, "folder": jobs.cluster.folder}
         )
+        self._clusters.setdefault(_ticket(SlurmOptions.of(job)), jobs)  # the same cluster, asked once
+        return job
 
     def render(self, job: TrainingJob) -> Request:
         return self._jobs(_ticket(SlurmOptions.of(job))).render(job)

@@ -38,6 +38,7 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
         "cluster": {
             "folder": cluster.folder,
             **({"login": cluster.login} if cluster.login else {}),
+            **({"profile": options.profile} if options.profile else {}),
             "poll_seconds": options.poll_seconds,
         },
         "bundled_runtime": cluster.runtime_file(runtime_sha256()),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -27,7 +29,11 @@ for number in range(20):
 if "sleep" in sys.argv:
     time.sleep(300)
 (environment.model_dir() / "model.bin").write_bytes(bytes(range(256)) * 1000)
+(environment.model_dir() / "a folder").mkdir(exist_ok=True)
+(environment.model_dir() / "a folder" / "ü").write_text("small")
 """
+FIRST_TRIPS, LATER_TRIPS = 7, 5
+"""The commands of a submission: what the cluster has, the name, two uploads the first time, files, sbatch, number."""
 
 
 @dataclass
@@ -37,68 +43,137 @@ class Laptop:
     folder: Path
     node: LoginNode
     scratch: Path
+    environ: dict[str, str] = field(default_factory=dict)
 
-    def run(self, *arguments: str, code: int = 0) -> str:
-        environ = {
-            name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "CLOUDTRAIN"))
-        }
-        environ |= {
-            "HOME": str(self.folder),
-            "CLOUDTRAIN_HOME": str(self.folder / "state"),
-            "CLOUDTRAIN_CONFIG": str(self.folder / "config.yaml"),
-            "PATH": f"{self.node.folder}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
-        }
-        done = subprocess.run(
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "cloudtrain", *arguments],
             cwd=self.folder,
-            env=environ,
-            capture_output=True,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=120,
         )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        process = self.start(*arguments)
+        said, _ = process.communicate(timeout=120)
+        assert process.returncode == code, said
+        return said
+
+    @property
+    def trips(self) -> int:
+        """How many commands the node has carried out."""
+        return self.node.log.count("Starting session: forced-command")
 
 
 @pytest.fixture
 def laptop(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Laptop]:
     with tempfile.TemporaryDirectory(prefix="ct", dir="/tmp") as name:
         folder = Path(name)
-        scratch = folder / "scratch"
+        scratch, home = folder / "scratch", folder / "laptop"
         scratch.mkdir()
+        home.mkdir()
         node = LoginNode(
             folder / "node",
             noise=f"export HOME={folder}/there SCRATCH={scratch}; echo Welcome",
             environ={"SLURM_CONF": str(slurm.conf)},
         )
-        home = folder / "laptop"
-        home.mkdir()
         (home / "train.py").write_text(SCRIPT)
+        config = {"login": ALIAS, "folder": "$SCRATCH/ct", "poll_seconds": 1}
         (home / "config.yaml").write_text(
-            f"platform: slurm\nplatform_options: {{login: {ALIAS}, folder: $SCRATCH/ct}}\n"
+            json.dumps({"platform": "slurm", "slurm": {"profiles": {"cluster": config}}})
         )
-        found = Laptop(home, node, scratch)
+        environ = {
+            name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "CLOUDTRAIN"))
+        }
+        environ |= {
+            "HOME": str(home),
+            "CLOUDTRAIN_HOME": str(home / "state"),
+            "CLOUDTRAIN_CONFIG": str(home / "config.yaml"),
+            "PATH": f"{node.folder}/bin:{Path(sys.executable).parent}:/usr/bin:/bin",
+        }
         monkeypatch.setenv("CLOUDTRAIN_HOME", str(home / "state"))
-        monkeypatch.setenv("PATH", f"{node.folder}/bin:{os.environ['PATH']}")
-        yield found
+        monkeypatch.setenv("PATH", environ["PATH"])
+        yield Laptop(home, node, scratch, environ)
         log_out(ALIAS)
         node.stop()
 
 
-def test_a_job_from_the_laptop(laptop: Laptop) -> None:
-    said = laptop.run(
-        "submit",
-        "train.py",
-        "--name",
-        "first",
-        "--set",
-        "environment.A_TOKEN=hf_s3cret",
-        "--processes-per-host",
-        "2",
-    )
-    assert said.count("line 19") == 2
+def test_jobs_from_a_laptop(laptop: Laptop, slurm: SlurmCluster) -> None:
+    arguments = ["submit", "train.py", "--set", "environment.A_TOKEN=hf_s3cret", "--no-wait"]
+    laptop.run(*arguments, "--name", "first", "--processes-per-host", "2")
+    assert (laptop.node.logins, laptop.trips) == (1, FIRST_TRIPS)
+    said = laptop.run("logs", "-f", "first")
+    for rank in (0, 1):
+        lines = [
+            line.removeprefix(f"[rank {rank}] ") for line in said.splitlines() if f"[rank {rank}]" in line
+        ]
+        assert lines == ["begins 127.0.0.2 hf_s3cret", *(f"line {number}" for number in range(20))]
+
+    before = laptop.trips
     described = json.loads(laptop.run("describe", "first", "--json"))
     assert described["status"] == "Completed"
     assert described["place"] == f"kraken:{laptop.scratch}/ct/jobs/slurm/first"
-    assert laptop.run("download", "first", "--to", "out").strip().endswith("model.tar.gz")
+    assert laptop.trips <= before + 2
+    assert laptop.run("download", "first", "--to", "out").strip() == "out/model.tar.gz"
+    assert laptop.run("list").splitlines()[1].split()[:3] == ["first", "slurm", "Completed"]
     assert laptop.node.logins == 1
+    assert "s3cret" not in "".join(
+        file.read_text(errors="replace")
+        for file in laptop.scratch.rglob("jobs/slurm/first/*")
+        if file.is_file()
+    ).replace("begins 127.0.0.2 hf_s3cret", "")
+
+    before = laptop.trips
+    laptop.run(*arguments, "--name", "second", "--set", "disable_output_compression=true")
+    assert laptop.trips == before + LATER_TRIPS
+    laptop.run("wait", "second")
+    assert laptop.run("download", "second").strip() == "model"
+    assert (laptop.folder / "model/model.bin").read_bytes() == bytes(range(256)) * 1000
+    assert (laptop.folder / "model/a folder/ü").read_text() == "small"
+    said = laptop.run(*arguments, "--name", "second", code=1)
+    assert "there is already a slurm job second" in said
+    said = laptop.run(*arguments, "--name", "third", "--set", "platform_options.partition=mian", code=1)
+    assert "Slurm does not take the job: " in said and "invalid partition" in said
+    assert sorted(path.name for path in (laptop.scratch / "ct/jobs/slurm").iterdir()) == ["first", "second"]
+    assert laptop.node.logins == 1
+
+
+def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:
+    laptop.run("submit", "train.py", "--name", "long", "--no-wait", "--", "sleep")
+    following = laptop.start("logs", "-f", "long")
+    assert following.stdout
+    lines = [following.stdout.readline()]
+    while "line 19" not in lines[-1]:
+        assert lines[-1], lines
+        lines.append(following.stdout.readline())
+    laptop.node.break_connections()
+    began = time.monotonic()
+    assert "long: Stop" in laptop.run("stop", "long")
+    rest, _ = following.communicate(timeout=60)
+    assert time.monotonic() - began < 45
+    assert sum("line 19" in line for line in [*lines, *rest.splitlines()]) == 1
+    assert json.loads(laptop.run("describe", "long", "--json"))["status"] == "Stopped"
+    laptop.node.stop()
+    said = laptop.run("describe", "long", code=1)
+    assert "kraken does not accept connections" in said
+    assert "this must work: ssh kraken true" in said
+
+
+@pytest.mark.soak
+def test_ctrl_c_detaches_and_leaves_nothing_on_the_login_node(laptop: Laptop) -> None:
+    submitting = laptop.start("submit", "train.py", "--name", "left", "--", "sleep")
+    assert submitting.stdout
+    while "line 19" not in (line := submitting.stdout.readline()):
+        assert line
+    tail = ["pgrep", "-f", f"^tail -c .* {laptop.scratch}/ct/jobs/slurm/left/job.log"]
+    assert subprocess.run(tail, check=False, capture_output=True).stdout
+    submitting.send_signal(signal.SIGINT)
+    submitting.communicate(timeout=30)
+    deadline = time.monotonic() + 20
+    while subprocess.run(tail, check=False, capture_output=True).stdout:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert json.loads(laptop.run("describe", "left", "--json"))["status"] == "Running"

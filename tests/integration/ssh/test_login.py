@@ -82,6 +82,7 @@ def test_a_login_serves_all_later_commands(asking: LoginNode) -> None:
     assert caught.value.hint == "Log in once: cloudtrain slurm login kraken"
 
 
+@pytest.mark.soak  # sshd delays the answers to wrong keys
 def test_a_login_that_fails(asking: LoginNode) -> None:
     asking.trust()
     code, shown = in_terminal(["slurm", "login", "theta"], {"Enter passphrase": "wrong"})
