@@ -66,10 +66,10 @@ class Script:
 
 def with_epilogue(command: str, epilogue: Iterable[str]) -> Iterator[str]:
     """Lines of bash that run ``command``, pass signals on to it, then run ``epilogue``, and exit as the command did."""
+    yield "trap 'kill -TERM \"${step:-$!}\"' TERM  # bash would wait for the step before it handles a signal"
+    yield "trap 'kill -USR1 \"${step:-$!}\"' USR1"
     yield f"{command} &"
     yield "step=$!"
-    yield "trap 'kill -TERM \"$step\"' TERM  # bash would wait for the step before it handles a signal"
-    yield "trap 'kill -USR1 \"$step\"' USR1"
     yield 'wait "$step"; status=$?'
     yield 'while kill -0 "$step" 2>/dev/null; do wait "$step"; status=$?; done'
     yield from epilogue
