@@ -59,6 +59,9 @@ class Settings:
     """The folder that caches environments with requirements; empty: install into the script's interpreter."""
     no_opt_ml: str = ""
     """Why ``/opt/ml`` is not this host's folder, on a platform where it could be; empty if it is."""
+    srun: tuple[tuple[str, str], ...] = ()
+    """How srun starts the ranks of the distribution ``mpi``, in pairs; empty: mpirun starts them. ``mpi`` is the kind
+    that MPI needs, ``hosts`` the folder of the hosts' folders, ``runtime`` the path of the bundled runtime."""
     hidden_variables: str = ""
     """The names of the job's ``secrets``, with commas between them: output does not show their values."""
     metric_definitions: tuple[tuple[str, str], ...] = ()

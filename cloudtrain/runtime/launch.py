@@ -45,6 +45,7 @@ from cloudtrain.runtime.run_folder import (
     write_command,
     write_variables,
 )
+from cloudtrain.runtime.srun import write_launch
 
 VANISHED_SECONDS = 0.4
 """Seconds that an agent may take to report the exit code of a rank that is gone. Shorter than the time for which the
@@ -92,6 +93,8 @@ class LaunchPlan:
     """With an agent: variables of each rank that the agent does not set. The ranks read them from the run folder."""
     serves: bool = False
     """Whether the agent of this host starts no rank, and serves that of the first host until it ends."""
+    stored_command: tuple[str, ...] = ()
+    """The command of a rank that does not descend from this process, and reads it from the run folder: see `srun`."""
     proxies_connect: bool = False
     """Whether a proxy on the host of mpirun connects to it to start the ranks there, as MPICH's does."""
     restarts: bool = False
@@ -160,6 +163,9 @@ class Launch:
         write_command(str(self.plan.run), str(self.plan.cwd), self.plan.rank_arguments)
         for slot, variables in zip(self.plan.slots, self.plan.agent_variables):
             write_variables(str(self.plan.run), slot.local_rank, variables)
+        if self.plan.stored_command:
+            environment = {**self.plan.environment, RUNTIME_PID: str(os.getpid())}
+            write_launch(str(self.plan.run), self.plan.stored_command, environment)
         self.plan.programs_folder.mkdir()
         for name, content in self.plan.programs.items():
             path = self.plan.programs_folder / name
@@ -317,7 +323,8 @@ class Launch:
             return self._report_of_command(code, host, memory_kills)
         if self.plan.agent != "mpirun" or code is None or len(self.exits) == len(self.plan.slots):
             return None
-        program = "mpirun" if self.plan.command else "the daemon of mpirun"
+        program = "srun" if self.plan.stored_command else "mpirun"
+        program = program if self.plan.command else f"the daemon of {program}"
         if self.scripts_started and code >= 0 and not self.plan.command:
             code = (
                 128 + signal.SIGTERM

@@ -47,6 +47,7 @@ from cloudtrain.runtime.run_folder import (
     TORCHRUN_FILE,
     hostfile_path,
 )
+from cloudtrain.runtime.srun import srun_command
 from cloudtrain.runtime.without_gpus import cpu_variables
 
 TIMELINE = "timeline/timeline.json"
@@ -108,6 +109,7 @@ def make_launch_plan(
     programs = {}
     session = ""
     proxies_connect = False
+    stored: tuple[str, ...] = ()
     if agent == "torchrun":
         if entry[0] == "--":
             raise InvalidJob(
@@ -132,7 +134,12 @@ def make_launch_plan(
         environment.update(_common(environments[0]))
         programs[mpirun.REMOTE_SHELL] = mpirun.remote_shell(str(config.paths.run))
         command = ()  # mpirun sends the command of its daemon later
-        if host.leads:
+        if config.settings.srun:
+            programs.clear()
+            stored = tuple(rank_command)
+            if host.leads:
+                command = srun_command(dict(config.settings.srun), slots[0], environ, sys.executable)
+        elif host.leads:
             options = config.launcher.custom_mpi_options
             shell = f"{config.paths.run.absolute()}/{PROGRAMS}/{mpirun.REMOTE_SHELL}"
             found = mpirun.Mpirun.find(environment)
@@ -188,6 +195,7 @@ def make_launch_plan(
         signals_group=entry[0] == "--",
         session=session,
         proxies_connect=proxies_connect,
+        stored_command=stored,
         hosts=host.count,
         serves=config.launcher.has_one_rank and not host.leads,
         restarts=agent == "torchrun" and config.launcher.max_restarts > 0,

@@ -14,6 +14,7 @@ import sys
 import time
 
 from cloudtrain.runtime.run_folder import RankRecord, read_command, write_code
+from cloudtrain.runtime.srun import LOCAL_RANK, RUNTIME, SIZE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
 assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 _RANK = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
-_SIZE = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
-_LOCAL_RANK = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+_SIZE = (SIZE, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+_LOCAL_RANK = (LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID")
+
+LOOK_SECONDS = 0.05
+"""With a runtime that is not an ancestor: how often a rank's parent looks for both."""
 
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -40,21 +44,27 @@ def attach(folder: str, environ: MutableMapping[str, str]) -> list[str]:
     environ["RANK"], environ["LOCAL_RANK"] = str(rank), str(local)
     if "HOROVOD_SIZE" in environ:  # the job's distribution is horovod
         environ["HOROVOD_RANK"], environ["HOROVOD_LOCAL_RANK"] = str(rank), str(local)
+    started_by = "srun" if RUNTIME in environ else "mpirun"
     first = host_rank * local_size
     if size != world:
         _refuse(
             folder,
             local,
-            f"mpirun started a world of {size} ranks, but the job has {world}: check the mpirun on the PATH",
+            f"{started_by} started a world of {size} ranks, but the job has {world}: check the mpirun on the PATH",
         )
     if rank != first + local:
         _refuse(
             folder,
             local,
-            f"mpirun placed rank {rank} on host {host_rank}, which should run ranks {first} to"
+            f"{started_by} placed rank {rank} on host {host_rank}, which should run ranks {first} to"
             f" {first + local_size - 1}: remove --map-by and --rank-by from custom_mpi_options",
         )
-    _fork(folder, local)
+    runtime = int(environ.pop(RUNTIME, "0"))
+    _fork(folder, local, runtime)
+    if runtime:
+        from cloudtrain.runtime.mpi_world import check_world
+
+        check_world(world)
     cwd, arguments = read_command(folder)
     os.chdir(cwd)
     return arguments
@@ -73,8 +83,12 @@ def _refuse(folder: str, local: int, why: str) -> None:
     sys.exit(f"cloudtrain: {why}")
 
 
-def _fork(folder: str, local: int) -> None:
-    """Continue in a child; the parent watches it and never returns."""
+def _fork(folder: str, local: int, runtime: int = 0) -> None:
+    """Continue in a child; the parent watches it and never returns.
+
+    Args:
+        runtime: the process of the runtime, if this one does not descend from it. The parent ends after it.
+    """
     child = 0
 
     def forward(number: int, _frame: object) -> None:
@@ -92,7 +106,7 @@ def _fork(folder: str, local: int) -> None:
         die_with_parent(parent=parent)
         os.setpgid(0, 0)  # processes that the rank starts are signalled and killed with it
         return
-    _, status = os.waitpid(child, 0)
+    _, status = os.waitpid(child, 0) if not runtime else _wait_beside(child, runtime)
     for number in _FORWARDED:
         signal.signal(number, signal.SIG_DFL)
     code = os.waitstatus_to_exitcode(status)
@@ -100,5 +114,28 @@ def _fork(folder: str, local: int) -> None:
         write_code(folder, local, code)
     if code == 0:
         os._exit(0)
-    while True:
+    while not runtime:
         signal.pause()
+    while _lives(runtime):
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
+
+
+def _wait_beside(child: int, runtime: int) -> tuple[int, int]:
+    """The result of `os.waitpid` for the child, which is killed when the runtime has ended."""
+    while True:
+        done = os.waitpid(child, os.WNOHANG)
+        if done[0]:
+            return done
+        if not _lives(runtime):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child, signal.SIGKILL)
+        time.sleep(LOOK_SECONDS)
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -68,7 +68,8 @@ class FrameReader:
             self._parts[node] = self._parts.get(node, b"") + content
             return b""
         if kind == OUTPUT:
-            return self._parts.pop(node, b"") + content + b"\n"
+            whole = self._parts.pop(node, b"") + content
+            return b"" if whole in self.noise else whole + b"\n"
         try:
             number = int(content)
         except ValueError:

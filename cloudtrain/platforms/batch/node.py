@@ -64,6 +64,8 @@ class NodeJob:
     """Folders that a container needs in addition to that of its host."""
     runtime: str = ""
     """The path of the bundled runtime."""
+    srun: str = ""
+    """The kind of MPI for which srun starts the ranks; empty if it does not."""
 
     def to_line(self) -> bytes:
         return json.dumps(asdict(self)).encode() + b"\n"
@@ -80,6 +82,7 @@ class NodeJob:
             dict(given.mapping("container", {})),
             list(given.texts("folders", ())),
             given.text("runtime", ""),
+            given.text("srun", ""),
         )
 
 
@@ -130,6 +133,9 @@ def main() -> int:
             _say(frames.frame(number, frames.EXIT, b"%d" % -signal.SIGTERM))
             return 0
         settings["CLOUDTRAIN_RENDEZVOUS"] = f"{job.names[0]}:{port.decode()}"
+    if job.srun:
+        launch = {"mpi": job.srun, "hosts": str(folder / "hosts"), "runtime": job.runtime}
+        settings["CLOUDTRAIN_SRUN"] = json.dumps(list(launch.items()))
     code = _run_host(folder / "hosts" / name, job, name, settings, given)
     _say(frames.frame(number, frames.EXIT, str(code).encode()))
     return 0

@@ -84,6 +84,9 @@ class LocalHostFolder(HostFolder):
         self._position = 0
         self._copied_at = 0.0
         self._own.make()
+        unlink_run_folder(shared)
+        shutil.rmtree(shared / "run", ignore_errors=True)
+        (shared / "run").symlink_to(self._own.base / "run", target_is_directory=True)
         for path in self._shared.input_config.iterdir():
             shutil.copy(path, self._own.input_config)
         self._shared.output.mkdir(parents=True, exist_ok=True)
@@ -105,6 +108,7 @@ class LocalHostFolder(HostFolder):
                 self._position += len(data)
 
     def close(self) -> None:
+        unlink_run_folder(self._shared.base)
         self._copied_at = float("-inf")
         self.copy()
         for path in (self._own.failure, self._own.failure_report, self._own.success):

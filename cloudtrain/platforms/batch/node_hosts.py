@@ -216,6 +216,7 @@ class NodeHosts(FolderHosts):
             container=self._container(),
             folders=needed_folders(self._request) if self._request.get("container") else [],
             runtime=self._request.get("bundled_runtime", ""),
+            srun=self._request.get("launcher_srun", ""),
         )
 
     def _container(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from cloudtrain.platforms.batch.container_options import container_body
 from cloudtrain.platforms.batch.request import with_source_on_cluster
 from cloudtrain.platforms.batch.script import Script
 from cloudtrain.platforms.common.channels import check_channels
-from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters, launcher_of
 from cloudtrain.platforms.common.request import base_body, new_request
 from cloudtrain.platforms.slurm.directives import directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
@@ -31,6 +31,11 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
     Raises InvalidJob if the Slurm platform cannot run the job.
     """
     check(job)
+    if options.launcher_srun and launcher_of(job).name != "mpirun":
+        raise InvalidJob(
+            "platform_options.launcher_srun: srun starts ranks in place of mpirun, but the distribution is not mpi",
+            hint="Add distribution: {mpi: {enabled: true}} (--mpirun), or leave the option out.",
+        )
     assert job.job_name
     script = job_script(job, options, cluster)
     body: dict[str, Any] = {
@@ -86,6 +91,7 @@ def _given(options: SlurmOptions) -> dict[str, Any]:
         "srun": options.srun,
         "node_folder": options.node_folder,
         "requeue": options.requeue,
+        "launcher_srun": "pmix" if options.launcher_srun is True else options.launcher_srun,
         "network_interface": options.network_interface if options.network_interface != "auto" else None,
     }
     return {name: value for name, value in values.items() if value}
