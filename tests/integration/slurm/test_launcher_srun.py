@@ -24,20 +24,30 @@ print("seen", json.dumps([world.Get_rank(), total, step, *(os.environ[name] for 
 """
 
 
+MPICH = Path("/usr/lib/x86_64-linux-gnu/libmpich.so.12")
+
+
 def submit(folder: Path, mpi: object, **fields: Any) -> Job:
     (folder / "train.py").write_text(SCRIPT)
+    fields = {"distribution": {"mpi": {"enabled": True, "processes_per_host": 2}}, **fields}
+    fields["environment"] = {"A_TOKEN": "s3cret", **fields.get("environment", {})}
     return Estimator(
         str(folder / "train.py"),
         platform="slurm",
         instance_count=2,
-        environment={"A_TOKEN": "s3cret"},
         platform_options={"launcher_srun": mpi},
-        **{"distribution": {"mpi": {"enabled": True, "processes_per_host": 2}}, **fields},
+        **fields,
     ).fit(wait=False)
 
 
-def test_one_world_over_both_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
-    job = submit(tmp_path, True)
+@pytest.mark.parametrize("mpi", ["openmpi", pytest.param("mpich", marks=pytest.mark.soak)])
+def test_one_world_over_both_nodes(mpi: str, slurm: SlurmCluster, tmp_path: Path) -> None:
+    if mpi == "openmpi":
+        job = submit(tmp_path, True)
+    else:
+        (tmp_path / "libmpi.so.12").symlink_to(MPICH)  # the name that the ABI of MPICH prescribes
+        environment = {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": str(tmp_path)}
+        job = submit(tmp_path, "pmi2", environment=environment)
     job.wait()
     lines = [line.partition("seen ")[2] for line in job.logs().splitlines() if "] seen " in line]
     assert sorted(json.loads(line) for line in lines) == [
