@@ -63,9 +63,9 @@ class HostsOptions(Struct, frozen=True, forbid_unknown_fields=True):
         options.ssh_command()
         return options
 
-    @property
-    def names_hosts(self) -> bool:
-        return self.hosts is not None or self.hostfile is not None
+    def names_hosts(self, environ: Mapping[str, str]) -> bool:
+        """Whether the options name hosts, or ``environ`` describes an allocation. Raises InvalidJob."""
+        return bool(self.hosts or self.hostfile or find_allocation(environ))
 
     def named_hosts(self, environ: Mapping[str, str] = os.environ) -> list[NamedHost]:
         """The hosts that the options name; else those of the allocation that ``environ`` describes.

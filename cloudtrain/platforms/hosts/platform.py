@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,7 @@ class HostsPlatform(SupervisedPlatform):
         body: Mapping[str, Any] = {}
         if request is not None:
             body = request.body
-        elif HostsOptions.of(job).names_hosts:  # a check of the platform alone
+        elif HostsOptions.of(job).names_hosts(os.environ):  # a check of the platform alone
             body = rendering.question_body(job)
         hosts = parse_hosts(body["hosts"]) if body else []
         found = (
