@@ -70,7 +70,7 @@ class RemoteHost:
         paths: the host's folder on this machine.
         arrivals: takes the files that come back.
         timeout: the seconds of silence after which the host is lost.
-        on_leader: called with the address of the leader, if this host leads.
+        on_leader: called with the address of the leader; None unless this host leads.
         on_poll: called whenever the supervisor looks at the host.
         warn: adds a warning to the job.
     """
@@ -82,7 +82,7 @@ class RemoteHost:
         arrivals: Arrivals,
         *,
         timeout: float,
-        on_leader: Callable[[bytes], object],
+        on_leader: Callable[[bytes], object] | None,
         on_poll: Callable[[], object],
         warn: Callable[[str], object],
     ) -> None:
@@ -192,7 +192,7 @@ class RemoteHost:
             elif kind == EVENTS:
                 with open(self._paths.events, "ab") as events:
                     events.write(content)
-            elif kind == LEADER:
+            elif kind == LEADER and self._on_leader:
                 self._on_leader(content)
             elif kind == REPORT:
                 self._paths.failure_report.write_bytes(content)

@@ -117,7 +117,7 @@ class ListedHosts(HostProcesses):
             paths,
             Arrivals(paths, checkpoints),
             timeout=max(settings.host_timeout, 15.0),
-            on_leader=self._take_leader,
+            on_leader=self._take_leader if host.name == self.names[0] else None,
             on_poll=self._pass_on_leader,
             warn=self._warn,
         )
