@@ -109,7 +109,7 @@ class Queue:
             row = self._rows.get(number)
             if row and not row.is_ended:
                 return Standing(True, row, taken=taken)
-            if row is None and taken < since + SKEW_SECONDS:
+            if row is None and taken < since:
                 return Standing(True)  # perhaps it was not in the queue yet
             if self._snapshot.failures and row is None:
                 return Standing(True)  # Slurm has just restarted, perhaps

@@ -93,11 +93,14 @@ def test_the_accounting_may_be_late(programs: Programs) -> None:
     assert queue.look("98", LONG_AGO).is_alive
 
 
-def test_a_job_that_was_submitted_after_the_last_answer_is_alive(programs: Programs, file: Path) -> None:
+def test_a_job_that_was_submitted_after_the_last_answer_is_asked_for(programs: Programs, file: Path) -> None:
     queue_of(programs, file).look("1", LONG_AGO)
     since = time.time()
+    programs.says("squeue", SQUEUE + "97|N/A|PENDING|N/A|N/A|1795390854|7|main|1||None\n")
     for _ in range(3):  # each a command
-        assert queue_of(programs, file).look("97", since).is_alive
+        assert queue_of(programs, file).look("97", since).row
+    ahead = queue_of(programs, file).look("98", since + 60)  # by another clock
+    assert ahead.is_alive
     assert programs.calls("sacct") == []
     assert len(programs.calls("squeue")) == 2
 
