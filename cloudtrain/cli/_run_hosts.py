@@ -50,11 +50,8 @@ def job_fields(hosts: list[NamedHost], options: RunOptions, program: RankProgram
             hint="Leave the option out.",
         )
     hosts = spread(hosts, options.ranks, 1 if options.one_per_host else options.per_host)
-    ssh = ["ssh"]
-    ssh += ["-p", str(options.ssh_port)] if options.ssh_port else []
-    ssh += ["-i", options.ssh_identity] if options.ssh_identity else []
     named = options.program[0]
-    own: dict[str, Any] = {"hosts": [str(host) for host in hosts], "ssh": shlex.join(ssh)}
+    own: dict[str, Any] = {"hosts": [str(host) for host in hosts], "ssh": shlex.join(options.ssh_command())}
     if os.path.dirname(named) and program.arguments[0] != "--":
         own["python"] = os.path.abspath(named)
     kind: dict[str, Any] = {"processes": {}}

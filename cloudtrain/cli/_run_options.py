@@ -34,6 +34,7 @@ class RunOptions:
     output: str = ""
     verbose: bool = False
     quiet: bool = False
+    send: bool = False
     mpi: bool = False
     mpi_options: list[str] = field(default_factory=list)
     check_build: bool = False
@@ -44,6 +45,21 @@ class RunOptions:
     notes: list[str] = field(default_factory=list)
     """One line for each flag without effect."""
     program: list[str] = field(default_factory=list)
+    ssh: str = "ssh"
+    """As for mpirun: ``-mca plm_rsh_agent``, with the options of ``-mca plm_rsh_args``."""
+    ssh_options: str = ""
+
+    def ssh_command(self) -> list[str]:
+        """The command that connects to a host. Raises InvalidJob."""
+        try:
+            command = [*shlex.split(self.ssh), *shlex.split(self.ssh_options)]
+        except ValueError as error:
+            raise InvalidJob(f"-mca plm_rsh_agent: {error}", hint="Close every quote.") from None
+        if self.ssh_port:
+            command += ["-p", str(self.ssh_port)]
+        if self.ssh_identity:
+            command += ["-i", self.ssh_identity]
+        return command
 
 
 def parse(arguments: Sequence[str]) -> RunOptions:
@@ -181,6 +197,12 @@ def _settle_mpi(options: RunOptions, unused: list[tuple[str, list[str]]]) -> Non
     """Give mpirun its options, or say that they have no effect."""
     for given, values in unused:
         name = given.lstrip("-")
+        if values[:1] in (["plm_rsh_agent"], ["plm_ssh_agent"]):
+            options.ssh = values[1]
+            continue
+        if values[:1] in (["plm_rsh_args"], ["plm_ssh_args"]):
+            options.ssh_options = values[1]
+            continue
         if options.mpi:
             options.mpi_options += [f"--{name}", *values]
         elif values[:1] != [NO_MPI_NEEDED.get(name)]:

@@ -7,7 +7,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -100,18 +100,18 @@ def _run(options: RunOptions) -> None:
             "there is no program to run", hint="Example: cloudtrain run -np 4 python train.py --epochs 5"
         )
     hosts = _hosts(options)
-    if not all(host.is_this_machine for host in hosts):
+    if (options.send or options.mpi) and not all(host.is_this_machine for host in hosts):
         _run_elsewhere(hosts, options)
         return
-    ranks = rank_count(options, hosts)
+    counts = ranks_of_hosts(options, hosts)
     output = os.path.abspath(options.output) if options.output else ""
     if options.folder:
         _make_usable("--wdir", options.folder, os.chdir)
     if output:
         _make_usable("--output-filename", output, lambda folder: os.makedirs(folder, exist_ok=True))
     program = rank_program(options.program)
-    order = {
-        "ranks": ranks,
+    order: dict[str, Any] = {
+        "ranks": sum(counts.values()) if counts else rank_count(options, hosts),
         "python": program.python,
         "options": program.options,
         "program": program.arguments,
@@ -121,6 +121,17 @@ def _run(options: RunOptions) -> None:
         "output": output,
         "verbose": options.verbose,
     }
+    if counts:
+        order["hosts"] = [
+            {
+                "name": host.name,
+                "destination": "" if host.is_this_machine else host.destination,
+                "ranks": counts[host.name],
+            }
+            for host in hosts
+            if host.name in counts
+        ]
+        order["ssh"] = options.ssh_command()
     for note in () if options.quiet else options.notes:
         click.echo(f"{click.style('Note:', fg='yellow')} {note}", err=True)
     sys.stdout.flush()
@@ -164,6 +175,31 @@ def _hosts(options: RunOptions) -> list[NamedHost]:
             ) from None
         hosts = parse_hostfile(text, options.hostfile)
     return hosts
+
+
+def ranks_of_hosts(options: RunOptions, hosts: list[NamedHost]) -> dict[str, int]:
+    """The ranks of each host that has some, if one of them is another machine; otherwise nothing.
+
+    Hosts are filled one after another, in their order. Raises InvalidJob.
+    """
+    if all(host.is_this_machine for host in hosts):
+        return {}
+    per_host = 1 if options.one_per_host else options.per_host
+    each = 1 if all(host.slots for host in hosts) else -(-(options.ranks or 1) // len(hosts))
+    slots = {host.name: per_host or host.slots or each for host in hosts}
+    left = options.ranks or sum(slots.values())
+    if left > sum(slots.values()) and not options.oversubscribe:
+        raise InvalidJob(
+            f"-np {left} is more than the {sum(slots.values())} slots of the hosts",
+            hint="Name more slots, as in -H server1:4,server2:4, or add --oversubscribe.",
+        )
+    counts = dict.fromkeys(slots, 0)
+    while left:
+        for name, limit in slots.items():
+            taken = min(limit, left)
+            counts[name] += taken
+            left -= taken
+    return {name: count for name, count in counts.items() if count}
 
 
 def rank_count(options: RunOptions, hosts: list[NamedHost]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -13,17 +14,20 @@ from pathlib import Path
 
 from cloudtrain.contract import RankSlot, cpu_count, gpu_count
 from cloudtrain.contract.frameworks import (
+    SHARED_PORTS,
     WorldPorts,
     framework_variables,
     hostfile,
     without_set,
 )
 from cloudtrain.contract.launcher_env import HOROVODRUN, TORCHRUN
+from cloudtrain.errors import PlatformError
 from cloudtrain.runtime import mpirun
 from cloudtrain.runtime.horovod import find_horovod, horovod_environment, start_rendezvous
 from cloudtrain.runtime.launch import LaunchPlan
 from cloudtrain.runtime.outer_step import without_outer_step
 from cloudtrain.runtime.ports import free_port
+from cloudtrain.runtime.routes import interface_to
 from cloudtrain.runtime.run_folder import LIBRARY, RANK_FILE
 from cloudtrain.runtime.without_gpus import cpu_variables
 
@@ -55,6 +59,29 @@ class Order:
     """Variables for the ranks, in addition to those of this process."""
 
 
+@dataclass(frozen=True)
+class Place:
+    """The place of this host's ranks among those of several hosts."""
+
+    first: int
+    """The first rank of this host."""
+    size: int
+    """The ranks of all hosts."""
+    host: int
+    hosts: int
+    master_addr: str
+    master_port: int
+    ports: dict[str, int]
+    """Those of `WorldPorts` on the host of rank 0."""
+
+    def slots(self, count: int) -> tuple[RankSlot, ...]:
+        """Those of this host, which has ``count`` ranks."""
+        return tuple(
+            RankSlot(self.first + local, local, self.size, count, self.host, self.hosts)
+            for local in range(count)
+        )
+
+
 @dataclass
 class Prepared:
     """A launch plan, and the server that belongs to it."""
@@ -64,20 +91,31 @@ class Prepared:
     """Horovod's."""
 
 
-def prepare(order: Order, run: Path, environ: Mapping[str, str]) -> Prepared:
-    """The launch plan for ranks on this machine.
+def alone(ranks: int) -> Place:
+    """The place of ranks that are all on this machine."""
+    return Place(0, ranks, 0, 1, LOOPBACK, free_port(), {name: free_port() for name in SHARED_PORTS})
+
+
+def prepare(order: Order, run: Path, environ: Mapping[str, str], place: Place) -> Prepared:
+    """The launch plan for the ranks of this machine.
 
     Raises:
-        PlatformError: there is no suitable mpirun, or the server of the real Horovod does not start.
+        PlatformError: there is no suitable mpirun, or the server of the real Horovod does not start, or it would need
+            several hosts.
     """
-    slots = tuple(RankSlot.on_host(0, 1, order.ranks))
-    port, gpus = free_port(), gpu_count(environ)
+    slots = place.slots(order.ranks)
+    gpus, master = gpu_count(environ), place.master_addr
     own = {**without_outer_step(mpirun.without_outer_mpi(environ)), **order.variables}
     controller = _controller(order, own)
-    environment = _environment(order, own, run, gpus, alias=not controller)
-    ports = WorldPorts(coordinator=free_port(), tracker=free_port(), agent=free_port())
-    frameworks = [without_set(framework_variables(slot, LOOPBACK, ports, gpus), own) for slot in slots]
-    places = [{**slot.environment(LOOPBACK, port), **slot.variables(HOROVODRUN)} for slot in slots]
+    if place.hosts > 1 and controller:
+        raise PlatformError(
+            "run does not start the server that the real Horovod needs on several hosts",
+            hint="Submit a job: cloudtrain submit FILE --platform hosts --horovod",
+        )
+    environment = _environment(order, own, run, gpus, place, alias=not controller)
+    ports = WorldPorts(place.ports["coordinator"], place.ports["tracker"], place.ports["agent"])
+    frameworks = [without_set(framework_variables(slot, master, ports, gpus), own) for slot in slots]
+    places = [{**slot.environment(master, place.master_port), **slot.variables(HOROVODRUN)} for slot in slots]
     plan = LaunchPlan(
         slots=slots,
         command=(order.python, *order.options, f"{order.library}/{RANK_FILE}", *order.program),
@@ -136,7 +174,7 @@ def _controller(order: Order, environ: Mapping[str, str]) -> str:
 
 
 def _environment(
-    order: Order, environ: Mapping[str, str], run: Path, gpus: int, *, alias: bool
+    order: Order, environ: Mapping[str, str], run: Path, gpus: int, place: Place, *, alias: bool
 ) -> dict[str, str]:
     paths = list(filter(None, environ.get("PYTHONPATH", "").split(os.pathsep)))
     installed = os.path.basename(order.library) in ("site-packages", "dist-packages")
@@ -144,11 +182,13 @@ def _environment(
         paths.append(order.library)
     if alias:
         paths.insert(0, f"{order.library}/cloudtrain/alias")
+    interface = interface_to(place.master_addr)
+    if interface not in (name for _, name in socket.if_nameindex()):
+        interface = ""
     environment = {
         "PYTHONUNBUFFERED": "1",  # otherwise, the lines of a rank would come late, and many together
-        "GLOO_SOCKET_IFNAME": "lo",
-        "NCCL_SOCKET_IFNAME": "lo",
-        **cpu_variables(order.ranks, gpus),
+        **{f"{library}_SOCKET_IFNAME": interface for library in ("GLOO", "NCCL") if interface},
+        **cpu_variables(place.size, gpus),
         **environ,
         "CLOUDTRAIN_RUN_DIR": str(run),
     }

@@ -224,7 +224,7 @@ def test_run_in_the_foreground_until_ctrl_c(hosts: SshHosts) -> None:
     (path / "ssh").chmod(0o755)
     searched = f"{path}:{Path(sys.executable).parent}:{os.defpath}"
     process = hosts.run(
-        *("cloudtrain", "run", "-np", "4", "-H", "n1:2,n3:2", "python", "src/train.py", "a b"),
+        *("cloudtrain", "run", "-np", "4", "-H", "n1:2,n3:2", "--send", "python", "src/train.py", "a b"),
         env={"PATH": searched},
     )
     assert process.stdout

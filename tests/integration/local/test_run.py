@@ -217,7 +217,7 @@ def test_a_horovod_script_trains_together(tmp_path: Path) -> None:
     [
         (["-np", "2"], "there is no program to run"),
         (["-np", "2", "gone"], "there is no program 'gone'"),
-        (["-np", "2", "-H", "server1:2", "python", "x.py"], "there is no file 'x.py'"),
+        (["-np", "9", "-H", "server1:2", "python", "x.py"], "-np 9 is more than the 2 slots of the hosts"),
         (["-np", "2", "--wdir", "gone", "true"], "--wdir gone: No such file"),
         (["-np", "2", "--hostfile", "gone", "true"], "--hostfile gone: No such file"),
         (["-np", "2", "--min-np", "1", "true"], "run does not take --min-np"),

@@ -1,0 +1,111 @@
+"""``cloudtrain run`` on several hosts: ranks start through ssh, in the folder and with the environment of the shell."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from ssh_hosts import SshHosts
+
+SAYS = """
+import os, socket, sys
+print(socket.gethostname(), os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"],
+      os.environ["LOCAL_WORLD_SIZE"], os.environ["GROUP_RANK"], os.environ["GIVEN"], os.getcwd(), sys.argv[1:])
+"""
+
+TRAINS = """
+import os, sys
+import torch, horovod.torch as hvd
+hvd.init()
+total = hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
+print(hvd.rank(), hvd.size(), hvd.local_size(), hvd.cross_size(), total, hvd.broadcast_object([1], 0))
+if hvd.rank() == 2:
+    open("/data/x")
+hvd.barrier()
+"""
+
+WAITS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: (print("saved", flush=True), sys.exit(0)))
+print("waiting", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def shared(three_hosts: SshHosts) -> Path:
+    """A folder that all hosts and the client share."""
+    folder = three_hosts.folder / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def command(hosts: SshHosts, *arguments: str) -> list[str]:
+    ssh = ("-mca", "plm_rsh_agent", hosts.ssh)
+    return ["env", f"--chdir={hosts.folder}/shared", "cloudtrain", "run", *ssh, *arguments]
+
+
+def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
+    (shared / "train.py").write_text(SAYS)
+    run = command(
+        three_hosts, "-np", "3", "-H", "n1:2,n2:2,n3:2", "-x", "GIVEN=a 'b'", "python", "train.py", "x y"
+    )
+    process = three_hosts.run(*run)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, out + errors
+    assert sorted(out.splitlines()) == [
+        f"[rank 0] n1 0 3 0 2 0 a 'b' {shared} ['x y']",
+        f"[rank 1] n1 1 3 1 2 0 a 'b' {shared} ['x y']",
+        f"[rank 2] n2 2 3 0 1 1 a 'b' {shared} ['x y']",
+    ]
+    three_hosts.wait_for_silence(10)
+
+
+def test_they_train_together_and_the_first_failure_ends_them(three_hosts: SshHosts, shared: Path) -> None:
+    (shared / "train.py").write_text(TRAINS)
+    process = three_hosts.run(*command(three_hosts, "-H", "n1:2,n2:1", "python", "train.py"))
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 1, out + errors
+    for line in ("[rank 0] 0 3 2 2 3.0 [1]", "[rank 2] 2 3 1 2 3.0 [1]"):
+        assert line in out.splitlines(), out + errors
+    assert "rank 2 on n2 raised FileNotFoundError" in errors
+    assert "no common secret" not in out
+    three_hosts.wait_for_silence(10)
+
+
+def test_ctrl_c_and_a_lost_connection_end_all_ranks(three_hosts: SshHosts, shared: Path) -> None:
+    (shared / "train.py").write_text(WAITS)
+    run = command(three_hosts, "-np", "2", "-H", "n1,n2", "python", "train.py")
+    for number in (signal.SIGINT, signal.SIGKILL):
+        process = three_hosts.run(*run)
+        assert process.stdout
+        for _ in range(2):
+            assert process.stdout.readline().endswith("waiting\n")
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=60)
+        if number == signal.SIGINT:
+            assert process.returncode == 130, out + errors
+            assert out.count("saved") == 2
+        three_hosts.wait_for_silence(20)
+
+
+def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> None:
+    began = time.monotonic()
+    (three_hosts.own / "only-here.py").touch()
+    for arguments, message in (
+        (
+            ["-H", "n1,nowhere", "python", "train.py"],
+            "nowhere: the connection ended before its ranks started",
+        ),
+        (["-H", "n1,n2", "--wdir", str(three_hosts.own), "python", "only-here.py"], "n1: "),
+        (["-np", "5", "-H", "n1:2,n2:2", "true"], "-np 5 is more than the 4 slots of the hosts"),
+    ):
+        process = three_hosts.run(*command(three_hosts, *arguments))
+        out, errors = process.communicate(timeout=60)
+        assert process.returncode in (1, 2), out + errors
+        assert message in errors
+        assert "Traceback" not in errors
+    assert time.monotonic() - began < 60
+    three_hosts.wait_for_silence(10)
