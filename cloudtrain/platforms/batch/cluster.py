@@ -15,7 +15,7 @@ from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import LocalShell, Shell
 from cloudtrain.platforms.batch.ssh import SshShell
 from cloudtrain.platforms.batch.variables import without_outer_job
-from cloudtrain.platforms.supervised.machine import client_environ
+from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
 from cloudtrain.storage import state_home
 from cloudtrain.storage.atomic import replace_file, write_file

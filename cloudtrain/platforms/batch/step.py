@@ -10,12 +10,11 @@ from pathlib import Path
 
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.platforms.batch.secrets_file import read_secrets, remove_secrets
-from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, with_submission
+from cloudtrain.platforms.batch.submissions import Submission, note_submission
 from cloudtrain.platforms.supervised.continuation import Continuation
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import Hosts
 from cloudtrain.platforms.supervised.supervisor import supervise
-from cloudtrain.storage.atomic import replace_file
 
 MakeHosts = Callable[[JobFolder, Mapping[str, str]], Hosts]
 
@@ -60,15 +59,6 @@ def run_step(
     if continuation:
         continuation.end()
     return record.exit_code or 0
-
-
-def note_submission(folder: Path, submission: Submission) -> None:
-    """Write a submission down in the folder of its job, unless it is there."""
-    path = folder / SUBMISSIONS
-    known = path.read_bytes() if path.exists() else b""
-    new = with_submission(known, submission)
-    if new != known:
-        replace_file(path, new, mode=0o600)
 
 
 def job_number(environ: Mapping[str, str] = os.environ) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from cloudtrain.contract.documents import Fields, parse_json
+from cloudtrain.storage.atomic import replace_file
 
 SUBMISSIONS = "batch.json"
 
@@ -51,3 +53,12 @@ def with_submission(data: bytes, new: Submission) -> bytes:
     if any((entry.number, entry.attempt) == (new.number, new.attempt) for entry in known):
         return data
     return submissions_to_json([*known, new])
+
+
+def note_submission(folder: Path, submission: Submission) -> None:
+    """Write a submission down in the folder of its job, unless it is there."""
+    path = folder / SUBMISSIONS
+    known = path.read_bytes() if path.exists() else b""
+    new = with_submission(known, submission)
+    if new != known:
+        replace_file(path, new, mode=0o600)

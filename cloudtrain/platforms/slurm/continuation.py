@@ -18,8 +18,7 @@ from pathlib import Path
 
 from cloudtrain.contract import FailureClass
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.step import note_submission
-from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
+from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, note_submission, parse_submissions
 from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder

@@ -5,46 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from dataclasses import astuple
 
 from cloudtrain._system.signals import own_number
 from cloudtrain.contract import JobStatus, Settings
-from cloudtrain.contract.frameworks import FRAMEWORK_VARIABLES, HOSTFILE
-from cloudtrain.contract.launcher_env import CLOUDTRAIN, HOROVODRUN, TORCHRUN
-from cloudtrain.contract.tf_config import VARIABLE as TF_CONFIG
 from cloudtrain.errors import PlatformError
-from cloudtrain.link.secret import RANKS_VARIABLE, VARIABLE
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.common.machine_checks import check_bucket, check_input
 from cloudtrain.platforms.common.request_body import request_settings
+from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.idle import ACKNOWLEDGE_SECONDS, START_SECONDS, IdleSupervisor
 from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles, LocalRoot
 from cloudtrain.storage import uri_scheme
-
-LEFT_BEHIND = {
-    *astuple(TORCHRUN),
-    *astuple(HOROVODRUN),
-    *astuple(CLOUDTRAIN),
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "CURRENT_HOST",
-    "SAGEMAKER_BASE_DIR",
-    "SAGEMAKER_JOB_NAME",
-    "SAGEMAKER_REGION",
-    "CLOUDTRAIN_RUN_DIR",
-    HOSTFILE,
-    "CLOUDTRAIN_AGENT_REPORT",
-    "CLOUDTRAIN_HEARTBEAT_FILE",
-    "CLOUDTRAIN_EVENTS_FILE",
-    "CLOUDTRAIN_DIE_WITH_PARENT",
-    "CLOUDTRAIN_RUNTIME_PID",
-    VARIABLE,
-    RANKS_VARIABLE,
-    *Settings.variables(),
-}
-"""Variables that this client inherits if it runs inside a job. The new job must not inherit them."""
 
 
 class SupervisorProcess:
@@ -138,16 +111,3 @@ def check_storage(settings: Settings) -> None:
     for uri in {settings.output_uri, settings.checkpoint_uri}:
         if uri_scheme(uri) == "s3":
             check_bucket(uri)
-
-
-def client_environ() -> dict[str, str]:
-    """The environment of this client, without the variables of a job that it may run in."""
-    environ = {name: value for name, value in os.environ.items() if not _belongs_to_a_job(name)}
-    if "CLOUDTRAIN_RUN_DIR" in os.environ:  # elsewhere, the user has set these
-        for name in (*FRAMEWORK_VARIABLES, TF_CONFIG):
-            environ.pop(name, None)
-    return environ
-
-
-def _belongs_to_a_job(variable: str) -> bool:
-    return variable in LEFT_BEHIND or variable.startswith(("SM_", "TORCHELASTIC_"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cloudtrain.platforms.supervised import machine
+from cloudtrain.platforms.supervised.client_environ import client_environ
 
 SET = {"RANK": "3", "JAX_PROCESS_ID": "3", "TF_CONFIG": "{}", "DMLC_TASK_ID": "3", "OTHER": "1"}
 
@@ -22,4 +22,4 @@ def test_the_place_of_an_outer_rank_stays_behind(
     monkeypatch.delenv("CLOUDTRAIN_RUN_DIR", raising=False)
     if inside:
         monkeypatch.setenv("CLOUDTRAIN_RUN_DIR", "/run")
-    assert SET.keys() & machine.client_environ().keys() == kept
+    assert SET.keys() & client_environ().keys() == kept
