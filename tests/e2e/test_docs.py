@@ -25,7 +25,9 @@ RUNNING = sorted(
     path.relative_to(REPOSITORY).as_posix() for path in DOCS.rglob("*.md") if runs_something(path)
 )
 PAGES = [
-    page for page in RUNNING if page not in ("docs/guides/frameworks.md", "docs/guides/slurm.md")
+    page
+    for page in RUNNING
+    if page not in ("docs/guides/frameworks.md", "docs/guides/slurm.md", "docs/guides/pbs.md")
 ]  # test_framework_examples.py and test_slurm_page.py run their commands
 ALL_PAGES = [
     path.relative_to(REPOSITORY).as_posix()

@@ -13,7 +13,7 @@ from slurm_cluster import SlurmCluster
 
 from cloudtrain.platforms.batch.control import log_out
 
-PAGES = ["docs/guides/slurm.md"]
+PAGES = ["docs/guides/slurm.md", "docs/guides/pbs.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

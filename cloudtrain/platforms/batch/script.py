@@ -29,6 +29,7 @@ class Script:
         setup: lines of the user before the job: modules, and the prologue.
         command: runs the job.
         submit: the command that submits it by hand, in its folder.
+        title_last: whether the directives precede all comments: Cobalt ends its search at the first other line.
         title: the first comment, if it is not the script of one job.
         epilogue: lines of the user after the job, which may read its exit code from ``$status``.
     """
@@ -40,20 +41,23 @@ class Script:
     epilogue: Sequence[str] = field(default=())
     title: str = ""
     submit: str = "sbatch job.sh"
+    title_last: bool = False
 
     def to_text(self) -> str:
         return "\n".join(self._lines()) + "\n"
 
     def _lines(self) -> Iterator[str]:
         yield "#!/bin/bash"
-        yield (
+        title = (
             self.title
             or f"# The job {self.job_name} of cloudtrain. To submit it again by hand: {self.submit}"
         )
+        yield from [] if self.title_last else [title]
         for directive in self.directives:
             if directive.comment:
                 yield f"# {directive.comment}"
             yield directive.to_line()
+        yield from [title] if self.title_last else []
         yield ""
         yield "trap '' USR1  # a notice that comes before the job has begun does not end it"
         yield from self.setup

@@ -45,6 +45,7 @@ def render(platform: str, job: TrainingJob, options: PbsOptions, cluster: Cluste
         [options.python or PYTHON, runtime, STEP, folder],
         options.epilogue,
         submit=SUBMIT[platform],
+        title_last=platform == "cobalt",
     )
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),

@@ -8,6 +8,7 @@ qsub.py, qstat.py and qdel.py of Cobalt 1.0; public outputs of both.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -25,7 +26,10 @@ NUMBER = "101234" if IS_COBALT else "1042.pbs01"
 def qsub(arguments: list[str]) -> int:
     script = Path(arguments[-1])
     prefix = "#COBALT " if IS_COBALT else "#PBS "
-    given = [line.removeprefix(prefix) for line in script.read_text().splitlines() if line.startswith(prefix)]
+    lines = script.read_text().splitlines()[1:]
+    if IS_COBALT:  # it reads no further than to the first line that is something else
+        lines = list(itertools.takewhile(lambda line: line.startswith(prefix), lines))
+    given = [line.removeprefix(prefix) for line in lines if line.startswith(prefix)]
     if "-q nowhere" in given:
         print("qsub: Unknown queue", file=sys.stderr)
         return 170  # PBSE_UNKQUE 15018, as an exit status
