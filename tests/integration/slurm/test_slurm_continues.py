@@ -127,9 +127,15 @@ def test_a_preemption(mode: str, request: pytest.FixtureRequest, home: Path) -> 
     cluster: SlurmCluster = request.getfixturevalue(f"slurm_{mode}")
     job = submit(home)
     number = begun(job, home)
+    asked = time.time()
     urgent = cluster.submit("sleep 1", "-N2", "--exclusive", "-purgent")
     job.wait()
     check(job, home)
+    events = read_events(home / "jobs" / "slurm" / "trained" / "events.jsonl")
+    noticed = next(event["time"] for event in events if event["event"] == "notice")
+    assert noticed - asked < 9, "the ranks have the grace of 10 s to save"
+    ended = next(event for event in events if event["event"] == "rank-ended" and event["rank"] == 0)
+    assert ended["exit_code"] == 75
     assert cluster.state(urgent) == "COMPLETED"
     assert numbers(home) == [str(number)]
 
@@ -183,3 +189,34 @@ def test_a_job_that_fails_leaves_nothing_of_its_chain(slurm: SlurmCluster, home:
             job.wait()
         wait_until(lambda: slurm("squeue", "--noheader") == "")
         assert job.describe().attempt == 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("node", ["127.0.0.2", "127.0.0.3"])
+def test_a_node_is_lost(node: str, slurm: SlurmCluster, home: Path) -> None:
+    """Slurm puts the job into the queue again itself, whether the node of the batch step or another one is lost."""
+    job = submit(home)
+    number = begun(job, home)
+    slurm.set_down(node)
+    wait_until(lambda: slurm.state(number) == "PENDING")
+    assert not job.status.is_final
+    slurm.run("scontrol", "update", f"nodename={node}", "state=resume")  # its slurmd may have brought it back
+    job.wait()
+    check(job, home)
+    assert numbers(home) == [str(number)]
+
+
+@pytest.mark.soak
+def test_every_submission_gets_a_notice(slurm: SlurmCluster, home: Path) -> None:
+    (home / "train.py").write_text(SCRIPT.replace("if first == 1 else 0", "if first < 1000 else 0"))
+    job = submit(home)
+    number = begun(job, home)
+    slurm.expire(number, 141)
+    wait_until(lambda: "preemption 1 of" in job.logs())
+    slurm("scontrol", "update", f"jobid={number}", "TimeLimit=60")
+    wait_until(lambda: "attempt 2" in job.logs() and job.status == JobStatus.RUNNING)
+    time.sleep(2)
+    slurm.expire(number, 141)
+    wait_until(lambda: "preemption 2 of" in job.logs())
+    job.wait()
+    check(job, home, attempts=3)
