@@ -2,7 +2,7 @@
 
 The keeper adopts every process that its daemons leave behind (it is their subreaper), at any depth and in any session:
 a daemon's detached children end with it. It needs no rights. It survives the signals that reach pytest, so that it also
-cleans up after a pytest that was killed; then it removes its folder.
+cleans up after a pytest that was killed; then it removes its folder, and unmounts what is mounted there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 PR_SET_CHILD_SUBREAPER = 36
+MNT_DETACH = 2
 
 
 class Daemons:
@@ -118,6 +119,7 @@ def keep(folder: Path) -> None:
             os.write(1, json.dumps(answer).encode() + b"\n")
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _kill_all()
+    _unmount_below(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -154,6 +156,13 @@ def _kill_all() -> None:
             os.wait()
         except ChildProcessError:
             return
+
+
+def _unmount_below(folder: Path) -> None:
+    """Unmount what tests have mounted below the folder."""
+    mounted = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
+    for path in sorted((path for path in mounted if path.startswith(f"{folder}/")), reverse=True):
+        ctypes.CDLL(None).umount2(os.fsencode(path), MNT_DETACH)
 
 
 if __name__ == "__main__":

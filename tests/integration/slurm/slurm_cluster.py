@@ -203,6 +203,20 @@ class SlurmCluster:
                 raise SlurmFailed(f"the cluster is not up: {answer.stdout}{answer.stderr}\n{said}")
             time.sleep(0.05)
 
+    def small_disk(self, megabytes: int) -> Path:
+        """A new file system in the folder of the cluster, which is unmounted with the cluster.
+
+        Raises:
+            PermissionError: mounting needs root.
+        """
+        path = Path(tempfile.mkdtemp(prefix="disk-", dir=self.folder))
+        options = f"size={megabytes}m,mode=700"
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise PermissionError(done.stderr)
+        return path
+
     # Commands.
 
     def run(self, *command: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -14,12 +14,14 @@ from slurm_cluster import Configuration, SlurmCluster
 from slurm_fixtures import SlurmOf
 
 STARTS_AND_WAITS = f"""
-import sys, time
+import os, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from slurm_cluster import Configuration, SlurmCluster
 with SlurmCluster(Configuration(nodes=1, gpus=0)) as cluster:
     number = cluster.submit("setsid sleep 4242 & echo started; sleep 4242")
     cluster.wait(number, "RUNNING")
+    if os.getuid() == 0:
+        (cluster.small_disk(1) / "file").touch()
     while "started" not in cluster.output(number):
         time.sleep(0.05)
     print(cluster.folder, flush=True)
@@ -83,6 +85,6 @@ def test_nothing_is_left_of_a_killed_test_run(slurm_clusters: SlurmOf, number: i
     os.kill(program.pid, number)
     program.communicate()
     deadline = time.monotonic() + 20
-    while processes_of(folder) or Path(folder).exists():
+    while processes_of(folder) or Path(folder).exists() or folder in Path("/proc/mounts").read_text():
         assert time.monotonic() < deadline, f"left: {processes_of(folder)}"
         time.sleep(0.05)

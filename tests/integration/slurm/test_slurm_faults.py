@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,17 +89,13 @@ def test_a_rank_fails_on_the_second_node(slurm: SlurmCluster, tmp_path: Path) ->
 
 
 @pytest.fixture
-def small_folder(tmp_path: Path) -> Iterator[Path]:
+def small_folder(slurm: SlurmCluster) -> Path:
     """A file system of 8 MB."""
-    small = tmp_path / "shared"
-    small.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "tmpfs", small], check=False
-    ).returncode:
+    try:
+        return slurm.small_disk(8)
+    except PermissionError:
         assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "a small file system cannot be mounted here"
         pytest.skip("mounting a file system needs root")
-    yield small
-    subprocess.run(["umount", "--lazy", small], check=True)
 
 
 def test_the_shared_folder_is_full(slurm: SlurmCluster, small_folder: Path, tmp_path: Path) -> None:
