@@ -183,12 +183,13 @@ class Connection:
                 f"Try it by hand: ssh {self.host.destination}. It has to work without a password: "
                 f"ssh-copy-id {self.host.destination}",
             )
-        if version := re.search(r"cloudtrain: this is Python ([0-9.]+)", text):
+        version = re.search(r"cloudtrain: this is Python ([0-9.]+)", text)
+        if version or "Unknown option: -I" in text:
             return Problem(
-                f"{name}: {self._python} is Python {version[1]}, and cloudtrain needs 3.9 or newer",
+                f"{name}: {self._python} is Python {version[1] if version else 2}, and cloudtrain needs 3.9 or newer",
                 "Set platform_options.python to a newer one that every host has.",
             )
-        if self._code() in (126, 127):
+        if self._code() in (126, 127) or "ommand not found" in text:
             return Problem(
                 f"{name} has no Python: {last or self._python + ' was not found'}",
                 "Set platform_options.python to the path of a Python 3.9 or newer that every host has.",

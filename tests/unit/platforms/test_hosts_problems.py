@@ -1,0 +1,83 @@
+"""Errors of ssh, and of the shell of a host, become sentences for the user."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.hosts.host_list import parse_hosts
+from cloudtrain.platforms.hosts.probe import Question, ask
+
+# recorded from OpenSSH 9.2, Debian's dash and tcsh, and Python 2.7 and 3.6
+ANSWERS = {
+    "ssh: connect to host n1 port 22: Connection timed out": (
+        255,
+        "n1 cannot be reached: ssh: connect to host n1",
+    ),
+    "ssh: connect to host n1 port 22: No route to host": (255, "port 22: No route to host"),
+    "ssh: Could not resolve hostname n1: Name or service not known": (
+        255,
+        "this machine cannot resolve the name n1",
+    ),
+    "me@n1: Permission denied (publickey,password).": (
+        255,
+        "n1 refuses the login: me@n1: Permission denied (publickey,password)",
+    ),
+    "No ED25519 host key is known for n1 and you have requested strict checking.\nHost key verification failed.": (
+        255,
+        "n1 has a host key that this machine does not know",
+    ),
+    "@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\nHost key verification failed.": (
+        255,
+        "the host key of n1 has changed",
+    ),
+    "sh: 1: exec: python3: not found": (127, "n1 has no Python: sh: 1: exec: python3: not found"),
+    "python3: Command not found.": (1, "n1 has no Python: python3: Command not found."),
+    "Unknown option: -I\nusage: python3 [option] ... [-c cmd | -m mod | file | -] [arg] ...": (
+        2,
+        "n1: python3 is Python 2, and cloudtrain needs 3.9 or newer",
+    ),
+    "cloudtrain: this is Python 3.6": (1, "n1: python3 is Python 3.6, and cloudtrain needs 3.9 or newer"),
+    "Welcome to n1\nThis account is currently not available.": (
+        1,
+        "n1: This account is currently not available.",
+    ),
+    "": (255, "n1 cannot be reached: no answer in 10 s"),
+}
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_the_reason_becomes_a_sentence(answer: str, tmp_path: Path) -> None:
+    code, sentence = ANSWERS[answer]
+    ssh = tmp_path / "ssh"
+    (tmp_path / "answer").write_text(answer)
+    ssh.write_text(f"#!/bin/sh\ncat {tmp_path}/answer >&2\nexit {code}\n")
+    ssh.chmod(0o755)
+    found = ask(Question(parse_hosts("n1"), [str(ssh)], "python3"))
+    found.close()
+    with pytest.raises(PlatformError) as caught:
+        found.check()
+    assert sentence in caught.value.message
+    assert caught.value.message.count("n1")
+    assert caught.value.hint
+
+
+def test_without_ssh() -> None:
+    found = ask(Question(parse_hosts("n1"), ["/nowhere/ssh"], "python3"))
+    found.close()
+    with pytest.raises(PlatformError, match="n1: /nowhere/ssh cannot be started: No such file") as caught:
+        found.check()
+    assert "OpenSSH" in caught.value.hint
+
+
+def test_a_login_script_that_prints(tmp_path: Path) -> None:
+    """The host's answer comes after whatever its login scripts print."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\necho "Welcome to n1"\nfor line; do :; done\nexec sh -c "$line"\n')
+    ssh.chmod(0o755)
+    found = ask(Question(parse_hosts("n1"), [str(ssh)], "python3"))
+    found.close()
+    found.check()
+    assert found.hellos["n1"]["python"] >= [3, 9]
