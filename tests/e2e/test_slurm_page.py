@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from documents import REPOSITORY, Reader
 from login_node import ALIAS, LoginNode
+from pages import PASSED, lock_line, parametrize_pages
 from slurm_cluster import SlurmCluster
 
 from cloudtrain.platforms.batch.control import log_out
@@ -16,9 +18,16 @@ from cloudtrain.platforms.batch.control import log_out
 PAGES = ["docs/guides/slurm.md", "docs/guides/pbs.md"]
 
 
-@pytest.mark.parametrize("page", PAGES)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_pages(metafunc, "running_page", PAGES)
+
+
 def test_every_command_runs(
-    page: str, slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    running_page: str,
+    slurm: SlurmCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Callable[[str, object], None],
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="ct", dir="/tmp") as name:
         home = Path(name, "home")
@@ -30,7 +39,8 @@ def test_every_command_runs(
         monkeypatch.setenv("CLOUDTRAIN_CONFIG", str(tmp_path / "config.yaml"))
         monkeypatch.setenv("PATH", f"{node.folder}/bin:{os.environ['PATH']}")
         try:
-            assert Reader(tmp_path).follow(REPOSITORY / page) > 0
+            assert Reader(tmp_path).follow(REPOSITORY / running_page) > 0
         finally:
             log_out(ALIAS)
             node.stop()
+    record_property(PASSED, lock_line(running_page))
