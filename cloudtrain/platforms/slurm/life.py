@@ -25,7 +25,7 @@ from cloudtrain.platforms.slurm.states import CANCELLED, Ending, cancelled_by, e
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
-from cloudtrain.platforms.supervised.record import SIGNAL
+from cloudtrain.platforms.supervised.record import SIGNAL, STOPPED_BY_USER
 
 SUBMIT_SECONDS = 300.0
 """How long a submission may take, until a job without a number in the queue counts as not submitted."""
@@ -139,6 +139,10 @@ class JobLife:
         """
         if record.status != JobStatus.INTERRUPTED or record.reason != SIGNAL or record.failure:
             return record
+        if (
+            job.is_stopped
+        ):  # the mark of the stop had not reached the node: shared file systems may take a minute
+            return replace(record, status=JobStatus.STOPPED, reason=STOPPED_BY_USER)
         ending, number = self._ending(job)
         if ending is None or ending.state in ("COMPLETED", "FAILED"):  # the signal was not Slurm's
             return record

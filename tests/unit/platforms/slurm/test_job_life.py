@@ -1,0 +1,154 @@
+"""What Slurm adds to the records of jobs. Its commands are programs that print what was recorded."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from slurm_texts import NO_CONTROLLER, SACCT, SQUEUE, Programs
+
+from cloudtrain.contract import FailureClass, JobStatus
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.batch.shell import LocalShell
+from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.slurm.queue import Queue
+from cloudtrain.platforms.supervised import JobFiles, JobRecord
+from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
+from cloudtrain.platforms.supervised.record import SIGNAL
+from cloudtrain.platforms.supervised.root import LocalRoot
+
+LONG_AGO = 1795390000.0
+ENDED = JobRecord(
+    JobStatus.INTERRUPTED, LONG_AGO, started_at=LONG_AGO, ended_at=LONG_AGO + 60, exit_code=143, reason=SIGNAL
+)
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Programs:
+    programs = Programs(tmp_path / "bin")
+    programs.says("squeue", SQUEUE)
+    programs.says("sacct", SACCT)
+    return programs
+
+
+@pytest.fixture
+def life(programs: Programs) -> JobLife:
+    shell = LocalShell(programs.environ)
+    return JobLife(shell, lambda cluster: Queue(shell, cluster=cluster, poll_seconds=60))
+
+
+def job_of(folder: Path, *numbers: str) -> JobFiles:
+    root = LocalRoot("slurm", folder)
+    job = JobFiles(root, root.create("a-job")).publish("a-job")
+    submissions = [{"number": number, "cluster": "", "time": LONG_AGO, "attempt": 0} for number in numbers]
+    job.write("batch.json", json.dumps({"submissions": submissions}).encode())
+    job.write_record(JobRecord(JobStatus.PENDING, LONG_AGO))
+    return job
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "failure_class", "reason"),
+    [
+        (
+            "18",
+            JobStatus.INTERRUPTED,
+            FailureClass.TIME_LIMIT,
+            "Slurm ended the job at its time limit of 00:01:00",
+        ),
+        (
+            "21",
+            JobStatus.INTERRUPTED,
+            FailureClass.PREEMPTED,
+            "Slurm gave the nodes of the job to a job of a higher",
+        ),
+        ("12", JobStatus.STOPPED, None, "an administrator (root) cancelled the job in Slurm"),
+        ("14", JobStatus.INTERRUPTED, None, SIGNAL),  # the signal was not Slurm's
+        ("1", JobStatus.INTERRUPTED, None, SIGNAL),  # it is still ending
+    ],
+)
+def test_a_signal_from_outside_is_explained(
+    life: JobLife,
+    tmp_path: Path,
+    number: str,
+    status: JobStatus,
+    failure_class: FailureClass | None,
+    reason: str,
+) -> None:
+    record = life.explained(ENDED, job_of(tmp_path / "jobs", number))
+    assert record.status == status
+    assert record.reason.startswith(reason)
+    assert (record.failure and record.failure.failure_class) == failure_class
+
+
+def test_a_stop_whose_mark_came_late_is_a_stop(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "jobs", "18")
+    job.write("stop", b"")
+    record = life.explained(ENDED, job)
+    assert (record.status, record.reason) == (JobStatus.STOPPED, "stopped by the user")
+    assert programs.calls() == []
+
+
+def test_a_final_record_needs_no_scheduler(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "jobs", "18")
+    record = JobRecord(
+        JobStatus.COMPLETED, LONG_AGO, started_at=LONG_AGO, ended_at=LONG_AGO + 60, exit_code=0
+    )
+    assert life.explained(record, job) is record
+    assert [state.name for state in life.states(record, job)] == ["Pending", "Running", "Completed"]
+    assert programs.calls() == []
+
+
+def test_of_several_submissions_the_one_that_runs_counts(life: JobLife, tmp_path: Path) -> None:
+    standing = life.standing(job_of(tmp_path / "jobs", "14", "1", "7"))
+    assert standing.row and standing.row.number == "1"
+    standing = life.standing(job_of(tmp_path / "others", "7", "2"))
+    assert standing.row and standing.row.number == "2"  # the other one waits for it
+
+
+def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+    job, record = job_of(tmp_path / "jobs", "2"), JobRecord(JobStatus.PENDING, LONG_AGO)
+    queue = life.queue()
+
+    def state_with(start: float, reason: str = "Priority") -> tuple[float, str]:
+        programs.says("squeue", f"2|N/A|PENDING|{start:.0f}|N/A|1|7|main|2||{reason}\n")
+        queue.expire()
+        [state] = life.states(record, job)
+        return state.time, state.message
+
+    start = time.time() + 7200
+    first = state_with(start)
+    assert first[0] == LONG_AGO
+    assert "jobs of a higher priority wait before it" in first[1]
+    assert "Slurm plans to start it at" in first[1]
+    assert state_with(start + 60) == first  # every pass of the scheduler moves it
+    later = state_with(start + 3600)
+    assert later != first
+    assert "in use" in state_with(start + 3600, "Resources")[1]
+
+
+def test_a_stop_without_an_answer_says_so_and_asks_once(
+    life: JobLife, programs: Programs, tmp_path: Path
+) -> None:
+    programs.says("scancel", error=NO_CONTROLLER, code=1)
+    job = job_of(tmp_path / "jobs", "2", "3")
+    with pytest.raises(PlatformError, match="Unable to contact slurm controller") as failed:
+        life.signal(job, STOP)
+    assert "cloudtrain stop a-job" in failed.value.hint
+    assert len(programs.calls("scancel")) == 1  # each takes many seconds
+    programs.says(
+        "scancel", error="scancel: error: Kill job error on job id 2: Invalid job id specified", code=1
+    )
+    life.signal(job, STOP)  # it has ended just before
+    programs.says("scancel")
+    life.signal(job, PREEMPT)
+    assert "--signal=USR1" in programs.calls("scancel")[-1]
+
+
+def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "jobs")
+    assert not life.standing(job).is_alive
+    assert "did not get into Slurm's queue" in life.lost(job).message
+    job.write_record(JobRecord(JobStatus.PENDING, time.time()))
+    assert life.standing(job).is_alive
