@@ -1,4 +1,4 @@
-"""What Slurm adds to the records of jobs. Its commands are programs that print what was recorded."""
+"""Records of jobs, with the facts that Slurm adds. Its commands are programs that print recorded text."""
 
 from __future__ import annotations
 
