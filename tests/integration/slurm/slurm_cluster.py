@@ -89,6 +89,8 @@ class SlurmCluster:
         self.node_names = [f"127.0.0.{number + 2}" for number in range(self.configuration.nodes)]
         self._stack = ExitStack()
         self._down: set[str] = set()
+        self._forgotten = 0
+        """The number of the last job before the last `reset`."""
 
     def __enter__(self) -> SlurmCluster:
         find_programs(accounting=self.configuration.accounting)
@@ -260,9 +262,10 @@ class SlurmCluster:
         raise SlurmFailed(f"there is no job {number}")
 
     def jobs(self) -> dict[int, str]:
-        """The state of every job that Slurm remembers: ended ones for five minutes."""
+        """The states of the jobs since the last `reset`. Slurm remembers those that have ended for five minutes."""
         lines = self("squeue", "-h", "-a", "-t", "all", "-o", "%A %T").splitlines()
-        return {int(line.split()[0]): line.split()[1] for line in lines}
+        found = {int(line.split()[0]): line.split()[1] for line in lines}
+        return {number: state for number, state in found.items() if number > self._forgotten}
 
     def wait(self, number: int, *states: str, patience: float = 60) -> str:
         """Wait until a job is in one of ``states``, or has ended; its state then."""
@@ -298,6 +301,7 @@ class SlurmCluster:
             self.run("scontrol", "update", f"nodename={node}", "state=resume")
         self._down.clear()
         self.wait_for_nodes()
+        self._forgotten = max(self.jobs(), default=self._forgotten)
 
 
 BASE = (
