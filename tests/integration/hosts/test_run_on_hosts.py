@@ -10,7 +10,13 @@ import pytest
 from ssh_hosts import SshHosts
 
 SAYS = """
-import os, socket, sys
+import hashlib, os, socket, sys
+from cloudtrain.link.secret import ranks_secret
+secret = hashlib.sha256(ranks_secret(os.environ).encode()).hexdigest()
+with open(f"place-{os.environ['RANK']}", "w") as file:
+    file.write(f"{os.environ['MASTER_ADDR']} {os.environ['MASTER_PORT']} {os.environ['GLOO_SOCKET_IFNAME']} {secret}")
+if os.environ["RANK"] == "2" and sys.argv[1:] == ["fail"]:
+    sys.exit(7)
 print(socket.gethostname(), os.environ["RANK"], os.environ["WORLD_SIZE"], os.environ["LOCAL_RANK"],
       os.environ["LOCAL_WORLD_SIZE"], os.environ["GROUP_RANK"], os.environ["GIVEN"], os.getcwd(), sys.argv[1:])
 """
@@ -60,9 +66,20 @@ def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
         f"[rank 1] n1 1 3 1 2 0 a 'b' {shared} ['x y']",
         f"[rank 2] n2 2 3 0 1 1 a 'b' {shared} ['x y']",
     ]
+    places = {(shared / f"place-{rank}").read_text() for rank in range(3)}
+    assert len(places) == 1, places  # the same address, port, interface and secret
+    assert not places.pop().startswith(("127.", "n1"))
+    three_hosts.wait_for_silence(10)
+
+    process = three_hosts.run(
+        *command(three_hosts, "-H", "n1:2,n2:1", "-x", "GIVEN=", "python", "train.py", "fail")
+    )
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.split("\n")[1]) == (7, "rank 2 on n2 exited with code 7  [user-error]")
     three_hosts.wait_for_silence(10)
 
 
+@pytest.mark.soak
 def test_they_train_together_and_the_first_failure_ends_them(three_hosts: SshHosts, shared: Path) -> None:
     (shared / "train.py").write_text(TRAINS)
     process = three_hosts.run(*command(three_hosts, "-H", "n1:2,n2:1", "python", "train.py"))

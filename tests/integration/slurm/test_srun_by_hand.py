@@ -23,6 +23,18 @@ objects = hvd.allgather_object(os.environ["SLURMD_NODENAME"])
 print(before == place[:2], *place, total, *objects, os.listdir(os.environ["CLOUDTRAIN_HOME"] + "/steps"))
 """
 
+MEETS = """
+import hashlib, time
+from cloudtrain.distributed.negotiation import step_master
+from cloudtrain.distributed.negotiation.rendezvous import find_master
+from cloudtrain.distributed.world import World
+world = find_master(World.from_environ(), 30)
+digest = hashlib.sha256(step_master.secret().encode()).hexdigest()[:8]
+print(world.rank, world.size, world.local_size, world.cross_rank, world.master_addr, world.master_port, digest)
+if world.rank == 0:  # the others may still have to read the file; a real init waits for them
+    time.sleep(1)
+"""
+
 WORLD = (
     "from cloudtrain.distributed import World; world = World.from_environ(); print(world.rank, world.size)"
 )
@@ -33,9 +45,19 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return {"CLOUDTRAIN_HOME": str(tmp_path / "home"), "PYTHONPATH": ROOT, "CLOUDTRAIN_START_TIMEOUT": "60"}
 
 
-def test_two_programs_of_one_step_on_two_nodes(
-    slurm: SlurmCluster, tmp_path: Path, environ: dict[str, str]
-) -> None:
+def test_the_ranks_of_two_nodes_meet(slurm: SlurmCluster, tmp_path: Path, environ: dict[str, str]) -> None:
+    (tmp_path / "train.py").write_text(MEETS)
+    done = slurm.run("srun", "-N2", "-n3", "-m", "block", sys.executable, f"{tmp_path}/train.py", env=environ)
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = sorted(line.split() for line in done.stdout.splitlines())
+    assert [line[:4] for line in lines] == [["0", "3", "2", "0"], ["1", "3", "2", "0"], ["2", "3", "1", "1"]]
+    [met] = {tuple(line[4:]) for line in lines}
+    assert met[0] == "127.0.0.2"
+    assert os.listdir(tmp_path / "home" / "steps") == []
+
+
+@pytest.mark.soak
+def test_the_ranks_of_two_nodes_train(slurm: SlurmCluster, tmp_path: Path, environ: dict[str, str]) -> None:
     (tmp_path / "train.py").write_text(TRAIN)
     program = f"{sys.executable} {tmp_path}/train.py"
     done = slurm.run("srun", "-N2", "-n3", "-m", "block", "sh", "-c", program, env=environ)
