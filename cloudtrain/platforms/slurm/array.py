@@ -25,6 +25,11 @@ def render_array(name: str, jobs: Sequence[TrainingJob], cluster: Cluster) -> st
 
     Raises InvalidJob if Slurm cannot start them as one array, because they need different hosts, for example.
     """
+    if SlurmOptions.of(jobs[0]).requeue == "chain":
+        raise InvalidJob(
+            "platform_options.requeue: an array has no chain of submissions",
+            hint="Set requeue to auto, or submit the jobs one by one.",
+        )
     first = _script(name, jobs[0], cluster, len(jobs))
     for number, job in enumerate(jobs[1:], 1):
         other = _script(name, job, cluster, len(jobs))

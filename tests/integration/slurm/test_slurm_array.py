@@ -28,6 +28,8 @@ if what == "fail":
     raise ValueError(number)
 if what == "sleep":
     time.sleep(600)
+if what == "nap" and os.environ["CLOUDTRAIN_ATTEMPT"] == "0":
+    time.sleep(5)
 if what == "once":
     marker = os.path.join(os.environ["MARKS"], number)
     if not os.path.exists(marker):
@@ -122,3 +124,20 @@ def test_what_cannot_be_an_array_leaves_nothing(slurm_of: SlurmOf, home: Path) -
     with pytest.raises(JobNotFound):
         SlurmPlatform().describe("sweep-1")
     assert [entry.name for entry in list_jobs()] == ["sweep-0"]
+
+
+@pytest.mark.soak
+def test_an_element_continues_after_a_preemption(slurm: SlurmCluster, home: Path) -> None:
+    """Alone: the other one runs on."""
+    jobs = start(home, [element(one, "nap") for one in range(2)])
+    deadline = time.monotonic() + 30
+    while "element 1" not in jobs[1].logs():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    jobs[1].preempt()
+    described = [job.wait().describe() for job in jobs]
+    assert [(one.status, one.attempt) for one in described] == [
+        (JobStatus.COMPLETED, 0),
+        (JobStatus.COMPLETED, 1),
+    ]
+    assert number(home, "sweep-1").endswith("_1")

@@ -1,0 +1,67 @@
+"""The time limit of a submission, the notice ahead of it, and chains of submissions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.slurm.chain import chain_dependency
+from cloudtrain.platforms.slurm.limits import limit_directives, limit_seconds
+from cloudtrain.platforms.slurm.options import SlurmOptions
+from cloudtrain.spec import TrainingJob
+
+
+def lines(options: dict[str, Any] | None = None, **fields: Any) -> list[str]:
+    job = TrainingJob(entry_point="train.py", platform_options=options or {}, **fields)
+    return [
+        directive.to_line().removeprefix("#SBATCH --")
+        for directive in limit_directives(job, SlurmOptions.of(job))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [
+        (90, 5400),
+        ("90", 5400),
+        ("2:30", 150),
+        ("12:00:00", 43200),
+        ("2-0", 172800),
+        ("1-02:03", 93780),
+        ("1-02:03:04", 93784),
+    ],
+)
+def test_time_limits_in_the_notation_of_slurm(limit: str | int, seconds: int) -> None:
+    assert limit_seconds(limit) == seconds
+
+
+@pytest.mark.parametrize("limit", ["UNLIMITED", "INFINITE", "2d", "1:2:3:4", "", "-5"])
+def test_what_is_not_a_time_limit(limit: str) -> None:
+    with pytest.raises(InvalidJob, match=r"platform_options\.time") as caught:
+        limit_seconds(limit)
+    assert "HH:MM:SS" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "fields", "expected"),
+    [
+        ({}, {}, ["signal=B:USR1@240", "requeue"]),
+        ({}, {"max_run": 3600}, ["time=65", "signal=B:USR1@240", "requeue"]),
+        ({"time": "4:00:00"}, {"max_run": 86400}, ["time=4:00:00", "signal=B:USR1@240", "requeue"]),
+        ({"requeue": "never"}, {"stop_grace": 30.5}, ["signal=B:USR1@151", "no-requeue"]),
+    ],
+)
+def test_lines_of_the_script(options: dict[str, Any], fields: dict[str, Any], expected: list[str]) -> None:
+    assert lines(options, **fields) == [*expected, "kill-on-invalid-dep=yes"]
+
+
+def test_a_time_limit_that_leaves_no_time_to_train() -> None:
+    with pytest.raises(InvalidJob, match="5 is 5 min, of which the last 4 min are for the end") as caught:
+        lines({"time": 5})
+    assert caught.value.hint == "Give it at least 8 min, or lower stop_grace."
+
+
+def test_a_chain_ends_with_the_first_success() -> None:
+    assert chain_dependency(["7", "8", "9"]) == "afternotok:7:8:9"
