@@ -23,7 +23,7 @@ def test_commands_are_listed_after_their_modules_are_imported() -> None:
     [
         (["sumbit", "train.py"], "No such command 'sumbit'. Did you mean 'submit'?"),
         (["my train.py", "--lr", "1"], "To submit the file: cloudtrain submit 'my train.py'"),
-        (["run", "my train.py"], "Known: check, checkpoints, clean"),
+        (["start", "my train.py"], "Known: check, checkpoints, clean"),
         (["--sumbit"], "No such option"),
     ],
 )
