@@ -13,10 +13,13 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import IO
 
 from cloudtrain._system.descriptors import wait_for_data
+from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost, connection_error, lost
 from cloudtrain.platforms.batch.control import batch_command, batch_environment, drop, no_ssh
 from cloudtrain.platforms.batch.shell import CHUNK, Answer
@@ -31,6 +34,39 @@ PATH=$PATH:$( (bash -lc 'printf "\\n%s" "$PATH"' || sh -lc 'printf "\\n%s" "$PAT
 export PATH; }}
 """
 """Adds the PATH of a login shell if a command is missing: many clusters set it up only there."""
+
+
+SESSIONS = 6
+"""How many commands of this process run at the same time on a login node: sshd allows 10 in one connection."""
+
+
+class _Turns:
+    """The turns of the threads of this process: the first one opens the connection that all of them share."""
+
+    def __init__(self) -> None:
+        self.opening = threading.Lock()
+        self.sessions = threading.BoundedSemaphore(SESSIONS)
+        self.is_open = threading.Event()
+
+
+_turns: defaultdict[str, _Turns] = defaultdict(_Turns)
+
+
+@contextlib.contextmanager
+def _turn(alias: str) -> Iterator[None]:
+    turns = _turns[alias]
+    with contextlib.ExitStack() as stack:
+        if not turns.is_open.is_set():
+            stack.enter_context(turns.opening)
+            if turns.is_open.is_set():  # by another thread, meanwhile
+                stack.close()
+        stack.enter_context(turns.sessions)
+        try:
+            yield
+        except PlatformError:
+            turns.is_open.clear()
+            raise
+        turns.is_open.set()
 
 
 class SshShell:
@@ -49,6 +85,10 @@ class SshShell:
 
     def run(self, command: str, *, stdin: bytes = b"", timeout: float = 60) -> Answer:
         """See `Shell.run`. Raises ConnectionLost if it is not known whether the command was carried out."""
+        with _turn(self.place):
+            return self._run(command, stdin, timeout)
+
+    def _run(self, command: str, stdin: bytes, timeout: float) -> Answer:
         markers = _Markers()
         with tempfile.TemporaryFile() as errors:  # not a pipe: the shared connection may keep it open
             process = self._start(markers.wrap(self._prologue + command), errors)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,14 @@ def test_a_node_that_does_not_answer(node: LoginNode, monkeypatch: pytest.Monkey
             SshShell(ALIAS).run("true", timeout=20)
     finally:
         node.sshd.send_signal(signal.SIGCONT)
+
+
+def test_many_threads_share_one_connection(node: LoginNode) -> None:
+    shell = SshShell(ALIAS)
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda number: shell.run(f"echo {number}; sleep 0.1").text, range(12)))
+    assert answers == [str(number) for number in range(12)]
+    assert node.logins == 1
 
 
 def test_a_connection_that_breaks(node: LoginNode, tmp_path: Path) -> None:
