@@ -5,9 +5,15 @@ from __future__ import annotations
 import time
 
 from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
-from cloudtrain.platforms.batch.launcher import SCRIPT, BatchLauncher
-from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
+from cloudtrain.platforms.batch.placement import SCRIPT, place_job
+from cloudtrain.platforms.batch.submissions import (
+    SUBMISSIONS,
+    Submission,
+    parse_submissions,
+    submissions_to_json,
+)
 from cloudtrain.platforms.pbs.queue import ENDED, WAITING, QueueEntry, short_number
 from cloudtrain.platforms.pbs.scheduler import Scheduler
 from cloudtrain.platforms.supervised.launcher import PREEMPT
@@ -17,11 +23,11 @@ ALIVE_SECONDS = 5.0
 """How long an answer of the queue counts."""
 
 
-class PbsLauncher(BatchLauncher):
+class PbsLauncher:
     """A `HostLauncher` that hands jobs to ``qsub``."""
 
     def __init__(self, platform: str, cluster: Cluster) -> None:
-        super().__init__(cluster)
+        self._cluster = cluster
         self._scheduler = Scheduler(platform, cluster.shell)
         self._platform = platform
         self._entries: dict[str, QueueEntry] = {}
@@ -29,9 +35,15 @@ class PbsLauncher(BatchLauncher):
         """The numbers of the jobs that were asked for, by name."""
         self._asked = float("-inf")
 
-    def submit(self, job: JobFiles) -> Submission:
-        number = self._scheduler.submit(self._cluster.job_folder(job.name), SCRIPT)
-        return Submission(number, time=time.time())
+    def start(self, draft: JobFiles, request: Request) -> None:
+        place_job(self._cluster, draft, request)
+        job = draft.publish(request.job_name)
+        try:
+            number = self._scheduler.submit(self._cluster.job_folder(job.name), SCRIPT)
+        except BaseException:
+            self._cluster.root.remove(job.name)
+            raise
+        job.write(SUBMISSIONS, submissions_to_json([Submission(number, time=time.time())]))
 
     def signal(self, job: JobFiles, name: str) -> None:
         """A job that runs finds the mark of a stop in its folder. The schedulers would signal all its processes."""

@@ -8,16 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from cloudtrain.contract import JobStatus
 from cloudtrain.errors import PlatformError
-from cloudtrain.packaging import pack_runtime
-from cloudtrain.packaging.cache import cached_archive
 from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.once import run_once
+from cloudtrain.platforms.batch.placement import SCRIPT, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
     SUBMISSIONS,
     Submission,
@@ -28,16 +25,10 @@ from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.continuation import WAITS_ALREADY
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.slurm.squeue import on_cluster
-from cloudtrain.platforms.supervised.folder import LOG, SUPERVISOR_LOG
-from cloudtrain.platforms.supervised.record import JobRecord
 from cloudtrain.platforms.supervised.root import JobFiles
-from cloudtrain.storage import state_home
 
-SCRIPT = "job.sh"
 ARRAY_SCRIPT = "array.sh"
 """In the folder of the first element."""
-SHOWN = 5
-"""Variables that the log names."""
 
 
 class SlurmLauncher:
@@ -108,14 +99,7 @@ class SlurmLauncher:
         self._life.queue(found.cluster).expire()
 
     def place(self, draft: JobFiles, request: Request) -> None:
-        """Write all files of a job into its folder, and what it shares with others next to it."""
-        self._provide(request)
-        draft.write(SCRIPT, request.body["script"].encode())
-        if request.secrets:
-            self._cluster.root.write_private(f"{draft.name}/{SECRETS}", secrets_to_json(request.secrets))
-        draft.write(LOG, _left_out(self._cluster.left_out).encode())
-        draft.write(SUPERVISOR_LOG, b"")
-        draft.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
+        place_job(self._cluster, draft, request)
 
     def signal(self, job: JobFiles, name: str) -> None:
         self._life.signal(job, name)
@@ -125,16 +109,6 @@ class SlurmLauncher:
         if not is_alive and isinstance(self._cluster.root, RemoteRoot):
             self._cluster.root.forget()  # files that were read before may be older than its end
         return is_alive
-
-    def _provide(self, request: Request) -> None:
-        """Put the runtime and the source onto the cluster, once for each hash."""
-        cluster, body = self._cluster, request.body
-        cluster.root.provide(
-            body["bundled_runtime"], lambda: pack_runtime(state_home() / "runtime").path.read_bytes()
-        )
-        sha256 = body["settings"].get("source_sha256")
-        if sha256:
-            cluster.root.provide(cluster.source_file(sha256), lambda: cached_archive(sha256).read_bytes())
 
     def _submit(self, job: JobFiles, script: str) -> Submission:
         folder = self._cluster.job_folder(job.name)
@@ -161,14 +135,6 @@ def _may_be_queued(error: ConnectionLost, job_name: str) -> ConnectionLost:
         f"{error.message}, while job {job_name} was submitted: it may be in the queue",
         hint=f"When the connection works again: cloudtrain describe {job_name} --platform slurm",
     )
-
-
-def _left_out(names: Sequence[str]) -> str:
-    """The line that says which variables the job does not get; empty if it gets all of them."""
-    if not names:
-        return ""
-    shown = ", ".join([*names[:SHOWN], *(["..."] if names[SHOWN:] else [])])
-    return f"[cloudtrain] submitted from inside another job, whose variables this one does not get: {shown}\n"
 
 
 def refused(complaint: str, login: str) -> PlatformError:
