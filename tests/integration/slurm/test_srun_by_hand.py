@@ -78,6 +78,14 @@ def test_tasks_are_ranks_with_every_mpi(slurm: SlurmCluster, mpi: str, environ: 
     assert sorted(done.stdout.splitlines()) == ["0 2", "1 2"], done.stderr
 
 
+def test_a_wrong_mpi_does_not_train_in_worlds_of_one(slurm: SlurmCluster, environ: dict[str, str]) -> None:
+    program = "import cloudtrain.distributed.numpy as hvd; hvd.init(backend='mpi'); print('trains')"
+    done = slurm.run("srun", "-N1", "-n2", "--mpi=none", sys.executable, "-c", program, env=environ)
+    assert "trains" not in done.stdout
+    assert "the launcher started 2 ranks (SLURM_STEP_NUM_TASKS), but mpi4py" in done.stderr, done.stderr
+    assert "Choose the --mpi of srun that fits this MPI" in done.stderr
+
+
 def test_batch_scripts_and_shells_are_single_processes(slurm: SlurmCluster, environ: dict[str, str]) -> None:
     exports = " ".join(f"{name}={value}" for name, value in environ.items())
     script = f"{exports} {sys.executable} -c '{WORLD}'"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import Paths
+from cloudtrain.distributed import World
 from cloudtrain.runtime.horovod_choice import HorovodChoice
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.launch_plan import make_launch_plan
@@ -71,3 +72,16 @@ def test_ranks_do_not_take_over_the_place_in_an_outer_slurm_step(
     found = environment(tmp_path, distribution, hosts, {**PLACE, **ALLOCATION})
     slurm = {name: value for name, value in found.items() if name.startswith("SLURM_")}
     assert slurm == {**ALLOCATION, **kept}
+
+
+def test_a_script_without_launcher_does_not_belong_to_the_step_around_its_runtime(tmp_path: Path) -> None:
+    step = {
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": "4",
+        "SLURM_STEP_TASKS_PER_NODE": "4",
+        "SLURM_NODEID": "0",
+    }
+    around = {**PLACE, **ALLOCATION, **step, "CLOUDTRAIN_RANK": "0", "CLOUDTRAIN_WORLD_SIZE": "1"}
+    assert World.from_environ(environment(tmp_path, {}, ["a"], around)) == World()
+    inner = {**environment(tmp_path, {}, ["a"], around), "SLURM_STEP_ID": "1"}  # of an srun in the script
+    assert World.from_environ(inner).size == 4
