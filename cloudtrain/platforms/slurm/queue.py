@@ -194,9 +194,13 @@ class Queue:
 
     def _ask_order(self) -> None:
         with self._file.taken(wait=False) as is_mine:
+            taken = time.time()
+            known = self._file.read()
+            if known and known.places_taken > self._snapshot.places_taken:  # another process has just asked
+                self._snapshot = known
+                return
             if not is_mine or self._snapshot.failures:
                 return
-            taken = time.time()
             try:
                 answer = self._shell.run(order_command(self._cluster), timeout=CALL_SECONDS)
             except PlatformError:
