@@ -248,7 +248,9 @@ chmod 644 "$t" && mv -f "$t" "$f"
             )
         else:
             script = f"""n=./{shlex.quote(job_name)}
-for f in {files}; do if [ -e "$n/$f" ] || [ -L "$n/$f" ]; then set -- "$@" "$n/$f"; fi; done
+for f in {files}; do if [ -e "$n/$f" ] || [ -L "$n/$f" ]; then
+[ -f "$n/$f" ] && [ "$(wc -c < "$n/$f")" -gt {LARGEST} ] && exit {TOO_LARGE}
+set -- "$@" "$n/$f"; fi; done
 e="$n/{EVENTS}"
 if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then set -- "$@" "$e"; fi
 [ $# -eq 0 ] || {{ tar -c -f - "$@" 2>/dev/null; [ $? -le 2 ]; }}"""
