@@ -57,7 +57,7 @@ def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
         counts += [int(match[1])] * int(match[2] or 1)
     if len(counts) != len(names):
         raise _broken("SLURM_TASKS_PER_NODE", f"{tasks[:100]!r} is not of {len(names)} hosts")
-    return Allocation(variable, list(zip(names, counts, strict=True)))
+    return Allocation(variable, list(zip(names, counts)))  # noqa: B905 - nodes may have Python 3.9
 
 
 def _lsf(variable: str, words: Sequence[str]) -> Allocation:
@@ -65,7 +65,8 @@ def _lsf(variable: str, words: Sequence[str]) -> Allocation:
     names, counts = words[::2], words[1::2]
     if len(names) != len(counts) or not all(count.isdigit() for count in counts):
         raise _broken(variable, f"{' '.join(words)[:100]!r}")
-    return Allocation(variable, [(name, int(count)) for name, count in zip(names, counts, strict=True)])
+    pairs = zip(names, counts)  # noqa: B905 - nodes may have Python 3.9
+    return Allocation(variable, [(name, int(count)) for name, count in pairs])
 
 
 def _counted(variable: str, names: Sequence[str]) -> Allocation:

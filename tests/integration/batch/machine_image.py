@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
+
+import pytest
 
 FOLDERS = ("usr", "etc", "dev", "proc", "sys", "tmp", "root", "home")
 LINKS = ("bin", "sbin", "lib", "lib64")
@@ -25,3 +28,10 @@ def machine_image(folder: Path) -> Path:
     if alternatives.is_dir():
         shutil.copytree(alternatives, folder / "etc" / "alternatives", symlinks=True)
     return folder
+
+
+def need_charliecloud() -> None:
+    """Skip the test without Charliecloud; in CI, fail."""
+    if not shutil.which("ch-run"):
+        assert os.environ.get("CLOUDTRAIN_REQUIRE_ALL") != "1", "there is no ch-run"
+        pytest.skip("needs charliecloud-runtime")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from machine_image import machine_image
+from machine_image import machine_image, need_charliecloud
 
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.container import Container
@@ -26,6 +26,7 @@ open("/opt/ml/seen.json", "w").write(json.dumps({**found, "cwd": os.getcwd(), "i
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     """A host's folder."""
+    need_charliecloud()
     folder = tmp_path / "n1"
     (folder / "input" / "config").mkdir(parents=True)
     (folder / "output").mkdir()

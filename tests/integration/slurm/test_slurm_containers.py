@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from cloudtrain.errors import TrainingFailed
 
 sys.path.append(str(Path(__file__).parents[1] / "batch"))
 
-from machine_image import machine_image
+from machine_image import machine_image, need_charliecloud
 
 SCRIPT = """
 import json, os
@@ -36,8 +35,7 @@ print("seen", json.dumps({**seen, "data": Path("/opt/ml/input/data/train/x.txt")
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    if not shutil.which("ch-run"):
-        pytest.skip("needs charliecloud-runtime")
+    need_charliecloud()
     folder = tmp_path_factory.mktemp("ch")
     machine_image(folder / "image")
     (folder / "train.py").write_text(SCRIPT)
