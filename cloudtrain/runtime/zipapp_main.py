@@ -2,7 +2,7 @@
 
     python cloudtrain.pyz [MODULE [ARGUMENT]...]
 
-unpacks the zipapp and executes ``python -m MODULE`` from there, by default ``cloudtrain.runtime``: ranks, mpirun's
+unpacks the zipapp and runs MODULE from there as ``python -m`` does, by default ``cloudtrain.runtime``: ranks, mpirun's
 helpers and the ``horovod`` alias are started and found by path, so they have to be files. The process remains process 1
 of its container, which receives the signals.
 
@@ -11,6 +11,7 @@ cloudtrain cannot be imported here yet. An older Python has to be able to read t
 
 import hashlib
 import os
+import runpy
 import shutil
 import signal
 import sys
@@ -42,7 +43,12 @@ def main() -> None:
     rest = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([folder, rest] if rest else [folder])
     os.chdir(folder)  # -m searches the working folder first, and this one only contains cloudtrain
-    os.execv(sys.executable, [sys.executable, "-m", *(sys.argv[1:] or ["cloudtrain.runtime"])])
+    if len(sys.argv) == 1:
+        os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
+    # saves the start of another interpreter; the first entry of the path is the zipapp itself
+    sys.path[0] = folder
+    module, *sys.argv[1:] = sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def unpack(archive: str, parent: str = "") -> str:
