@@ -36,6 +36,8 @@ _TAKEN = re.compile(
     rb"\*\*\* JOB \d+ ON \S+ CANCELLED AT \S+ DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)"
 )
 """A line of slurmstepd in the output of a job, ahead of SIGTERM, unless someone has cancelled the job."""
+_PREEMPTED = re.compile(r" PreemptTime=\d")
+"""In the description of a job that is preempted with a grace: its batch step gets no signal yet."""
 _CAUSES = {b"TIME LIMIT": FailureClass.TIME_LIMIT, b"NODE FAILURE": FailureClass.HOST_LOST}
 WAITS_ALREADY = "Job is pending execution"
 """The refusal of ``scontrol requeue`` for a job that Slurm has put into the queue again itself."""
@@ -68,9 +70,11 @@ class SlurmContinuation:
         try:
             with open(self._output, "rb") as file:
                 file.seek(max(self._begin, _size(self._output) - LONGEST_TAIL))
-                return bool(_TAKEN.search(file.read()))
+                if _TAKEN.search(file.read()):
+                    return True
         except OSError:
             return False
+        return bool(_PREEMPTED.search(self._show()))
 
     def cause(self) -> FailureClass:
         """The reason that Slurm gives: in the output of the job, or else in its description of the job."""
@@ -79,14 +83,17 @@ class SlurmContinuation:
             found = _TAKEN.findall(file.read())
             if found:
                 return _CAUSES.get(found[-1], FailureClass.PREEMPTED)
-        shown = self._run(
-            "scontrol", "show", "job", "--oneliner", self._number, timeout=ANSWER_SECONDS
-        ).stdout
-        if re.search(r" PreemptTime=\d", shown):
+        shown = self._show()
+        if _PREEMPTED.search(shown):
             return FailureClass.PREEMPTED
         end = re.search(r" EndTime=(\d+)", shown)
         is_near = end and int(end[1]) - time.time() < self._notice + EARLY_SECONDS
         return FailureClass.TIME_LIMIT if is_near else FailureClass.PREEMPTED
+
+    def _show(self) -> str:
+        """Slurm's description of the job, with times in seconds since the epoch."""
+        command = ("scontrol", "show", "job", "--oneliner", self._number)
+        return self._run(*command, timeout=ANSWER_SECONDS).stdout
 
     def start_next(self) -> str:
         if self._requeues == "never":

@@ -53,6 +53,8 @@ TAKEN_BACK = {
 """How an attempt ended whose hosts the scheduler took back."""
 LOST = "interrupted without a notice"
 
+TAKEN_BACK_SECONDS = 2.0
+"""How long after a rank was killed the scheduler may take to say that it takes the hosts back."""
 CRASH_SECONDS = 3.0
 """How long the other hosts may take to notice that a host has crashed."""
 
@@ -113,6 +115,8 @@ class Supervisor:
         failure = None
         while not is_last:
             failure = self._run_attempt()
+            if failure and self._was_taken_back(failure):
+                failure, self._signalled, self._preempted = None, False, True
             budget = RETRIES if failure else PREEMPTIONS
             why = failure.summary() if failure else TAKEN_BACK[self._cause]
             is_last = budget.is_spent(self._record, self._request)
@@ -262,6 +266,17 @@ class Supervisor:
             return
         if self._continuation and self._continuation.takes_back():
             self._signalled, self._preempted = False, True
+
+    def _was_taken_back(self, failure: FailureReport) -> bool:
+        """Whether a rank was killed because the scheduler sends SIGTERM to all processes on the hosts."""
+        if failure.signal != signal.SIGTERM or not self._continuation or self._folder.stop_mark.exists():
+            return False
+        deadline = time.monotonic() + TAKEN_BACK_SECONDS
+        while not self._continuation.takes_back():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
 
     @property
     def _is_stopped(self) -> bool:

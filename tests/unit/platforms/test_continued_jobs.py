@@ -95,6 +95,21 @@ def test_what_a_signal_to_end_means(queue: Queue, is_preemption: bool) -> None:
         assert (record.status, record.reason, queue.records) == (JobStatus.INTERRUPTED, SIGNAL, [])
 
 
+@pytest.mark.parametrize("is_preemption", [True, False])
+def test_a_rank_that_got_the_signal_first(queue: Queue, is_preemption: bool) -> None:
+    """A scheduler ends all processes of a job together: the death of a rank may be the first that is seen of it."""
+    queue.is_preemption = is_preemption
+    report = FailureReport(FailureClass.KILLED, "", rank=0, exit_code=143, signal=15)
+    commands = {"algo-1": "exit 143", "algo-2": "exit 143"}
+    record, _ = run_programs(
+        queue.folder.path, commands, {"algo-1": report}, continuation=queue, max_preemptions=2
+    )
+    if is_preemption:
+        assert (record.status, record.preemptions, record.retries) == (JobStatus.PENDING, 1, 0)
+    else:
+        assert (record.status, len(queue.records)) == (JobStatus.FAILED, 0)
+
+
 def test_a_scheduler_that_ends_only_the_runtimes(queue: Queue) -> None:
     record = run(queue, "exit 143")
     assert (record.status, record.preemptions, len(queue.records)) == (JobStatus.PENDING, 1, 1)
