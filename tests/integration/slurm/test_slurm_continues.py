@@ -103,7 +103,7 @@ def check(job: Job, home: Path, *, attempts: int = 2) -> None:
     assert any(f"attempt {attempts}: Slurm job" in line for line in job.logs().splitlines())
     assert described.goodput
     queue = described.goodput.lost["queue"]
-    assert queue > (described.started_at or 0) - described.submitted_at + 0.5, (
+    assert queue > (described.started_at or 0) - described.submitted_at + 0.1, (
         "also the time in the queue again"
     )
 
