@@ -48,8 +48,15 @@ if sys.platform == "win32":
     def unblock(numbers: Iterable[int]) -> None:
         """Have blocked signals delivered: Windows blocks none."""
 
+    def block(numbers: Iterable[int]) -> None:
+        """Hold signals back until `unblock`; Windows has nothing to hold back."""
+
 else:
 
     def unblock(numbers: Iterable[int]) -> None:
         """Have blocked signals delivered."""
         signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+    def block(numbers: Iterable[int]) -> None:
+        """Hold signals back until `unblock`, also in child processes."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)

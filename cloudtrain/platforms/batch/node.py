@@ -23,7 +23,7 @@ from typing import Any
 
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
-from cloudtrain._system.signals import SIGHUP, unblock
+from cloudtrain._system.signals import SIGHUP, block, unblock
 from cloudtrain.contract import Paths
 from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.errors import PlatformError
@@ -202,11 +202,14 @@ def run(
     """
     adopt_orphans()
     output, target = os.pipe()
+    # until the runtime has a handler: this process ignores SIGTERM, and the child does so at first
+    block((signal.SIGTERM,))
     pid = fork()
     if not pid:
         os.close(output)
         _be_runtime(folder.base, environment, target, command)
     os.close(target)
+    unblock((signal.SIGTERM,))
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)

@@ -47,7 +47,10 @@ def run_step(
         # also of a job that was submitted again by hand
         note_submission(folder, Submission(number, time=time.time()))
         continuation = make_continuation(job)
-        supervise(job, make_hosts(job, read_secrets(folder)), continuation)
+        hosts = make_hosts(job, read_secrets(folder))
+        if continuation is None:
+            remove_secrets(folder)
+        supervise(job, hosts, continuation)
         record = job.read_record()
     except CloudtrainError as error:  # the client shows the last line of this output
         sys.stderr.write(f"{error.message}\n")

@@ -46,6 +46,8 @@ class QueuedJobs(SupervisedPlatform):
         return replace(record, status=JobStatus.PENDING, pid=None)
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
+        with contextlib.suppress(OSError):  # a full disk, or a folder that was removed
+            self._slurm.forget_secrets(job)
         return self._life.closed(super()._closed(job, record), job)
 
     def _settled(self, job: JobFiles) -> JobRecord:

@@ -102,6 +102,7 @@ def test_elements_in_the_queue_are_stopped(slurm: SlurmCluster, home: Path) -> N
     assert jobs[1].status == jobs[2].status == JobStatus.PENDING
     jobs[1].stop()
     assert jobs[1].status == JobStatus.STOPPED
+    assert b"s3cret" not in (home / "jobs" / "slurm" / "sweep-1" / "secrets.json").read_bytes()
     assert slurm("squeue", "--noheader", "--array", "--format=%K %t").split("\n") == ["2 PD", "0 R"]
     assert jobs[2].status == JobStatus.PENDING
     done = CliRunner().invoke(cli, ["stop", "sweep-*", "--json"])

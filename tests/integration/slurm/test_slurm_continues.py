@@ -149,16 +149,8 @@ def nodes_with(home: Path, *commands: str) -> dict[str, Any]:
     return {"prologue": [f"export PATH={folder}"], "python": sys.executable}
 
 
-@pytest.mark.parametrize(
-    "commands",
-    [
-        pytest.param(["scontrol"], marks=pytest.mark.soak),
-        pytest.param([], marks=pytest.mark.soak),
-        ["sbatch"],
-        ["chain"],
-    ],
-    ids=" ".join,
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("commands", [["scontrol"], ["sbatch"], [], ["chain"]], ids=" ".join)
 def test_the_commands_on_the_nodes(
     commands: list[str], slurm: SlurmCluster, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
