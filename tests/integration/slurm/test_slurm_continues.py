@@ -166,7 +166,7 @@ def test_the_commands_on_the_nodes(
     assert first == str(number) or is_chain
     if is_chain:
         assert len(others) == 3
-        assert {slurm.state(int(other)) for other in others[1:]} == {"CANCELLED"}
+        assert {slurm.wait(int(other)) for other in others[1:]} == {"CANCELLED"}
     else:
         assert len(others) == (commands == ["sbatch"])
     assert slurm("squeue", "--noheader") == ""
