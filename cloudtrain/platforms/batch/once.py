@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 
+from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.shell import Answer, Shell
 
@@ -29,10 +30,16 @@ exit $code
 """
 
 
-def run_once(shell: Shell, folder: str, command: str, *, timeout: float = 60) -> Answer:
+def run_once(
+    shell: Shell, folder: str, command: str, *, timeout: float = 60, program: str = "the command"
+) -> Answer:
     """The answer of ``command``, which runs in ``folder`` once, however often the connection breaks.
 
     The command leaves its answer in the folder. After a broken connection, the next one finds it there.
+
+    Args:
+        timeout: in seconds.
+        program: for messages.
 
     Raises ConnectionLost if it stays unknown whether it was carried out, PlatformError if it was not.
     """
@@ -46,11 +53,13 @@ def run_once(shell: Shell, folder: str, command: str, *, timeout: float = 60) ->
     for _ in range(ATTEMPTS):
         try:
             answer = shell.run(script, timeout=timeout + GRACE)
-        except ConnectionLost as error:
-            broken = error
+        except PlatformError as error:
+            if broken is None and not isinstance(error, ConnectionLost):
+                raise  # no attempt has begun
+            broken = ConnectionLost(error.message, hint=error.hint)
             continue
         if answer.code == _UNKNOWN and not answer.out:
-            broken = ConnectionLost(f"{command.split()[0]} did not answer within {timeout:g} s")
+            broken = ConnectionLost(f"{program} did not answer within {timeout:g} s")
             break
         return answer
     assert broken

@@ -23,13 +23,13 @@ from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_path import UNSET, prologue, quoted
 from cloudtrain.platforms.batch.shell import Answer, Shell
-from cloudtrain.platforms.batch.submissions import SUBMISSIONS
+from cloudtrain.platforms.batch.submissions import ANSWERS, SUBMISSIONS
 from cloudtrain.platforms.supervised.folder import DESCRIPTION, EVENTS, READ_SIZE, REQUEST, STOP_MARK, SUMMARY
 from cloudtrain.platforms.supervised.record import LARGEST, RECORD
 from cloudtrain.storage.atomic import is_temporary, temporary_name
 from cloudtrain.storage.reserve import SPARE
 
-SMALL_FILES = (RECORD, DESCRIPTION, STOP_MARK, SUMMARY, REQUEST, SUBMISSIONS)
+SMALL_FILES = (RECORD, DESCRIPTION, STOP_MARK, SUMMARY, REQUEST, SUBMISSIONS, ANSWERS)
 """The files of a job that describe it."""
 
 EXISTS, MISSING, NOT_REGULAR, TOO_LARGE, INCOMPLETE, NOT_A_FOLDER = 41, 42, 43, 44, 45, 47

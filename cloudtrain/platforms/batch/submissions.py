@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.storage.atomic import replace_file
 
 SUBMISSIONS = "batch.json"
+ANSWERS = "sbatch.out"
+"""What each ``sbatch`` of the client printed: it names the job also if the answer never reached the client."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,12 @@ def parse_submissions(data: bytes) -> list[Submission]:
         ]
     except ValueError:
         return []
+
+
+def parse_answers(data: bytes, time: float) -> list[Submission]:
+    """The submissions in the output of ``sbatch --parsable``: ``4711`` or ``4711;cluster``, among other lines."""
+    lines = re.finditer(r"^(\d+(?:_\d+)?)(?:;(.*))?$", data.decode("utf-8", "replace"), re.MULTILINE)
+    return [Submission(line[1], line[2] or "", time) for line in lines]
 
 
 def submissions_to_json(submissions: Sequence[Submission]) -> bytes:

@@ -17,19 +17,29 @@ from cloudtrain.platforms.batch.placement import SCRIPT, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
+    ANSWERS,
     SUBMISSIONS,
     Submission,
-    parse_submissions,
+    parse_answers,
     submissions_to_json,
 )
 from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.continuation import WAITS_ALREADY
-from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.slurm.life import JobLife, last_submissions
 from cloudtrain.platforms.slurm.squeue import on_cluster
 from cloudtrain.platforms.supervised.root import JobFiles
 
 ARRAY_SCRIPT = "array.sh"
 """In the folder of the first element."""
+
+_SBATCH = """said=$(sbatch --parsable {script}); code=$?
+answer=$(printf '%s\\n' "$said" | grep -E '^[0-9]+(;.*)?$') && ( {keep} ) 2>/dev/null
+printf '%s\\n' "$said"; exit $code
+"""
+"""Submits, and keeps the number in the folder of the job, or of each element: the client may never get the answer."""
+_KEEP = f"""printf '%s\\n' "$answer" >> {ANSWERS}"""
+_KEEP_ELEMENTS = f"""n=${{{{answer%%;*}}}}; i=0; while [ $i -lt {{count}} ]; do
+printf '%s\\n' "${{{{n}}}}_$i${{{{answer#$n}}}}" > ../{{array}}-$i/{ANSWERS}; i=$((i+1)); done"""
 
 
 class SlurmLauncher:
@@ -77,7 +87,7 @@ class SlurmLauncher:
 
         If two clients do this at the same moment, Slurm runs one submission after the other.
         """
-        known = parse_submissions(job.read(SUBMISSIONS))
+        known = last_submissions(job)
         last = known[-1]
         answer = self._cluster.shell.run(
             f"scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
@@ -91,7 +101,7 @@ class SlurmLauncher:
         """Submit jobs whose folders are complete as one array. Raises PlatformError; then none of them is queued."""
         jobs[0].write(ARRAY_SCRIPT, script.encode())
         try:
-            found = self._submit(jobs[0], ARRAY_SCRIPT)
+            found = self._submit(jobs[0], ARRAY_SCRIPT, elements=len(jobs))
         except ConnectionLost as error:
             raise _may_be_queued(error, jobs[0].name) from error
         for number, job in enumerate(jobs):
@@ -116,16 +126,18 @@ class SlurmLauncher:
             self._cluster.root.forget()  # files that were read before may be older than its end
         return is_alive
 
-    def _submit(self, job: JobFiles, script: str) -> Submission:
+    def _submit(self, job: JobFiles, script: str, *, elements: int = 0) -> Submission:
         folder = self._cluster.job_folder(job.name)
-        answer = run_once(self._cluster.shell, folder, f"sbatch --parsable {script}")
-        found = re.search(r"^(\d+)(?:;(.*))?$", answer.text, re.MULTILINE)
+        keep = _KEEP_ELEMENTS.format(array=shlex.quote(job.name.removesuffix("-0")), count=elements)
+        command = _SBATCH.format(script=script, keep=keep if elements else _KEEP)
+        answer = run_once(self._cluster.shell, folder, command, program="sbatch")
+        found = parse_answers(answer.out, time.time())
         if answer.code or not found:
             complaint = answer.complaint or answer.text
             if "Invalid job array specification" in complaint:
                 raise self._array_too_large()
             raise refused(complaint, self._cluster.login)
-        return Submission(found[1], found[2] or "", time.time())
+        return found[0]
 
     def _array_too_large(self) -> PlatformError:
         shown = self._cluster.shell.run("scontrol show config").text

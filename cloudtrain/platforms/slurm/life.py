@@ -17,7 +17,13 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState
 from cloudtrain.platforms.batch.shell import Shell
-from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, parse_submissions
+from cloudtrain.platforms.batch.submissions import (
+    ANSWERS,
+    SUBMISSIONS,
+    Submission,
+    parse_answers,
+    parse_submissions,
+)
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import SKEW_SECONDS, UNKNOWN_NUMBER, Queue, Standing
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
@@ -251,8 +257,13 @@ class JobLife:
 
 
 def last_submissions(job: JobFiles) -> list[Submission]:
-    """The submissions of the job that may be in the queue: one that runs, and those that may continue it."""
-    return parse_submissions(job.read(SUBMISSIONS))
+    """The submissions of the job that may be in the queue: one that runs, and those that may continue it.
+
+    Those of a client that lost its connection before it knew them are in the answers that ``sbatch`` left there.
+    """
+    return parse_submissions(job.read(SUBMISSIONS)) or parse_answers(
+        job.read(ANSWERS), job.record().submitted_at
+    )
 
 
 def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:

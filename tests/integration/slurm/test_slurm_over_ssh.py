@@ -77,7 +77,7 @@ def laptop(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lap
         home.mkdir()
         node = LoginNode(
             folder / "node",
-            noise=f"export HOME={folder}/there SCRATCH={scratch}; echo Welcome",
+            noise=f"export HOME={folder}/there SCRATCH={scratch} PATH={folder}/bin:$PATH; echo Welcome",
             environ={"SLURM_CONF": str(slurm.conf)},
         )
         (home / "train.py").write_text(SCRIPT)
@@ -160,6 +160,32 @@ def test_a_connection_that_breaks_while_a_job_runs(laptop: Laptop) -> None:
     said = laptop.run("describe", "long", code=1)
     assert "kraken does not accept connections" in said
     assert "this must work: ssh kraken true" in said
+
+
+def test_a_login_node_that_goes_away_during_a_submission(laptop: Laptop, slurm: SlurmCluster) -> None:
+    """The client never gets the number, and no element of the array is lost: the cluster knows which is which."""
+    assert laptop.node.sshd
+    sbatch = laptop.folder.parent / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sshd = laptop.node.sshd.pid
+    sbatch.write_text(
+        f'#!/bin/sh\nPATH=${{PATH#*:}}\nsbatch "$@"; code=$?\nkill -9 {sshd} $(pgrep -P {sshd})\nexit $code\n'
+    )
+    sbatch.chmod(0o755)
+    (laptop.folder / "values.yaml").write_text("hyperparameters.size: [1, 2]")
+    options = ["--set", "platform_options.begin=now+1hour", "--no-wait"]
+    said = laptop.run("submit", "train.py", "--name", "lost", "--array", "values.yaml", *options, code=1)
+    assert "while job lost-0 was submitted: it may be in the queue" in said
+    laptop.node.start()
+    jobs = laptop.scratch / "ct/jobs/slurm"
+    assert not (jobs / "lost-1/batch.json").exists()
+    for record in jobs.glob("*/state.json"):
+        document = json.loads(record.read_text())
+        record.write_text(json.dumps({**document, "submitted_at": document["submitted_at"] - 1000}))
+    described = json.loads(laptop.run("describe", "lost-0", "--platform", "slurm", "--json"))
+    assert described["status"] == "Pending", described
+    assert "Stopped" in laptop.run("stop", "lost-1", "--platform", "slurm")
+    assert slurm("squeue", "--noheader", "--array", "--format=%j %K").split("\n") == ["lost 0"]
 
 
 @pytest.mark.soak

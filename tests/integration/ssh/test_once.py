@@ -35,3 +35,12 @@ def test_an_answer_that_never_comes(node: LoginNode, tmp_path: Path, monkeypatch
     monkeypatch.setattr(once, "GRACE", 0.5)
     with pytest.raises(ConnectionLost, match="did not answer within"):
         run_once(SshShell(ALIAS), str(tmp_path), "sleep 4", timeout=1)
+
+
+def test_a_login_node_that_goes_away_for_good(node: LoginNode, tmp_path: Path) -> None:
+    """Later attempts cannot connect. That says nothing about the first one, which has run."""
+    assert node.sshd
+    breaks = f"echo ran >> log; kill -9 {node.sshd.pid} $(pgrep -P {node.sshd.pid})"
+    with pytest.raises(ConnectionLost, match="does not accept connections"):
+        run_once(SshShell(ALIAS), str(tmp_path), f"{breaks}; echo 4711")
+    assert (tmp_path / "log").read_text() == "ran\n"

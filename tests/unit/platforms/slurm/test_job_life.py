@@ -12,7 +12,8 @@ from slurm_texts import NO_CONTROLLER, SACCT, SQUEUE, Programs
 from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import LocalShell
-from cloudtrain.platforms.slurm.life import JobLife
+from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.slurm.life import JobLife, last_submissions
 from cloudtrain.platforms.slurm.queue import Queue
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
@@ -152,3 +153,12 @@ def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tm
     assert "did not get into Slurm's queue" in life.lost(job).message
     job.write_record(JobRecord(JobStatus.PENDING, time.time()))
     assert life.standing(job).is_alive
+
+
+def test_a_job_whose_number_the_client_never_got(life: JobLife, tmp_path: Path) -> None:
+    job = job_of(tmp_path / "jobs")
+    assert not life.standing(job).is_alive
+    assert "did not get into Slurm's queue" in life.lost(job).message
+    job.write("sbatch.out", b"a line of a site's wrapper\n18;theta\n")
+    assert last_submissions(job) == [Submission("18", "theta", LONG_AGO)]
+    assert life.lost(job).failure_class == FailureClass.TIME_LIMIT
