@@ -13,7 +13,7 @@ from cloudtrain.storage.atomic import replace_file
 
 SUBMISSIONS = "batch.json"
 ANSWERS = "sbatch.out"
-"""What each ``sbatch`` of the client printed: it names the job also if the answer never reached the client."""
+"""The output of each ``sbatch`` of the client: it names the job even if the answer never reached the client."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cloudtrain.errors import JobNotFound
+from cloudtrain.errors import CloudtrainError, JobNotFound
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
@@ -200,11 +201,15 @@ class SlurmPlatform:
         return self._of(job_name).request(job_name)
 
     def list(self) -> Iterator[JobDescription]:
-        clusters = {
-            Ticket(): self._jobs(Ticket()),
-            **{found: self._jobs(found) for found in self._tickets.all()},
-        }
-        described = {job.place: job for jobs in clusters.values() for job in jobs.list()}
+        """See `Platform.list`. A cluster that does not answer is left out, with a warning."""
+        described: dict[str, JobDescription] = {}
+        for ticket in dict.fromkeys([Ticket(), *self._tickets.all()]):
+            try:
+                described |= {job.place: job for job in self._jobs(ticket).list()}
+            except (CloudtrainError, OSError) as error:
+                reason = error.message if isinstance(error, CloudtrainError) else error
+                where = ticket.login or "this machine"
+                warnings.warn(f"the jobs on {where} are left out of the list: {reason}", stacklevel=2)
         yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
 
     def preflight(
