@@ -29,6 +29,13 @@ if sys.platform == "win32":
     def make_private(folder: Path, content: Collection[str]) -> None:
         """Does nothing: Windows gives a folder in the user's profile the right permissions."""
 
+    def make_own(folder: Path) -> None:
+        """Create a folder, with its missing parents, unless it exists."""
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def check_own(path: Path) -> None:
+        """Does nothing, as above."""
+
 else:
 
     def make_private(folder: Path, content: Collection[str]) -> None:
@@ -56,6 +63,27 @@ else:
             _close(folder, descriptor, content)
         finally:
             os.close(descriptor)
+
+    def make_own(folder: Path) -> None:
+        """Create a folder for the user only, with its missing parents, whatever the umask is; see `check_own`."""
+        if not os.path.lexists(folder):
+            if not folder.parent.exists():
+                make_own(folder.parent)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        check_own(folder)
+
+    def check_own(path: Path) -> None:
+        """Take the right to write to a file or folder of the user away from all others.
+
+        Raises:
+            FolderIsOpen: it belongs to someone else, who could change it.
+            OSError: it cannot be read or changed.
+        """
+        for status in (os.lstat(path), os.stat(path)):
+            if not owns(status) and status.st_uid != ROOT:
+                raise FolderIsOpen("belongs to another user", "Choose a folder of your own.")
+        if status.st_mode & _OTHERS_WRITE and owns(status):
+            os.chmod(path, stat.S_IMODE(status.st_mode) & ~_OTHERS_WRITE)
 
     def _close(folder: Path, descriptor: int, content: Collection[str]) -> None:
         status = os.fstat(descriptor)

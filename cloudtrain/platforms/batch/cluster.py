@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from cloudtrain.errors import InvalidJob
+from cloudtrain._system.folders import FolderIsOpen, check_own, make_own
+from cloudtrain.errors import InvalidJob, PlatformError
 from cloudtrain.platforms.batch.remote_path import check_path, uri_path
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import LocalShell, Shell
@@ -18,7 +19,7 @@ from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
 from cloudtrain.storage import state_home
-from cloudtrain.storage.atomic import replace_file, write_file
+from cloudtrain.storage.atomic import replace_file
 
 
 class BatchRoot(JobRoot, Protocol):
@@ -41,12 +42,41 @@ class BatchRoot(JobRoot, Protocol):
 class LocalBatchRoot(LocalRoot):
     """The job folders of a cluster whose file system this machine shares."""
 
+    def create(self, job_name: str) -> str:
+        self._make_own(self.path)
+        return super().create(job_name)
+
     def write_private(self, path: str, data: bytes) -> None:
         replace_file(self.path / path, data, mode=0o600)
 
     def provide(self, path: str, content: Callable[[], bytes]) -> None:
-        if not os.path.exists(path):
-            write_file(Path(path), content())
+        file = Path(path)
+        self._make_own(file.parent)
+        if not file.exists():
+            replace_file(file, content(), mode=0o600)
+        _owned(check_own, file)
+
+    def _make_own(self, folder: Path) -> None:
+        """Create a folder in that of the cluster. No other user may write there: the code of all jobs is in it.
+
+        Raises PlatformError if another user owns it.
+        """
+        top = self.path.parents[1]
+        if not top.exists():
+            _owned(make_own, top)
+        for part in (*reversed(folder.relative_to(top).parents[:-1]), folder.relative_to(top)):
+            _owned(make_own, top / part)
+
+
+def _owned(make: Callable[[Path], None], path: Path) -> None:
+    """Raises PlatformError if another user owns ``path``."""
+    try:
+        make(path)
+    except FolderIsOpen as error:
+        raise PlatformError(
+            f"{path} {error.problem}, who could run code as you",
+            hint="Set platform_options.folder to a folder that only you use.",
+        ) from None
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,10 @@ if [ ! -e "$f" ]; then [ -d "${{f%/*}}" ] || [ ! -e "${{f%/*}}" ] || exit {NOT_A
 """Refuses what is not a regular file."""
 
 
-_SHARED_FILES = """for f in runtime/*/* sources/*/*; do [ -f "$f" ] && printf '%s\\0' "$f"; done; exit 0
+_SHARED_FILES = """for f in runtime/*/* sources/*/*; do [ -f "$f" ] && [ -O "$f" ] && printf '%s\\0' "$f"; done; exit 0
 """
-"""Lists what several jobs share, in the folder of cloudtrain on the cluster."""
+"""Lists what several jobs share, in the folder of cloudtrain on the cluster. Files of other users do not count: they
+could be anything."""
 
 
 class RemoteRoot:
@@ -203,7 +204,7 @@ chmod {mode:o} "$t" && mv -f "$t" "$f"
             return
         data = content()
         script = f"""f={shlex.quote(path)} t={shlex.quote(posixpath.dirname(path))}/{temporary_name()}
-[ -f "$f" ] && exit 0
+[ -f "$f" ] && [ -O "$f" ] && exit 0
 mkdir -p "${{f%/*}}" || exit
 trap 'rm -f "$t"' EXIT
 cat > "$t" || exit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,12 +15,13 @@ from cloudtrain.contract import FailureClass, FailureReport, JobStatus
 from cloudtrain.errors import JobNotFound, PlatformError
 from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
 from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
+from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.pbs.launcher import PbsLauncher
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry
 from cloudtrain.platforms.pbs.render import check, render
-from cloudtrain.platforms.supervised import JobFiles, SupervisedPlatform
+from cloudtrain.platforms.supervised import JobFiles, JobRecord, SupervisedPlatform
 from cloudtrain.spec import TrainingJob
 from cloudtrain.spec.names import clean
 from cloudtrain.storage import Progress
@@ -73,6 +75,12 @@ class PbsJobs(SupervisedPlatform):
         except PlatformError:
             entry = None
         return self._explained(entry) or super().lost(job)
+
+    def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
+        with contextlib.suppress(OSError):  # a full disk, or a folder that was removed
+            if job.exists(SECRETS):  # the batch step, which removes it, was killed or never started
+                self.cluster.root.write_private(f"{job.name}/{SECRETS}", secrets_to_json({}))
+        return super()._closed(job, record)
 
     def _why_waiting(self, job: JobFiles, status: JobStatus) -> str:
         if status.is_final:

@@ -44,6 +44,7 @@ def submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Job
             instance_count=2,
             distribution={"processes": {"processes_per_host": 1}},
             hyperparameters={"what": what},
+            environment={"A_TOKEN": "hf_s3cret"},
             platform_options={"poll_seconds": 1, **options},
         ).fit(wait=False, job_name=name)
 
@@ -90,6 +91,17 @@ def test_a_waiting_job_says_why_and_when_and_is_stopped(
         one.stop()
         assert one.wait(30).describe().status == JobStatus.STOPPED
     assert set(full.jobs().values()) == {"RUNNING", "CANCELLED"}
+
+
+def test_no_secret_is_left_of_a_job_that_never_started(
+    full: SlurmCluster, submit: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = submit("secretive")
+    [secrets] = tmp_path.rglob("secrets.json")
+    assert "hf_s3cret" in secrets.read_text()
+    full("scancel", "--name=secretive")
+    assert job.wait(30).describe().status == JobStatus.STOPPED
+    assert "hf_s3cret" not in secrets.read_text()
 
 
 @pytest.fixture
