@@ -126,16 +126,25 @@ def send_files(
 
 
 def _files(target: str, source: Path) -> Iterator[tuple[str, str]]:
-    """The files of ``source``, a file or a folder, each with its path on the host. Links are followed."""
+    """The files of ``source``, a file or a folder, each with its path on the host. Links are followed, except to
+    a folder that they are in."""
     if not source.is_dir():
         yield target, str(source)
         return
+    above: dict[str, frozenset[tuple[int, int]]] = {os.fspath(source): frozenset()}
     for parent, folders, names in os.walk(source, followlinks=True):
-        folders.sort()
+        own = above.pop(parent) | {_identity(parent)}
+        folders[:] = sorted(name for name in folders if _identity(os.path.join(parent, name)) not in own)
+        above.update((os.path.join(parent, name), own) for name in folders)
         for name in sorted(names):
             path = os.path.join(parent, name)
             if os.path.isfile(path):
                 yield f"{target}/{Path(path).relative_to(source).as_posix()}", path
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
 
 
 def fetch_archive(uri: str, folder: Path) -> Path:

@@ -53,6 +53,16 @@ def test_the_same_path_with_other_files_is_not_the_same(tmp_path: Path) -> None:
     assert fingerprint(str(tmp_path / "nowhere")) == ""
 
 
+def test_links_in_a_circle_end(tmp_path: Path) -> None:
+    settings = _settings(tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / "data" / name).mkdir()
+        for other in ("..", "../a", "../b"):
+            (tmp_path / "data" / name / f"to{other.replace('/', '-')}").symlink_to(other)
+    (tmp_path / "data/here").symlink_to(".")
+    check_size(settings, BLIND, "n1", "")  # without a limit, 2 ** 40 folders
+
+
 def test_a_large_channel_is_refused(tmp_path: Path) -> None:
     settings = _settings(tmp_path)
     check_size(settings, BLIND, "n1", "")
