@@ -95,10 +95,7 @@ def _flag(word: str) -> tuple[Flag, str, str | None]:
     name, equals, value = word.lstrip("-").partition("=")
     spelling = word.partition("=")[0]
     flag = BY_NAME.get(name)
-    is_letter = len(name) == 1
-    if flag is not None and is_letter != word.startswith("--") and not (is_letter and equals):
-        return flag, spelling, value if equals else None
-    if flag is not None and not is_letter:
+    if flag is not None:
         return flag, spelling, value if equals else None
     letter = BY_NAME.get(word[1:2])
     if not word.startswith("--") and letter is not None and letter.target in COUNTS and word[2:].isdigit():

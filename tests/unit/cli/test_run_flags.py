@@ -208,6 +208,8 @@ def test_each_flag_is_honoured_noted_or_refused(flag: Flag) -> None:
         ("--num-proc=4 x", "ranks", 4),
         ("-np=4 x", "ranks", 4),
         ("-n4 x", "ranks", 4),
+        ("--n 4 x", "ranks", 4),
+        ("-H=b:2 x", "hosts", "b:2"),
         ("-p2222 x", "ssh_port", 2222),
         ("-x A=b=c -x D= x", "variables", {"A": "b=c", "D": ""}),
         ("-genv A b -x OF_SHELL x", "variables", {"A": "b", "OF_SHELL": "yes"}),
