@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -135,6 +136,8 @@ def _run(options: RunOptions) -> None:
     for note in () if options.quiet else options.notes:
         click.echo(f"{click.style('Note:', fg='yellow')} {note}", err=True)
     sys.stdout.flush()
+    # until the program below has its handlers
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
     arguments = [sys.executable, "-c", _FOREGROUND, LIBRARY, json.dumps(order)]
     os.execve(sys.executable, arguments, {**os.environ, **options.variables})
 

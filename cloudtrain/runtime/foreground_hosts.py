@@ -71,16 +71,20 @@ class Node:
     ready: dict[str, Any] = field(default_factory=dict)
     done: dict[str, Any] = field(default_factory=dict)
 
+    outbox: queue.SimpleQueue[bytes] = field(default_factory=queue.SimpleQueue)
+    """Lines for the host; an empty one closes the connection."""
+
     def send(self, message: Mapping[str, Any]) -> None:
-        """Does nothing if the host is gone: the end of its output says so."""
-        pipe = self.process.stdin if self.process else None
-        if pipe is None:
-            return
-        try:
-            pipe.write(json.dumps(message).encode() + b"\n")
-            pipe.flush()
-        except OSError:
-            pass
+        """Does not wait, and does nothing if the host is gone: the end of its output says so."""
+        self.outbox.put(json.dumps(message).encode() + b"\n")
+
+    def write(self) -> None:
+        """Write what `send` was given. Runs in a thread, because a host that does not answer does not read either."""
+        assert self.process and self.process.stdin
+        with contextlib.suppress(OSError), self.process.stdin as pipe:
+            for line in iter(self.outbox.get, b""):
+                pipe.write(line)
+                pipe.flush()
 
 
 def run_on_hosts(
@@ -142,6 +146,7 @@ class _Head:
         inherited = without_outer_step(mpirun.without_outer_mpi(os.environ))
         environment = {name: value for name, value in inherited.items() if not name.startswith(_OF_MACHINE)}
         threading.Thread(target=self._read, args=(node,), daemon=True).start()
+        threading.Thread(target=node.write, daemon=True).start()
         node.send(
             {
                 "type": "order",
@@ -155,7 +160,13 @@ class _Head:
     def _read(self, node: Node) -> None:
         """Pass on the lines of a host, and put its messages into the inbox."""
         assert node.process and node.process.stdout
+        has_greeted = False
         for line in node.process.stdout:
+            if (
+                not has_greeted and MARK in line
+            ):  # a login script has printed something without an end of line
+                line = line[line.index(MARK) :]
+                has_greeted = True
             if line.startswith(MARK):
                 try:
                     self._inbox.put((node, json.loads(line[len(MARK) :])))
@@ -280,9 +291,9 @@ class _Head:
         """Close all connections, which ends what still runs on the hosts."""
         deadline = time.monotonic() + END_SECONDS
         for node in self._nodes:
-            if node.process and node.process.stdin:
-                with contextlib.suppress(OSError):
-                    node.process.stdin.close()
+            node.outbox.put(b"")
+            if node.process and not node.ready:  # it runs nothing yet
+                node.process.terminate()
         for node in self._nodes:
             if node.process:
                 try:

@@ -51,8 +51,10 @@ def main() -> int:
 
 
 def _read(inbox: queue.SimpleQueue[dict[str, Any]]) -> None:
-    for line in sys.stdin.buffer:
-        inbox.put(json.loads(line))
+    """Runs in a thread, which still reads when the interpreter ends: that needs the lock of ``sys.stdin``."""
+    with open(0, "rb", closefd=False) as messages:
+        for line in messages:
+            inbox.put(json.loads(line))
     inbox.put({"type": "kill"})
 
 

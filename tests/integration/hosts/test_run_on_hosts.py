@@ -60,7 +60,7 @@ def test_the_ranks_of_two_hosts(three_hosts: SshHosts, shared: Path) -> None:
     )
     process = three_hosts.run(*run)
     out, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, out + errors
+    assert (process.returncode, errors) == (0, "")
     assert sorted(out.splitlines()) == [
         f"[rank 0] n1 0 3 0 2 0 a 'b' {shared} ['x y']",
         f"[rank 1] n1 1 3 1 2 0 a 'b' {shared} ['x y']",

@@ -171,6 +171,41 @@ def test_ctrl_c_lets_ranks_save_and_a_second_one_kills_them(tmp_path: Path) -> N
     assert not any(map(process_lives, ranks))
 
 
+def test_ctrl_c_while_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'foreground' in sys.orig_argv[2]:\n    os.kill(os.getpid(), 2)\n"
+    )
+    paths = f"{tmp_path}:{Path(__file__).parents[3]}"
+    done = run(tmp_path, *LOCAL, "touch", "started", environ={"PYTHONPATH": paths})
+    assert (done.returncode, done.stderr) == (130, "")
+    assert not (tmp_path / "started").exists()
+
+
+def other_host(folder: Path, login: str) -> list[str]:
+    """The flags for a rank here and one on another host, whose login does ``login`` and then runs its command here."""
+    ssh = folder / "ssh"
+    ssh.write_text(f'#!/bin/sh\n{login}\nshift 3\nexec sh -c "$*"\n')
+    ssh.chmod(0o755)
+    return ["-H", "localhost:1,elsewhere:1", "-mca", "plm_rsh_agent", str(ssh)]
+
+
+def test_a_login_script_may_print_an_unfinished_line(tmp_path: Path) -> None:
+    done = run(tmp_path, *other_host(tmp_path, "printf 'Welcome! '"), "true")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_ctrl_c_does_not_wait_for_a_host_that_does_not_answer(tmp_path: Path) -> None:
+    flags = other_host(tmp_path, "touch called; exec sleep 60")
+    more_than_a_pipe_holds = {"LARGE": "x" * 100_000}
+    with start(tmp_path, *flags, "true", environ=more_than_a_pipe_holds) as process:
+        while not (tmp_path / "called").exists():
+            time.sleep(0.01)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    assert (process.returncode, time.monotonic() - began < 10) == (130, True)
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_rank_outlives_it(tmp_path: Path, number: int) -> None:
     (tmp_path / "train.py").write_text(WAITS)
