@@ -51,9 +51,10 @@ PROTECTED = {
     "wait": "cloudtrain wait JOB does this",
     "test-only": "cloudtrain submit --dry-run does this",
     "array": "each element is a separate job: cloudtrain submit --array",
+    "tasks-per-node": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
     "hint": "it changes how many processors a rank may use; set cpus_per_task",
 }
-"""Flags of sbatch that cloudtrain sets itself, with the reason."""
+"""Flags of sbatch that cloudtrain sets itself, with the reason. sbatch also takes the beginning of a name."""
 SHORT = {
     "J": "job-name",
     "o": "output",
@@ -90,6 +91,11 @@ def _identity(job: TrainingJob, output: str) -> Iterator[Directive]:
     assert job.job_name
     yield Directive("job-name", job.job_name)
     note = "what Slurm and this script print; the output of the ranks is in job.log, next to it"
+    if "\\" in output:
+        raise InvalidJob(
+            f"platform_options.folder: Slurm cannot write to a path with a backslash: {output}",
+            hint="Choose another folder.",
+        )
     yield Directive("output", output.replace("%", "%%"), note)
     yield Directive("open-mode", "append")
 
@@ -131,12 +137,13 @@ def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:
     for name, value in flags.items():
         flag = name.lstrip("-").replace("_", "-")
         flag = SHORT.get(flag, flag)
-        if flag in PROTECTED:
+        meant = next((full for full in PROTECTED if flag[1:] and full.startswith(flag)), "")
+        if meant:
             raise InvalidJob(
                 f"platform_options.sbatch.{name}: cloudtrain sets this flag itself",
-                hint=f"Leave it out: {PROTECTED[flag]}.",
+                hint=f"Leave it out: {PROTECTED[meant]}.",
             )
-        if not flag or not flag.replace("-", "").isalnum() or not flag.isascii():
+        if not flag[1:] or not flag.replace("-", "").isalnum() or not flag.isascii():
             raise InvalidJob(
                 f"platform_options.sbatch: {name!r} is not a flag of sbatch",
                 hint="Write its long form without the dashes, for example: mail-type",

@@ -16,4 +16,9 @@ class Directive:
 
     def to_line(self) -> str:
         name = f"--{self.flag}"
-        return f"#SBATCH {name}" if self.value is None else f"#SBATCH {name}={shlex.quote(self.value)}"
+        return f"#SBATCH {name}" if self.value is None else f"#SBATCH {name}={quoted(self.value)}"
+
+
+def quoted(text: str) -> str:
+    """``text`` as one value in a directive. For Slurm, a backslash is special between all quotes, too."""
+    return shlex.quote(text).replace("\\", "\\\\")

@@ -119,7 +119,7 @@ def test_any_other_flag_of_sbatch() -> None:
     assert found["contiguous"] is None and "hold" not in found
 
 
-@pytest.mark.parametrize("flag", [*PROTECTED, "N", "-o", "ntasks_per_node"])
+@pytest.mark.parametrize("flag", [*PROTECTED, "N", "-o", "ntasks_per_node", "outp", "--job-n"])
 def test_flags_that_cloudtrain_sets_are_refused_with_the_reason(flag: str) -> None:
     with pytest.raises(InvalidJob, match="cloudtrain sets this flag itself") as caught:
         script(sbatch={flag: "1"})
@@ -127,11 +127,22 @@ def test_flags_that_cloudtrain_sets_are_refused_with_the_reason(flag: str) -> No
 
 
 @pytest.mark.parametrize(
-    "options", [{"account": "ml\n#SBATCH --uid=0"}, {"sbatch": {"x": "a\nb"}}, {"sbatch": {"a b": 1}}]
+    "options",
+    [
+        {"folder": "/a\\b"},
+        {"sbatch": {"p": "main"}},
+        {"account": "ml\n#SBATCH --uid=0"},
+        {"sbatch": {"x": "a\nb"}},
+        {"sbatch": {"a b": 1}},
+    ],
 )
-def test_an_option_is_one_line(options: dict[str, Any]) -> None:
+def test_options_that_slurm_would_misread_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidJob, match="platform_options"):
         script(**options)
+
+
+def test_slurm_reads_a_backslash_as_it_was_given() -> None:
+    assert r"""#SBATCH --comment='a\\b '"'"'c'"'"''""" in script(comment="a\\b 'c'")
 
 
 def test_modules_prologue_and_python() -> None:
