@@ -81,7 +81,9 @@ def _parts(kind: inspect.Type) -> Iterator[inspect.Type]:
 
 
 def _is_valid(value: Any, kind: inspect.Type) -> bool:
-    """Whether an item of a dict, which is text or a boolean, is valid."""
+    """Whether an item of a dict, which is text, a boolean or a dict with names, is valid."""
     if isinstance(kind, inspect.StrType):
         return isinstance(value, str)
+    if isinstance(kind, inspect.DictType):
+        return isinstance(value, dict) and all(isinstance(key, str) for key in value)
     return isinstance(value, bool) if isinstance(kind, inspect.BoolType) else True

@@ -26,7 +26,8 @@ def _expanded(path: str) -> str:
 
 def check_path(path: str, field: str) -> None:
     """Raises InvalidJob unless ``path`` is absolute there."""
-    if not _expanded(path).startswith(("/", "$")) or "\0" in path or "\n" in path:
+    absolute = _expanded(path)
+    if not (absolute.startswith("/") or _VARIABLE.match(absolute)) or "\0" in path or "\n" in path:
         raise InvalidJob(
             f"{field}: {path!r} is not an absolute path",
             hint="Begin it with / or with a variable of the cluster, such as $HOME or $SCRATCH.",

@@ -44,6 +44,8 @@ def read_profiles() -> SlurmSection:
     where = f"{config_path()}: {SECTION}"
     section = convert(read_section(SECTION), SlurmSection, where)
     for name, options in section.profiles.items():
+        if not name:
+            raise InvalidJob(f"{where}.profiles: a profile has an empty name", hint="Name the cluster.")
         place = f"{where}.profiles.{name}"
         own_types = options.get(INSTANCE_TYPES, {})
         _check({key: value for key, value in options.items() if key != INSTANCE_TYPES}, place)

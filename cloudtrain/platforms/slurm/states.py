@@ -31,6 +31,8 @@ ENDED = {
     "TIMEOUT",
 }
 """All other states, also those of later versions, are of a job that still lives."""
+NO_OUTPUT_FILE = 53
+"""The signal that Slurm shows if a node could not open the file for the output of the batch step."""
 RESUMES = "Submit the job again: it resumes from its last checkpoint."
 
 
@@ -143,6 +145,13 @@ def cancelled_by(ending: Ending) -> str:
 
 def _failed(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, str]:
     words = f": {said}" if said else ""
+    if ending.state == "FAILED" and ending.signal == NO_OUTPUT_FILE:
+        return (
+            FailureClass.PLATFORM,
+            "the first node of the job could not write into the job's folder",
+            "All nodes must share that folder, and you must be able to write there: set platform_options.folder. Its "
+            "path must not contain a backslash.",
+        )
     if ending.state == "FAILED" and ending.signal:
         name = signal_name(ending.signal)
         hint = (

@@ -250,5 +250,6 @@ def test_a_folder_of_a_variable(new_node: NewNode, tmp_path: Path) -> None:
     assert root.place("job") == "kraken:/tmp/sc ratch/cloud train/jobs/job"
     with pytest.raises(PlatformError, match="NO_SUCH_VARIABLE is not set on kraken"):
         RemoteRoot(shell, "${NO_SUCH_VARIABLE}/x").names()
-    with pytest.raises(InvalidJob, match="is not an absolute path"):
-        check_path("jobs", "platform_options.folder")
+    for path in ("jobs", "$(pwd)/jobs", "$", "~other/jobs"):
+        with pytest.raises(InvalidJob, match="is not an absolute path"):
+            check_path(path, "platform_options.folder")

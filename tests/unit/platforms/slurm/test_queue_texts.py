@@ -143,6 +143,9 @@ def test_a_launch_failure_differs_from_a_killed_script() -> None:
     assert explain(launch, "15").message == "Slurm could not start the job on its nodes (n1)"
     killed = explain(replace(launch, signal=9), "15")
     assert (killed.failure_class, killed.signal) == (FailureClass.KILLED, 9)
+    not_shared = explain(replace(launch, signal=53), "15")
+    assert "could not write into the job's folder" in not_shared.message
+    assert "All nodes must share that folder" in not_shared.hint
     assert "batch step ended without an outcome" in explain(Ending("COMPLETED"), "15").message
     assert explain(Ending("A_LATER_STATE"), "15").message.startswith("Slurm says A_LATER_STATE of the job")
     assert "user ada cancelled" in explain(Ending("CANCELLED", "ada"), "15").message

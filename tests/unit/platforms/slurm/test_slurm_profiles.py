@@ -132,6 +132,13 @@ def test_a_mistake_is_named_with_its_place(config: Path) -> None:
         config, "slurm: {instance_types: {x: {gpu: 1}}}"
     )
     assert "a profile cannot name another" in refused(config, "slurm: {profiles: {a: {profile: b}}}")
+    assert "config.yaml: slurm.profiles.a: expected a mapping, got" in refused(
+        config, "slurm: {profiles: {a: }}"
+    )
+    assert "config.yaml: slurm.profiles.a: the name 1 is not text" in refused(
+        config, "slurm: {profiles: {a: {1: 2}}}"
+    )
+    assert "a profile has an empty name" in refused(config, 'slurm: {profiles: {"": {login: kraken}}}')
     assert "slurm is not a mapping" in refused(config, "slurm: [a]")
     assert "profile" in refused(config, "slurm: {profile: {}}")
     assert "Did you mean 'slurm'?" in _config_error(config, "slrum: {}")
