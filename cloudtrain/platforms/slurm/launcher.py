@@ -23,6 +23,7 @@ from cloudtrain.platforms.batch.submissions import (
     parse_answers,
     submissions_to_json,
 )
+from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.continuation import WAITS_ALREADY
 from cloudtrain.platforms.slurm.life import JobLife, last_submissions
@@ -130,6 +131,7 @@ class SlurmLauncher:
         folder = self._cluster.job_folder(job.name)
         keep = _KEEP_ELEMENTS.format(array=shlex.quote(job.name.removesuffix("-0")), count=elements)
         command = _SBATCH.format(script=script, keep=keep if elements else _KEEP)
+        command = self._without_secrets(job) + command
         answer = run_once(self._cluster.shell, folder, command, program="sbatch")
         found = parse_answers(answer.out, time.time())
         if answer.code or not found:
@@ -138,6 +140,14 @@ class SlurmLauncher:
                 raise self._array_too_large()
             raise refused(complaint, self._cluster.login)
         return found[0]
+
+    def _without_secrets(self, job: JobFiles) -> str:
+        """The line that hides the job's secrets from sbatch: Slurm may store the environment in its accounting."""
+        if self._cluster.shell.place:
+            return ""  # a login node does not have them
+        names = request_settings(job.request()).hidden_variables.split(",")
+        hidden = [name for name in names if name.isascii() and name.isidentifier()]
+        return f"unset {' '.join(hidden)}\n" if hidden else ""
 
     def _array_too_large(self) -> PlatformError:
         shown = self._cluster.shell.run("scontrol show config").text

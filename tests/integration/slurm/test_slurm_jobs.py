@@ -46,13 +46,15 @@ def two_nodes(slurm_module: SlurmCluster, home: Path) -> Job:
             "OMPI_COMM_WORLD_RANK",
         ):
             patch.setenv(name, "1")
+        patch.setenv("B_TOKEN", "hf_0ther")
         return Estimator(
             str(script),
             platform="slurm",
             instance_count=2,
             distribution={"processes": {"processes_per_host": 1}},
             environment={"A_TOKEN": "hf_s3cret", "PLAIN": "shown"},
-            platform_options={"gpus": 1, "cpus_per_task": 2},
+            secrets=["B_TOKEN"],
+            platform_options={"gpus": 1, "cpus_per_task": 2, "prologue": ["env > seen-by-slurm"]},
             disable_output_compression=True,
         ).fit(job_name="two-nodes")
 
@@ -99,6 +101,8 @@ def test_secrets_are_in_no_file(two_nodes: Job, home: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and path.name not in ("job.log", "rank-0.log", "rank-1.log"):
             assert b"hf_s3cret" not in path.read_bytes(), path
+    assert "B_TOKEN" not in (folder / "seen-by-slurm").read_text()
+    assert all(environment["B_TOKEN"] for environment in seen(two_nodes).values())
     number = json.loads((folder / "batch.json").read_text())["submissions"][0]["number"]
     shown = subprocess.run(["scontrol", "show", "job", number], capture_output=True, text=True).stdout
     assert "two-nodes" in shown and "hf_s3cret" not in shown
