@@ -48,6 +48,7 @@ BUNDLED = (
             "batch/node",
             "batch/node_folder",
             "batch/node_hosts",
+            "batch/node_job",
             "batch/nodelist",
             "batch/secrets_file",
             "batch/step",

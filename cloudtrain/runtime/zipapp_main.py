@@ -47,6 +47,8 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-m", "cloudtrain.runtime"])
     # saves the start of another interpreter; the first entry of the path is the zipapp itself
     sys.path[0] = folder
+    # also where the user turned it off: otherwise, each process compiles the modules in this folder again
+    sys.dont_write_bytecode = False
     module, *sys.argv[1:] = sys.argv[1:]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -3,8 +3,8 @@
 Usage: ``python cloudtrain.pyz cloudtrain.platforms.batch.node FOLDER [NAME]``, with the folder of the job and the name
 of the host; without a name, it is that of Slurm's node.
 
-The step sends lines on its input: first the `NodeJob`, then ``leader PORT``, later ``signal NUMBER``. Its output
-consists of `frames`. When its input ends, the step is gone, and so the runtime has to end.
+The step sends lines on its input: first the `node_job.NodeJob`, then ``leader PORT``, later ``signal NUMBER``. Its
+output consists of `frames`. When its input ends, the step is gone, and so the runtime has to end.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ import selectors
 import signal
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from cloudtrain._system.interfaces import interface_to
 from cloudtrain._system.processes import exit_code, fork
 from cloudtrain._system.signals import SIGHUP, block, unblock
 from cloudtrain.contract import Paths
-from cloudtrain.contract.documents import Fields, parse_json
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch import frames
 from cloudtrain.platforms.batch.container_start import (
@@ -36,54 +33,14 @@ from cloudtrain.platforms.batch.container_start import (
     write_report,
 )
 from cloudtrain.platforms.batch.node_folder import HostFolder, host_folder, local_folder
+from cloudtrain.platforms.batch.node_job import NodeJob
 from cloudtrain.platforms.batch.variables import without_outer_job
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
-from cloudtrain.runtime.entrypoint import main as run_runtime
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.storage.atomic import replace_file
 
 NAME = "SLURMD_NODENAME"
 READ_SIZE = 1 << 16
-
-
-@dataclass(frozen=True)
-class NodeJob:
-    """The part of a job that the step sends to every node."""
-
-    names: list[str]
-    """The hosts, in rank order."""
-    environment: dict[str, str] = field(default_factory=dict)
-    """The job's variables, with secrets."""
-    settings: dict[str, str] = field(default_factory=dict)
-    """The variables of `Settings`, without what a node finds out itself."""
-    interface: str = "auto"
-    node_folder: str = ""
-    container: dict[str, Any] = field(default_factory=dict)
-    """As in the request; empty without one."""
-    folders: list[str] = field(default_factory=list)
-    """Folders that a container needs in addition to that of its host."""
-    runtime: str = ""
-    """The path of the bundled runtime."""
-    srun: str = ""
-    """The kind of MPI for which srun starts the ranks; empty if it does not."""
-
-    def to_line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
-
-    @classmethod
-    def from_line(cls, line: bytes) -> NodeJob:
-        given = Fields(parse_json(line))
-        return cls(
-            list(given.texts("names")),
-            dict(given.text_mapping("environment", {})),
-            dict(given.text_mapping("settings", {})),
-            given.text("interface", "auto"),
-            given.text("node_folder", ""),
-            dict(given.mapping("container", {})),
-            list(given.texts("folders", ())),
-            given.text("runtime", ""),
-            given.text("srun", ""),
-        )
 
 
 class Input:
@@ -125,9 +82,11 @@ def main() -> int:
     job = NodeJob.from_line(given.wait())
     number = job.names.index(name)
     settings = dict(job.settings)
+    if len(job.names) > 1 and number == 0:
+        _say(frames.frame(0, frames.PORT, str(free_port()).encode()))
+    if not job.container:
+        import_runtime()
     if len(job.names) > 1:
-        if number == 0:
-            _say(frames.frame(0, frames.PORT, str(free_port()).encode()))
         word, _, port = given.wait().partition(b" ")
         if word != b"leader":  # a signal, or the step is gone
             _say(frames.frame(number, frames.EXIT, b"%d" % -signal.SIGTERM))
@@ -139,6 +98,13 @@ def main() -> int:
     code = _run_host(folder / "hosts" / name, job, name, settings, given)
     _say(frames.frame(number, frames.EXIT, str(code).encode()))
     return 0
+
+
+def import_runtime() -> Callable[[], int]:
+    """The main function of the runtime. Its import takes long: the first node reports its port before."""
+    from cloudtrain.runtime.entrypoint import main
+
+    return main
 
 
 def _run_host(shared: Path, job: NodeJob, name: str, settings: Mapping[str, str], given: Input) -> int:
@@ -264,7 +230,7 @@ def _be_runtime(base: Path, environment: Mapping[str, str], target: int, command
             os.execve(command[0], list(command), environment)
         os.environ.clear()
         os.environ.update(environment)
-        code = run_runtime()
+        code = import_runtime()()
     except BaseException:
         traceback.print_exc()
     finally:

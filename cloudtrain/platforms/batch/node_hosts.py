@@ -19,7 +19,7 @@ from cloudtrain.contract import FailureReport
 from cloudtrain.platforms.batch.container import Container
 from cloudtrain.platforms.batch.container_node import needed_folders, pulled
 from cloudtrain.platforms.batch.frames import FrameReader
-from cloudtrain.platforms.batch.node import NodeJob
+from cloudtrain.platforms.batch.node_job import NodeJob
 from cloudtrain.platforms.common.request_body import request_environment, request_settings
 from cloudtrain.platforms.supervised.folder import JobFolder
 from cloudtrain.platforms.supervised.hosts import FolderHosts

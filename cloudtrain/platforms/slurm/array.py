@@ -8,6 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.packaging.zipapp import runtime_sha256
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.script import Script
 from cloudtrain.platforms.slurm.options import SlurmOptions
@@ -30,9 +31,10 @@ def render_array(name: str, jobs: Sequence[TrainingJob], cluster: Cluster) -> st
             "platform_options.requeue: an array has no chain of submissions",
             hint="Set requeue to auto, or submit the jobs one by one.",
         )
-    first = _script(name, jobs[0], cluster, len(jobs))
+    runtime = cluster.runtime_file(runtime_sha256())
+    first = _script(name, jobs[0], cluster, runtime, len(jobs))
     for number, job in enumerate(jobs[1:], 1):
-        other = _script(name, job, cluster, len(jobs))
+        other = _script(name, job, cluster, runtime, len(jobs))
         if other.to_text() != first.to_text():
             raise InvalidJob(
                 f"element {number} asks Slurm for something else than element 0: {_difference(first, other)}",
@@ -41,9 +43,9 @@ def render_array(name: str, jobs: Sequence[TrainingJob], cluster: Cluster) -> st
     return first.to_text()
 
 
-def _script(name: str, job: TrainingJob, cluster: Cluster, count: int) -> Script:
+def _script(name: str, job: TrainingJob, cluster: Cluster, runtime: str, count: int) -> Script:
     options = SlurmOptions.of(job)
-    script = job_script(msgspec.structs.replace(job, job_name=name), options, cluster)
+    script = job_script(msgspec.structs.replace(job, job_name=name), options, cluster, runtime)
     folder = cluster.job_folder(name)
     output = Directive("output", f"{folder.replace('%', '%%')}-%a/{SUPERVISOR_LOG}")
     parallel = f"%{options.array_parallelism}" if options.array_parallelism else ""

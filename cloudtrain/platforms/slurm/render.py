@@ -37,7 +37,8 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
             hint="Add distribution: {mpi: {enabled: true}} (--mpirun), or leave the option out.",
         )
     assert job.job_name
-    script = job_script(job, options, cluster)
+    runtime = cluster.runtime_file(runtime_sha256())
+    script = job_script(job, options, cluster, runtime)
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
         "cluster": {
@@ -46,7 +47,7 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
             **({"profile": options.profile} if options.profile else {}),
             "poll_seconds": options.poll_seconds,
         },
-        "bundled_runtime": cluster.runtime_file(runtime_sha256()),
+        "bundled_runtime": runtime,
         **_given(options),
         **_container(job, options),
         "hyperparameters": encoded_hyperparameters(with_source_on_cluster(job, cluster)),
@@ -55,15 +56,15 @@ def render(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Request
     return new_request("slurm", job, body)
 
 
-def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster) -> Script:
-    """The batch script of ``job``. Raises InvalidJob."""
+def job_script(job: TrainingJob, options: SlurmOptions, cluster: Cluster, runtime: str) -> Script:
+    """The batch script of ``job``, which starts the bundled runtime at the path ``runtime``. Raises InvalidJob."""
     assert job.job_name
     folder = cluster.job_folder(job.job_name)
     return Script(
         job.job_name,
         directives(job, options, f"{folder}/{SUPERVISOR_LOG}"),
         list(_setup(options)),
-        [options.python or PYTHON, cluster.runtime_file(runtime_sha256()), STEP, folder],
+        [options.python or PYTHON, runtime, STEP, folder],
         options.epilogue,
     )
 

@@ -132,3 +132,24 @@ def test_concurrent_processes_share_one_folder(archive: str, tmp_path: Path) -> 
     folders = {process.communicate()[0].strip() for process in running}
     assert len(folders) == 1
     assert len(os.listdir(tmp_path / "tmp")) == 1
+
+
+def test_unpacked_modules_are_compiled_once_also_if_the_user_turned_that_off(tmp_path: Path) -> None:
+    archive = pack_runtime(tmp_path / "cache").path
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(tmp_path)}
+    # outside a job, the step ends with an error after its imports
+    subprocess.run(
+        [sys.executable, archive, "cloudtrain.platforms.slurm.step"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    assert (
+        len([*tmp_path.glob("cloudtrain-*/cloudtrain/platforms/supervised/__pycache__/supervisor.*.pyc")])
+        == 1
+    )
+
+
+def test_the_batch_step_does_not_import_the_runtime_that_the_nodes_run() -> None:
+    code = "import sys, cloudtrain.platforms.slurm.step; sys.exit('cloudtrain.runtime.entrypoint' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
