@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import zipfile
@@ -126,8 +127,12 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@functools.cache
 def _zipapp() -> bytes:
-    """The archive's bytes. They are not compressed: then they do not depend on zlib's version, and start faster."""
+    """The archive's bytes. They are not compressed: then they do not depend on zlib's version, and start faster.
+
+    Reading all files takes 0.1 s, and each element of an array asks for them.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         main = PACKAGE / "runtime" / "zipapp_main.py"
