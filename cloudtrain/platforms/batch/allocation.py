@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cloudtrain.contract.slurm_step import tasks_per_node
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.batch.nodelist import expand_nodelist
 
@@ -49,12 +49,10 @@ def _slurm(nodes: str, environ: Mapping[str, str]) -> Allocation:
     tasks = environ.get("SLURM_TASKS_PER_NODE", "") if asked else ""
     if not tasks:
         return Allocation(variable, [(name, None) for name in names])
-    counts: list[int] = []
-    for part in tasks.split(","):
-        match = re.fullmatch(r"(\d{1,6})(?:\(x(\d{1,6})\))?", part)
-        if match is None:
-            raise _broken("SLURM_TASKS_PER_NODE", f"{tasks[:100]!r}")
-        counts += [int(match[1])] * int(match[2] or 1)
+    try:
+        counts = tasks_per_node(tasks)
+    except ValueError:
+        raise _broken("SLURM_TASKS_PER_NODE", f"{tasks[:100]!r}") from None
     if len(counts) != len(names):
         raise _broken("SLURM_TASKS_PER_NODE", f"{tasks[:100]!r} is not of {len(names)} hosts")
     return Allocation(variable, list(zip(names, counts)))  # noqa: B905 - nodes may have Python 3.9
