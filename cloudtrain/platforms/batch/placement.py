@@ -32,6 +32,12 @@ def place_job(cluster: Cluster, draft: JobFiles, request: Request) -> None:
     draft.write_record(JobRecord(JobStatus.PENDING, submitted_at=time.time()))
 
 
+def forget_secrets(cluster: Cluster, job: JobFiles) -> None:
+    """Empty the file with the secrets of a job that has ended without its batch step, which removes it."""
+    if job.exists(SECRETS):
+        cluster.root.write_private(f"{job.name}/{SECRETS}", secrets_to_json({}))
+
+
 def _provide(cluster: Cluster, request: Request) -> None:
     """Put the runtime and the source onto the cluster, once for each hash."""
     body = request.body

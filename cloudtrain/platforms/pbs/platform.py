@@ -5,26 +5,25 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus
-from cloudtrain.errors import JobNotFound, PlatformError
-from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.errors import PlatformError
+from cloudtrain.platforms.base import JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, local_cluster
-from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
-from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.batch.cluster_platform import ClusterJobs, ClusterPlatform
+from cloudtrain.platforms.batch.placement import forget_secrets
+from cloudtrain.platforms.batch.tickets import Ticket
 from cloudtrain.platforms.pbs.launcher import PbsLauncher
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.pbs.queue import WAITING, QueueEntry
 from cloudtrain.platforms.pbs.render import check, render
-from cloudtrain.platforms.supervised import JobFiles, JobRecord, SupervisedPlatform
+from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.spec import TrainingJob
-from cloudtrain.spec.names import clean
-from cloudtrain.storage import Progress
 
 if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
@@ -40,7 +39,7 @@ MEMORY = ("memory", "vmem")
 RESUBMIT = "Submit the job again: it resumes from its last checkpoint."
 
 
-class PbsJobs(SupervisedPlatform):
+class PbsJobs(ClusterJobs):
     """The jobs of one platform on one cluster, in one folder."""
 
     def __init__(self, name: str, cluster: Cluster) -> None:
@@ -78,8 +77,7 @@ class PbsJobs(SupervisedPlatform):
 
     def _closed(self, job: JobFiles, record: JobRecord) -> JobRecord:
         with contextlib.suppress(OSError):  # a full disk, or a folder that was removed
-            if job.exists(SECRETS):  # the batch step, which removes it, was killed or never started
-                self.cluster.root.write_private(f"{job.name}/{SECRETS}", secrets_to_json({}))
+            forget_secrets(self.cluster, job)
         return super()._closed(job, record)
 
     def _why_waiting(self, job: JobFiles, status: JobStatus) -> str:
@@ -127,14 +125,8 @@ class PbsJobs(SupervisedPlatform):
         return None
 
 
-class _Platform:
-    """Runs jobs on clusters, each of which is found by the ticket of the job."""
-
-    name: str
-
-    def __init__(self) -> None:
-        self._tickets = Tickets(self.name)
-        self._clusters: dict[Ticket, PbsJobs] = {}
+class _Platform(ClusterPlatform[PbsJobs]):
+    """The base of the three platforms."""
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         options = PbsOptions.of(job, self.name)
@@ -148,68 +140,13 @@ class _Platform:
     def render(self, job: TrainingJob) -> Request:
         return self._jobs(_ticket(PbsOptions.of(job, self.name))).render(job)
 
-    def submit(self, request: Request) -> None:
-        ticket = Ticket(folder=request.body["cluster"].get("folder", ""))
-        known = self._tickets.read(request.job_name)
-        self._tickets.write(request.job_name, ticket)  # first: a job that runs can always be found
-        try:
-            self._jobs(ticket).submit(request)
-        except BaseException:
-            if known:
-                self._tickets.write(request.job_name, known)
-            else:
-                self._tickets.remove(request.job_name)
-            raise
-
-    def describe(self, job_name: str) -> JobDescription:
-        return self._of(job_name).describe(job_name)
-
-    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        return self._of(job_name).logs(job_name, follow=follow)
-
-    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-        return self._of(job_name).events(job_name, follow=follow)
-
-    def states(self, job_name: str) -> list[JobState]:
-        return self._of(job_name).states(job_name)
-
-    def metrics(self, job_name: str) -> Series:
-        return self._of(job_name).metrics(job_name)
-
-    def trends(self, job_name: str) -> Series:
-        return self._of(job_name).trends(job_name)
-
-    def stop(self, job_name: str) -> None:
-        self._of(job_name).stop(job_name)
-
-    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
-        return self._of(job_name).upload_outputs(job_name, progress)
-
-    def request(self, job_name: str) -> Request:
-        return self._of(job_name).request(job_name)
-
-    def list(self) -> Iterator[JobDescription]:
-        tickets = {Ticket(), *self._tickets.all()}
-        described = {job.place: job for ticket in tickets for job in self._jobs(ticket).list()}
-        yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
-
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
         return self._jobs(_ticket(PbsOptions.of(job, self.name))).preflight(job, request, imports)
 
-    def _of(self, job_name: str) -> PbsJobs:
-        """The jobs of the cluster that has this one."""
-        if clean(job_name) != job_name:  # it may be a path
-            raise JobNotFound(
-                f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
-            )
-        return self._jobs(self._tickets.read(job_name) or Ticket())
-
-    def _jobs(self, ticket: Ticket) -> PbsJobs:
-        if ticket not in self._clusters:
-            self._clusters[ticket] = PbsJobs(self.name, local_cluster(self.name, ticket.folder or None))
-        return self._clusters[ticket]
+    def _open(self, ticket: Ticket) -> PbsJobs:
+        return PbsJobs(self.name, local_cluster(self.name, ticket.folder or None))
 
 
 def _ticket(options: PbsOptions) -> Ticket:

@@ -49,7 +49,7 @@ def render(platform: str, job: TrainingJob, options: PbsOptions, cluster: Cluste
     )
     body: dict[str, Any] = {
         **base_body(job, master_port=options.master_port, max_preemptions=options.max_preemptions),
-        "cluster": {"folder": cluster.folder, **({"login": cluster.login} if cluster.login else {})},
+        "cluster": {"folder": cluster.folder},
         "bundled_runtime": runtime,
         **_given(options),
         **_container(job, options),

@@ -13,9 +13,8 @@ from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.cluster import Cluster
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.once import run_once
-from cloudtrain.platforms.batch.placement import SCRIPT, place_job
+from cloudtrain.platforms.batch.placement import SCRIPT, forget_secrets, place_job
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.secrets_file import SECRETS, secrets_to_json
 from cloudtrain.platforms.batch.submissions import (
     ANSWERS,
     SUBMISSIONS,
@@ -114,9 +113,7 @@ class SlurmLauncher:
         place_job(self._cluster, draft, request)
 
     def forget_secrets(self, job: JobFiles) -> None:
-        """Empty the file with the secrets of a job that has ended without its batch step, which removes it."""
-        if job.exists(SECRETS):
-            self._cluster.root.write_private(f"{job.name}/{SECRETS}", secrets_to_json({}))
+        forget_secrets(self._cluster, job)
 
     def signal(self, job: JobFiles, name: str) -> None:
         self._life.signal(job, name)

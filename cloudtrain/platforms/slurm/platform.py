@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from cloudtrain.errors import CloudtrainError, JobNotFound
-from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.platforms.base import JobDescription, JobState, Request
 from cloudtrain.platforms.batch.cluster import Cluster, open_cluster
+from cloudtrain.platforms.batch.cluster_platform import ClusterPlatform, unless_queued
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.remote_download import download_remote
 from cloudtrain.platforms.batch.remote_follow import follow_remote
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
-from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.batch.tickets import Ticket
 from cloudtrain.platforms.slurm.array import render_array
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from cloudtrain.platforms.checks import Check
 
 
-class ClusterJobs(QueuedJobs):
+class SlurmJobs(QueuedJobs):
     """The jobs on one cluster, in one folder."""
 
     name = "slurm"
@@ -107,14 +105,10 @@ class ClusterJobs(QueuedJobs):
                 raise
 
 
-class SlurmPlatform:
+class SlurmPlatform(ClusterPlatform[SlurmJobs]):
     """Runs jobs on clusters with Slurm."""
 
     name = "slurm"
-
-    def __init__(self) -> None:
-        self._tickets = Tickets(self.name)
-        self._clusters: dict[Ticket, ClusterJobs] = {}
 
     def resolve(self, job: TrainingJob) -> TrainingJob:
         job = with_profile(job)
@@ -135,58 +129,13 @@ class SlurmPlatform:
         return render_array(name, jobs, self._jobs(_ticket(SlurmOptions.of(jobs[0]))).cluster)
 
     def submit_array(self, script: str, requests: Sequence[Request]) -> None:
-        with _unless_queued() as undo:
+        with unless_queued() as undo:
             for request in requests:
                 ticket = self._file_ticket(request, undo)
             self._jobs(ticket).submit_array(script, requests)
 
-    def submit(self, request: Request) -> None:
-        with _unless_queued() as undo:
-            self._jobs(self._file_ticket(request, undo)).submit(request)
-
-    def _file_ticket(self, request: Request, undo: ExitStack) -> Ticket:
-        """Write down where the job is going to be, before it is there: a job that runs can always be found."""
-        cluster = request.body["cluster"]
-        ticket = Ticket(
-            cluster.get("login", ""),
-            cluster.get("folder", ""),
-            cluster.get("profile", ""),
-            cluster.get("poll_seconds", 10.0),
-        )
-        name, known = request.job_name, self._tickets.read(request.job_name)
-        self._tickets.write(name, ticket)
-        if known:
-            undo.callback(self._tickets.write, name, known)
-        else:
-            undo.callback(self._tickets.remove, name)
-        return ticket
-
-    def describe(self, job_name: str) -> JobDescription:
-        return self._of(job_name).describe(job_name)
-
-    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
-        return self._of(job_name).logs(job_name, follow=follow)
-
-    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
-        return self._of(job_name).events(job_name, follow=follow)
-
-    def states(self, job_name: str) -> list[JobState]:
-        return self._of(job_name).states(job_name)
-
-    def metrics(self, job_name: str) -> Series:
-        return self._of(job_name).metrics(job_name)
-
-    def trends(self, job_name: str) -> Series:
-        return self._of(job_name).trends(job_name)
-
-    def stop(self, job_name: str) -> None:
-        self._of(job_name).stop(job_name)
-
     def preempt(self, job_name: str) -> None:
         self._of(job_name).preempt(job_name)
-
-    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
-        return self._of(job_name).upload_outputs(job_name, progress)
 
     def download(
         self, job_name: str, uri: str, folder: Path, progress: Progress | None = None
@@ -197,21 +146,6 @@ class SlurmPlatform:
             return None
         return download_remote(cluster.shell, uri, folder, progress)
 
-    def request(self, job_name: str) -> Request:
-        return self._of(job_name).request(job_name)
-
-    def list(self) -> Iterator[JobDescription]:
-        """See `Platform.list`. A cluster that does not answer is left out, with a warning."""
-        described: dict[str, JobDescription] = {}
-        for ticket in dict.fromkeys([Ticket(), *self._tickets.all()]):
-            try:
-                described |= {job.place: job for job in self._jobs(ticket).list()}
-            except (CloudtrainError, OSError) as error:
-                reason = error.message if isinstance(error, CloudtrainError) else error
-                where = ticket.login or "this machine"
-                warnings.warn(f"the jobs on {where} are left out of the list: {reason}", stacklevel=2)
-        yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
-
     def preflight(
         self, job: TrainingJob, request: Request | None, imports: Sequence[str]
     ) -> Mapping[str, Check]:
@@ -221,32 +155,9 @@ class SlurmPlatform:
         ticket = _ticket(SlurmOptions.of(job))
         return checks(job, request, lambda: self._jobs(ticket).cluster)
 
-    def _of(self, job_name: str) -> ClusterJobs:
-        """The jobs of the cluster that has this one."""
-        if clean(job_name) != job_name:  # it may be a path
-            raise JobNotFound(
-                f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
-            )
-        return self._jobs(self._tickets.read(job_name) or Ticket())
-
-    def _jobs(self, ticket: Ticket) -> ClusterJobs:
-        if ticket not in self._clusters:
-            self._clusters[ticket] = ClusterJobs(
-                open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch"), ticket.poll_seconds
-            )
-        return self._clusters[ticket]
-
-
-@contextmanager
-def _unless_queued() -> Iterator[ExitStack]:
-    """Calls what is pushed onto the stack if the block fails, unless the job may be in the queue."""
-    with ExitStack() as undo:
-        try:
-            yield undo
-        except ConnectionLost:
-            undo.pop_all()
-            raise
-        undo.pop_all()
+    def _open(self, ticket: Ticket) -> SlurmJobs:
+        cluster = open_cluster(self.name, ticket.login, ticket.folder or None, "sbatch")
+        return SlurmJobs(cluster, ticket.poll_seconds)
 
 
 def _ticket(options: SlurmOptions) -> Ticket:

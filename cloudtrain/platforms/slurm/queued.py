@@ -10,17 +10,17 @@ from typing import Any
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Summary
 from cloudtrain.platforms.base import JobDescription, JobState
+from cloudtrain.platforms.batch.cluster_platform import ClusterJobs
 from cloudtrain.platforms.slurm.launcher import SlurmLauncher
 from cloudtrain.platforms.slurm.life import JobLife
 from cloudtrain.platforms.supervised import (
     JobFiles,
     JobRecord,
     JobRoot,
-    SupervisedPlatform,
 )
 
 
-class QueuedJobs(SupervisedPlatform):
+class QueuedJobs(ClusterJobs):
     """The jobs of one cluster, of which Slurm knows more than their folders.
 
     Args:

@@ -1,0 +1,129 @@
+"""A platform whose jobs are on several clusters, each job found by its ticket."""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, ClassVar, Generic, TypeVar
+
+from cloudtrain.errors import CloudtrainError, JobNotFound
+from cloudtrain.platforms.base import JobDescription, JobState, Request, Series
+from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.tickets import Ticket, Tickets
+from cloudtrain.platforms.supervised import SupervisedPlatform
+from cloudtrain.spec.names import clean
+from cloudtrain.storage import Progress
+
+
+class ClusterJobs(SupervisedPlatform):
+    """The jobs on one cluster, in one folder. Its scheduler knows why they wait."""
+
+    @abstractmethod
+    def states(self, job_name: str) -> list[JobState]:
+        """See `States.states`."""
+        ...
+
+
+Jobs = TypeVar("Jobs", bound=ClusterJobs)
+
+
+class ClusterPlatform(ABC, Generic[Jobs]):
+    """Hands each call to the jobs of one cluster in one folder, which are a supervised platform themselves."""
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._tickets = Tickets(self.name)
+        self._clusters: dict[Ticket, Jobs] = {}
+
+    @abstractmethod
+    def _open(self, ticket: Ticket) -> Jobs:
+        """The jobs of a cluster. Raises InvalidJob, PlatformError."""
+        ...
+
+    def submit(self, request: Request) -> None:
+        with unless_queued() as undo:
+            self._jobs(self._file_ticket(request, undo)).submit(request)
+
+    def describe(self, job_name: str) -> JobDescription:
+        return self._of(job_name).describe(job_name)
+
+    def logs(self, job_name: str, *, follow: bool = False) -> Iterator[str]:
+        return self._of(job_name).logs(job_name, follow=follow)
+
+    def events(self, job_name: str, *, follow: bool = False) -> Iterator[dict[str, Any]]:
+        return self._of(job_name).events(job_name, follow=follow)
+
+    def states(self, job_name: str) -> list[JobState]:
+        return self._of(job_name).states(job_name)
+
+    def metrics(self, job_name: str) -> Series:
+        return self._of(job_name).metrics(job_name)
+
+    def trends(self, job_name: str) -> Series:
+        return self._of(job_name).trends(job_name)
+
+    def stop(self, job_name: str) -> None:
+        self._of(job_name).stop(job_name)
+
+    def upload_outputs(self, job_name: str, progress: Progress | None = None) -> Mapping[str, str]:
+        return self._of(job_name).upload_outputs(job_name, progress)
+
+    def request(self, job_name: str) -> Request:
+        return self._of(job_name).request(job_name)
+
+    def list(self) -> Iterator[JobDescription]:
+        """See `Platform.list`. A cluster that does not answer is left out, with a warning."""
+        described: dict[str, JobDescription] = {}
+        for ticket in dict.fromkeys([Ticket(), *self._tickets.all()]):
+            try:
+                described |= {job.place: job for job in self._jobs(ticket).list()}
+            except (CloudtrainError, OSError) as error:
+                reason = error.message if isinstance(error, CloudtrainError) else error
+                where = ticket.login or "this machine"
+                warnings.warn(f"the jobs on {where} are left out of the list: {reason}", stacklevel=2)
+        yield from sorted(described.values(), key=lambda job: job.submitted_at, reverse=True)
+
+    def _of(self, job_name: str) -> Jobs:
+        """The jobs of the cluster that has this one."""
+        if clean(job_name) != job_name:  # it may be a path
+            raise JobNotFound(
+                f"there is no {self.name} job {job_name}", hint="See the jobs with: cloudtrain list"
+            )
+        return self._jobs(self._tickets.read(job_name) or Ticket())
+
+    def _jobs(self, ticket: Ticket) -> Jobs:
+        if ticket not in self._clusters:
+            self._clusters[ticket] = self._open(ticket)
+        return self._clusters[ticket]
+
+    def _file_ticket(self, request: Request, undo: ExitStack) -> Ticket:
+        """Write down where the job is going to be, before it is there: a job that runs can always be found."""
+        cluster = request.body["cluster"]
+        ticket = Ticket(
+            cluster.get("login", ""),
+            cluster.get("folder", ""),
+            cluster.get("profile", ""),
+            cluster.get("poll_seconds", 10.0),
+        )
+        name, known = request.job_name, self._tickets.read(request.job_name)
+        self._tickets.write(name, ticket)
+        if known:
+            undo.callback(self._tickets.write, name, known)
+        else:
+            undo.callback(self._tickets.remove, name)
+        return ticket
+
+
+@contextmanager
+def unless_queued() -> Iterator[ExitStack]:
+    """Calls what is pushed onto the stack if the block fails, unless the job may be in the queue."""
+    with ExitStack() as undo:
+        try:
+            yield undo
+        except ConnectionLost:
+            undo.pop_all()
+            raise
+        undo.pop_all()
