@@ -10,6 +10,12 @@ _NO_RANKS = (
 )
 _START_RANKS = "{variable} is set by a launcher of ranks. " + _NO_RANKS
 
+_NO_STEP = (
+    "{variable} belongs to a task that srun starts. cloudtrain starts the ranks itself: read RANK, WORLD_SIZE, "
+    "LOCAL_RANK and GROUP_RANK in place of SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and SLURM_NODEID, and the addresses "
+    "in MASTER_ADDR and SM_HOSTS. To leave the script as it is, set its variables in a shell script that starts it."
+)
+
 HINTS = (
     Hint(
         "KeyError: 'RANK'",
@@ -29,5 +35,18 @@ HINTS = (
         r"^ValueError: Error initializing torch\.distributed using env:// rendezvous: environment variable "
         r"(?P<variable>\w+) expected, but not set",
         _START_RANKS,
+    ),
+    Hint(
+        "KeyError: 'SLURM_PROCID'",
+        r"^KeyError: '(?P<variable>SLURM_(?:PROCID|NTASKS|NPROCS|LOCALID|NODEID|NNODES|NODELIST|TASKS_PER_NODE"
+        r"|JOB_NODELIST|JOB_NUM_NODES|NTASKS_PER_NODE|STEP_\w+))'(?m:$)",
+        _NO_STEP,
+        traceback=r'os(?:\.py|>)", line \d+, in __getitem__',
+    ),
+    Hint(
+        "ValueError: Number of processes must be defined.",
+        r"^ValueError: (?:Number of processes|The process id of the current process) must be defined\.",
+        "JAX takes only the address from the job. Call jax.distributed.initialize("
+        'num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])).',
     ),
 )

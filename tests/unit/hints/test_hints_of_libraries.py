@@ -49,6 +49,9 @@ HINTED = {
     "hyperparameter": ("import os; os.environ['SM_HP_EPOCHS']", "no such hyperparameter"),
     "rank": ("import os; int(os.environ['RANK'])", "RANK is set by a launcher of ranks."),
     "local-rank": ("import os; os.environ['LOCAL_RANK']", "Start ranks with --torchrun or --processes-per-host N"),
+    "slurm-step": ("import os; int(os.environ['SLURM_PROCID'])", "SLURM_PROCID belongs to a task that srun starts."),
+    "slurm-nodes": ("import os; os.environ['SLURM_JOB_NODELIST']", "the addresses in MASTER_ADDR and SM_HOSTS"),
+    "jax": ("raise ValueError('Number of processes must be defined.')", '["JAX_NUM_PROCESSES"]'),
     "process-group": (
         "import torch.distributed as dist; dist.init_process_group('gloo')",
         "RANK is set by a launcher of ranks",
@@ -109,6 +112,8 @@ SIMILAR = {
     "own-key": "{}['SM_CHANNELS_TRAIN']",
     "own-text-on-a-program": "raise RuntimeError('CalledProcessError: Command x returned non-zero exit status 1')",
     "own-rank": "{}['RANK']",
+    "own-step": "{}['SLURM_PROCID']",
+    "own-job": "import os; os.environ['SLURM_MY_LICENSE']",
     "key-in-text": "raise KeyError('no SM_CHANNEL_TRAIN for you')",
     "other-attribute": "5 .allreduce",
     "numpy-typo": "import numpy as np; np.flaot",
