@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cloudtrain.platforms.batch.remote_path import quoted
+
 
 class Line(Protocol):
     """A directive of a scheduler."""
@@ -27,7 +29,7 @@ class Script:
         job_name: the job that it runs.
         directives: in order.
         setup: lines of the user before the job: modules, and the prologue.
-        command: runs the job.
+        command: runs the job. Its first word may contain variables and ``~/``, which the node expands.
         submit: the command that submits it by hand, in its folder.
         title_last: whether the directives precede all comments: Cobalt ends its search at the first other line.
         title: the first comment, if it is not the script of one job.
@@ -61,7 +63,7 @@ class Script:
         yield ""
         yield "trap '' USR1  # a notice that comes before the job has begun does not end it"
         yield from self.setup
-        command = shlex.join(self.command)
+        command = f"{quoted(self.command[0])} {shlex.join(self.command[1:])}"
         if not self.epilogue:
             yield f"exec {command}"
             return

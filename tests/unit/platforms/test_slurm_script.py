@@ -68,6 +68,19 @@ def test_the_script_of_a_plain_job(tmp_path: Path) -> None:
     assert last.endswith(f"/cloudtrain.pyz cloudtrain.platforms.slurm.step {tmp_path}/jobs/slurm/a-job")
 
 
+@pytest.mark.parametrize(
+    ("python", "word"),
+    [
+        ("/opt/my python/bin/python", "'/opt/my python/bin/python'"),
+        ("~/venv/bin/python", '"${HOME}"/venv/bin/python'),
+        ("$SCRATCH/venv/bin/python", '"${SCRATCH}"/venv/bin/python'),
+        ("$(touch /x)", "'$(touch /x)'"),
+    ],
+)
+def test_a_node_expands_the_path_of_its_python(python: str, word: str) -> None:
+    assert script(python=python).splitlines()[-1].startswith(f"exec {word} /")
+
+
 def test_no_memory_and_no_time_unless_asked() -> None:
     assert not {"mem", "time", "exclusive", "gres"} & set(flags(script()))
 
