@@ -42,6 +42,7 @@ PROTECTED = {
     "ntasks": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
     "ntasks-per-node": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
     "ntasks-per-gpu": "cloudtrain starts one runtime on each node, which starts the ranks: set processes_per_host",
+    "gpus-per-task": "a node has one task, the runtime, whatever the number of ranks: set gpus, those of a node",
     "signal": "cloudtrain uses it for the notice before the end: set stop_grace",
     "export": "cloudtrain passes secrets on in a file that only you can read",
     "export-file": "cloudtrain passes secrets on in a file that only you can read",
