@@ -12,8 +12,9 @@ _START_RANKS = "{variable} is set by a launcher of ranks. " + _NO_RANKS
 
 _NO_STEP = (
     "{variable} belongs to a task that srun starts. cloudtrain starts the ranks itself: read RANK, WORLD_SIZE, "
-    "LOCAL_RANK and GROUP_RANK in place of SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and SLURM_NODEID, and the addresses "
-    "in MASTER_ADDR and SM_HOSTS. To leave the script as it is, set its variables in a shell script that starts it."
+    "LOCAL_RANK and GROUP_RANK in place of SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and SLURM_NODEID, and the "
+    "addresses in MASTER_ADDR and SM_HOSTS. To leave the script as it is, set its variables in a "
+    "shell script that starts it."
 )
 
 HINTS = (
