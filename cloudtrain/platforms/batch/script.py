@@ -29,7 +29,7 @@ class Script:
         job_name: the job that it runs.
         directives: in order.
         setup: lines of the user before the job: modules, and the prologue.
-        command: runs the job. Its first word may contain variables and ``~/``, which the node expands.
+        command: runs the job. The path of the program may contain variables and ``~/``, which the node expands.
         submit: the command that submits it by hand, in its folder.
         title_last: whether the directives precede all comments: Cobalt ends its search at the first other line.
         title: the first comment, if it is not the script of one job.
