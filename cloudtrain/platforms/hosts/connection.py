@@ -43,8 +43,12 @@ _BOOT = (
     "[exec(compile(s.read(int(s.readline())),'cloudtrain','exec'),globals()) for _ in (1,2)]"
 )
 LONGEST_WORDS = 1 << 16
+MOST_LOGIN_TEXT = 1 << 24
+"""Bytes that login scripts may print."""
 FINISH_SECONDS = 10.0
 """How long a host may take to remove its files after the job."""
+
+NOT_OURS = "it sent something else than cloudtrain's messages"
 
 
 class ConnectionLost(Exception):
@@ -83,6 +87,8 @@ class Connection:
         self._process: subprocess.Popen[bytes] | None = None
         self.heard = time.monotonic()
         self._has_mark = False
+        self._skipped = 0
+        """Bytes that were received before the mark, and are not in the buffer any more."""
         self._words = b""
         try:
             self._process = subprocess.Popen(
@@ -128,10 +134,16 @@ class Connection:
         """How many frames have not been sent yet."""
         return self._outbox.qsize()
 
-    def receive(self, timeout: float) -> tuple[bytes, bytes]:
-        """The next frame that is not a beat. Raises ConnectionLost, also after ``timeout`` seconds of silence."""
+    def receive(self, timeout: float, within: float = float("inf")) -> tuple[bytes, bytes]:
+        """The next frame that is not a beat.
+
+        Raises ConnectionLost, also after ``timeout`` seconds of silence, and if no frame comes ``within`` seconds.
+        """
+        deadline = time.monotonic() + within
         while True:
             frame = self._next_frame()
+            if time.monotonic() >= deadline:
+                raise ConnectionLost(f"no answer in {within:g} s")
             if frame is None:
                 self._fill(timeout)
             elif frame[0] != BEAT:
@@ -199,6 +211,14 @@ class Connection:
                 f"this machine cannot resolve the name {name}",
                 "Check its spelling, or use its address, or name it in ~/.ssh/config.",
             )
+        printed = b"" if self._has_mark or last else bytes(self._buffer).strip()
+        if printed:
+            line = printed.splitlines()[-1].decode("utf-8", "replace")
+            return Problem(
+                f"{name} does not run commands: it prints {line[:100]!r}",
+                "A forced command or a login script does that. This must print a version: "
+                f"ssh {self.host.destination} {self._python} -V",
+            )
         if self._code() == 255 or not last:
             return Problem(
                 f"{name} cannot be reached: {last or f'no answer in {CONNECT_SECONDS} s'}",
@@ -242,7 +262,10 @@ class Connection:
         if not self._has_mark:
             place = self._buffer.find(MARK)
             if place < 0:
+                self._skipped += max(0, len(self._buffer) - LONGEST_WORDS)
                 del self._buffer[:-LONGEST_WORDS]
+                if self._skipped > MOST_LOGIN_TEXT:
+                    raise ConnectionLost(NOT_OURS)
                 return None
             del self._buffer[: place + len(MARK)]
             self._has_mark = True
@@ -250,7 +273,7 @@ class Connection:
             return None
         kind, size = HEADER.unpack_from(self._buffer)
         if size > LARGEST_FRAME:
-            raise ConnectionLost("it sent something else than cloudtrain's messages")
+            raise ConnectionLost(NOT_OURS)
         if len(self._buffer) < HEADER.size + size:
             return None
         content = bytes(self._buffer[HEADER.size : HEADER.size + size])

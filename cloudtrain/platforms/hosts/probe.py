@@ -16,7 +16,11 @@ from cloudtrain.runtime.remote_start import ERROR, HELLO, fingerprint
 from cloudtrain.runtime.routes import own_addresses, resolve
 
 ANSWER_SECONDS = CONNECT_SECONDS + 10
-"""How long a host may take to connect and to answer."""
+"""How long a host may take to connect, and be silent."""
+HELLO_SECONDS = 60.0
+"""How long a host that is not silent may take to answer: its file system may hang."""
+DESCRIBED = {"addresses", "client", "fingerprints", "has_runtime", "leader", "missing"}
+"""The parts of an answer that a job reads later."""
 LITTLE_SPACE = 200 << 20
 """Free bytes that a host needs at least."""
 LARGE_SKEW = 5.0
@@ -121,18 +125,20 @@ def _hear(connection: Connection, question: Question, found: Answers) -> Problem
     """Wait for the answer of one host, in a thread. Returns why it cannot take part."""
     name = connection.host.name
     try:
-        kind, content = connection.receive(ANSWER_SECONDS)
+        kind, content = connection.receive(ANSWER_SECONDS, HELLO_SECONDS)
         heard = time.time()
         if kind != HELLO:
             what = content.decode("utf-8", "replace") if kind == ERROR else "it does not answer as it should"
             return Problem(f"{name}: {what}")
         hello = json.loads(content)
+        if not hello.keys() >= DESCRIBED:
+            raise ValueError("the answer is incomplete")
         found.skews[name] = hello["time"] - heard
         found.hellos[name] = hello
         return _judge(name, hello, question)
     except ConnectionLost:
         return connection.problem()
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Problem(f"{name} does not answer as it should")
 
 

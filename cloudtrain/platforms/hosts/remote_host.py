@@ -172,7 +172,7 @@ class RemoteHost:
             self._why = f"{error}; {problem.what}" if self._connection.complained else str(error)
         except OSError as error:
             self._why = f"{error.strerror or error}: {error.filename or self._paths.base}"
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             self._why = f"it sent an invalid message: {error!r}"
         finally:
             self._arrivals.close()

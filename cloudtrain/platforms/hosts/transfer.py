@@ -17,7 +17,7 @@ from cloudtrain.platforms.hosts.connection import Connection
 from cloudtrain.platforms.hosts.probe import sees
 from cloudtrain.runtime.remote_start import DATA, FILE, LARGEST_FRAME, RUNTIME
 from cloudtrain.storage import open_store, split_uri, uri_scheme, uri_to_path
-from cloudtrain.storage.uri import check_key
+from cloudtrain.storage.uri import is_valid_key
 
 MOST_SENT = 2 << 30
 """Bytes of the channels that may be sent to a host."""
@@ -175,8 +175,7 @@ class Arrivals:
         """The next file. Raises OSError, or ValueError if the host may not send it."""
         self.close()
         key = str(entry["path"])
-        check_key(key, "the files of a host")
-        if not key.startswith(BACK):
+        if not is_valid_key(key) or not key.startswith(BACK):  # names need not be UTF-8, as on this machine
             raise ValueError(f"a host sent {key[:100]!r}")
         path = self._paths.base / key
         if key.startswith(f"{CHECKPOINTS}/"):
