@@ -74,7 +74,8 @@ def step_id(environ: Mapping[str, str]) -> str:
 
 def step_key(environ: Mapping[str, str]) -> str:
     """A name for the start of this step, which all of its tasks know and no other step has. Not a secret."""
-    parts = [environ.get(name, "") for name in _IDENTITY]
+    names = _IDENTITY[:-1] if "SLURM_HET_SIZE" in environ else _IDENTITY  # each component has its own port
+    parts = [environ.get(name, "") for name in names]
     return hashlib.sha256("\0".join(parts).encode(errors="surrogateescape")).hexdigest()[:32]
 
 

@@ -68,6 +68,14 @@ SHORT = {
 }
 """The short forms of protected flags."""
 
+SRUN_PROTECTED = (
+    *("nodes", "ntasks", "ntasks-per-node", "tasks-per-node", "output", "error", "input", "export", "label"),
+    *("kill-on-bad-exit", "wait", "multi-prog", "pty", "help", "usage", "version", "test-only", "chdir"),
+)
+"""Flags of srun that cloudtrain sets itself, or that change what it reads from the nodes."""
+SRUN_SHORT = ("-N", "-n", "-o", "-e", "-i", "-l", "-K", "-W", "-D", "-h", "-V")
+"""The short forms."""
+
 
 def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Directive]:
     """All directives, in order; those of ``platform_options.sbatch`` go last.
@@ -84,6 +92,7 @@ def directives(job: TrainingJob, options: SlurmOptions, output: str) -> list[Dir
         *limit_directives(job, options),
     ]
     raw = list(_raw(options.sbatch))
+    check_srun_flags(options.srun)
     given = {directive.flag for directive in raw}
     return [*(directive for directive in own if directive.flag not in given), *raw]
 
@@ -157,6 +166,21 @@ def _raw(flags: Mapping[str, Any]) -> Iterator[Directive]:
                 f"platform_options.sbatch.{name}: a value is one line", hint="Remove the line end."
             )
         yield Directive(flag, text)
+
+
+def check_srun_flags(flags: Sequence[str]) -> None:
+    """Raises InvalidJob for flags that would start other than one runtime on each node, or hide what it says."""
+    for number, text in enumerate(flags):
+        flag = text.partition("=")[0]
+        is_long = flag.startswith("--")
+        meant = next(
+            (full for full in SRUN_PROTECTED if is_long and flag[3:] and full.startswith(flag[2:])), ""
+        )
+        if meant or (not is_long and flag[:2] in SRUN_SHORT) or (number == 0 and not flag.startswith("-")):
+            raise InvalidJob(
+                f"platform_options.srun: {text!r}: cloudtrain sets this itself",
+                hint="srun starts one runtime on each node, and cloudtrain reads its output. Leave it out.",
+            )
 
 
 def joined(value: str | int | float | Sequence[Any]) -> str:

@@ -124,3 +124,8 @@ def test_each_start_of_a_step_has_its_own_key() -> None:
     keys = {step_key(TASK), *(step_key({**TASK, name: value}) for name, value in others.items())}
     assert len(keys) == 4
     assert step_key(TASK) == step_key({**TASK, "SLURM_PROCID": "0", "SLURM_NODEID": "0"})
+
+
+def test_the_components_of_a_heterogeneous_step_have_one_key() -> None:
+    ports = ({"SLURM_STEP_LAUNCHER_PORT": port, "SLURM_HET_SIZE": "2"} for port in ("1", "2"))
+    assert len({step_key({**TASK, **port}) for port in ports}) == 1

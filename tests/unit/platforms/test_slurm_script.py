@@ -154,6 +154,16 @@ def test_options_that_slurm_would_misread_are_refused(options: dict[str, Any]) -
         script(**options)
 
 
+@pytest.mark.parametrize("flag", ["--output=/x", "--outp=/x", "-n1", "-N", "--export=NONE", "hostname"])
+def test_flags_of_srun_that_would_hang_the_job_are_refused(flag: str) -> None:
+    with pytest.raises(InvalidJob, match=r"platform_options\.srun: .* cloudtrain sets this itself"):
+        script(srun=[flag])
+
+
+def test_other_flags_of_srun_are_taken() -> None:
+    script(srun=["--mem-bind=local", "--network", "sn_all", "-v", "--exclusive"])
+
+
 def test_slurm_reads_a_backslash_as_it_was_given() -> None:
     assert r"""#SBATCH --comment='a\\b '"'"'c'"'"''""" in script(comment="a\\b 'c'")
 
