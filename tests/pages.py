@@ -25,7 +25,7 @@ PASSED = "page"
 _IMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+)?import\s+(\([^)]*\)|[\w., ]+)", re.MULTILINE)
 _DOTTED = re.compile(r"\b(?:cloudtrain|horovod)(?:\.\w+)+")
 _COMMAND = re.compile(r"\bcloudtrain ([a-z0-9]+)")
-_FILE = re.compile(r"\b(?:examples|scripts|containers|benchmarks)/[\w./-]*\w")
+_FILE = re.compile(r"\b(?:examples|scripts|containers|benchmarks)/[\w./-]*\w|\bsetup\.cfg\b")
 
 
 def passed_before(page: str) -> bool:
@@ -124,5 +124,5 @@ def _commands(text: str) -> Iterator[Path]:
 def _files(text: str) -> Iterator[Path]:
     for name in set(_FILE.findall(text)):
         path = REPOSITORY / name
-        if path.exists() and path.parent != REPOSITORY:
+        if path.is_file() or (path.exists() and path.parent != REPOSITORY):
             yield path

@@ -1,17 +1,21 @@
 """On a bare Debian scripts/test installs every system package that the tests need, and each of them works.
 
-The Python environments are this machine's; tests/soak builds them on the bare Debian too.
+The Python environments are this machine's; tests/soak builds them on the bare Debian too. CI runs this file when it has
+changed, or a file that decides what is installed: scripts/test, scripts/_environment, scripts/bare_debian,
+scripts/build_mxnet, scripts/build_tensorflow, scripts/build_frameworks, setup.cfg.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from bare_debian import run_on_bare_debian
 from end_of_run import find_python
+from pages import PASSED, lock_line, parametrize_pages
 
 FILES = [
     *(
@@ -51,8 +55,14 @@ TESTS = [
 """For git, both versions of Open MPI, MXNet, linked hosts, Docker and Podman, and Slurm with its accounting."""
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    parametrize_pages(metafunc, "this_file", ["tests/e2e/test_bare_debian.py"])
+
+
 @pytest.mark.timeout(900)
-def test_every_part_is_installed_and_works() -> None:
+def test_every_part_is_installed_and_works(
+    this_file: str, record_property: Callable[[str, object], None]
+) -> None:
     pythons = {"MXNET": find_python("CLOUDTRAIN_MXNET_PYTHON", "mxnet")}
     pythons["TENSORFLOW"] = find_python("CLOUDTRAIN_TENSORFLOW_PYTHON", "tensorflow")
     pythons["FRAMEWORKS"] = find_python("CLOUDTRAIN_FRAMEWORKS_PYTHON", "frameworks")
@@ -79,3 +89,4 @@ def test_every_part_is_installed_and_works() -> None:
     output = run_on_bare_debian(*options, "CI=true", *variables, "sh", "-c", script, timeout=800)
     assert output.endswith("all parts are there\n")
     assert " skipped" not in output
+    record_property(PASSED, lock_line(this_file))
