@@ -50,4 +50,11 @@ HINTS = (
         "JAX takes only the address from the job. Call jax.distributed.initialize("
         'num_processes=int(os.environ["JAX_NUM_PROCESSES"]), process_id=int(os.environ["JAX_PROCESS_ID"])).',
     ),
+    Hint(
+        "RuntimeError: SLURM_PROCID not found in environment. Not running inside a SLURM step?",
+        r"^RuntimeError: SLURM_\w+ not found in environment\. Not running inside a SLURM step\?",
+        "cloudtrain starts the ranks itself, without a step for each. Choose the distribution "
+        "multi_worker_mirrored_strategy, which sets TF_CONFIG, and leave out SlurmClusterResolver: TensorFlow's "
+        "strategies read TF_CONFIG without a resolver.",
+    ),
 )

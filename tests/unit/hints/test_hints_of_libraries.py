@@ -51,6 +51,10 @@ HINTED = {
     "local-rank": ("import os; os.environ['LOCAL_RANK']", "Start ranks with --torchrun or --processes-per-host N"),
     "slurm-step": ("import os; int(os.environ['SLURM_PROCID'])", "SLURM_PROCID belongs to a task that srun starts."),
     "slurm-nodes": ("import os; os.environ['SLURM_JOB_NODELIST']", "the addresses in MASTER_ADDR and SM_HOSTS"),
+    "slurm-resolver": (
+        "raise RuntimeError('SLURM_PROCID not found in environment. Not running inside a SLURM step?')",
+        "multi_worker_mirrored_strategy",
+    ),
     "jax": ("raise ValueError('Number of processes must be defined.')", '["JAX_NUM_PROCESSES"]'),
     "process-group": (
         "import torch.distributed as dist; dist.init_process_group('gloo')",
