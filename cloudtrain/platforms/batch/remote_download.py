@@ -48,7 +48,10 @@ def download_remote(shell: Shell, uri: str, folder: Path, progress: Progress | N
 
 
 def _copy_file(shell: Shell, path: str, target: Path, progress: Progress) -> None:
-    size = int(shell.run(f"wc -c < {path}").text)
+    answer = shell.run(f"LC_ALL=C; export LC_ALL; wc -c < {path}")
+    if not answer.text.isdecimal():
+        raise StorageError(f"{shell.place}: {path} cannot be read: {answer.complaint or answer.text}")
+    size = int(answer.text)
     with temporary_sibling(target) as temporary:
         position = 0
         for attempt in range(ATTEMPTS):

@@ -259,10 +259,16 @@ if [ -f "$e" ] && [ ! -L "$e" ] && [ "$(wc -c < "$e")" -le {READ_SIZE} ]; then s
         found: dict[str, bytes | None] = {}
         if not answer.out:
             return found
-        with tarfile.open(fileobj=io.BytesIO(answer.out), mode="r:") as archive:
-            for member in archive:
-                content = archive.extractfile(member) if member.isreg() else None
-                found[posixpath.normpath(member.name)] = content.read() if content else None
+        try:
+            with tarfile.open(fileobj=io.BytesIO(answer.out), mode="r:") as archive:
+                for member in archive:
+                    content = archive.extractfile(member) if member.isreg() else None
+                    found[posixpath.normpath(member.name)] = content.read() if content else None
+        except tarfile.TarError as error:
+            raise PlatformError(
+                f"the answer of tar on {self.shell.place or 'this machine'} is not an archive: {error}",
+                hint="Is tar another program there, or an old one? tar --version shows it.",
+            ) from error
         return found
 
     def _remembered(self, path: str) -> bytes | None:

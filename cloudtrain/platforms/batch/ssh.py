@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import IO
@@ -26,6 +27,13 @@ from cloudtrain.platforms.batch.shell import CHUNK, Answer
 
 IDLE_SECONDS = 1.0
 """After how long without output a stream gives an empty piece."""
+
+SIZE_SECONDS = 0.5
+"""How often the size of an answer is checked."""
+LARGEST_ANSWER = 256 << 20
+"""Bytes of an answer: far more than the small files of all jobs of a user."""
+LARGEST_GREETING = 4 << 20
+"""Bytes that may precede the output of a command."""
 
 _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 ./-_=:,+@")
 
@@ -93,7 +101,7 @@ class SshShell:
         with tempfile.TemporaryFile() as errors:  # not a pipe: the shared connection may keep it open
             process = self._start(markers.wrap(self._prologue + command), errors)
             try:
-                out, _ = process.communicate(stdin, timeout=timeout)
+                out = self._communicate(process, errors, stdin, timeout)
             except subprocess.TimeoutExpired as late:
                 if not markers.has_begun(late.output or b""):
                     drop(self.place)
@@ -113,6 +121,32 @@ class SshShell:
             raise lost(self.place)
         code, own = found
         return Answer(code, own, markers.after_begin(err))
+
+    def _communicate(
+        self, process: subprocess.Popen[bytes], errors: IO[bytes], stdin: bytes, timeout: float
+    ) -> bytes:
+        """The output of the process. Raises TimeoutExpired, and PlatformError for one without end.
+
+        A command with input is only limited in time: Python cannot stop and go on sending it.
+        """
+        if stdin:
+            return process.communicate(stdin, timeout=timeout)[0]
+        until = time.monotonic() + timeout
+        while True:
+            left = until - time.monotonic()
+            try:
+                return process.communicate(timeout=max(min(left, SIZE_SECONDS), 0.0))[0]
+            except subprocess.TimeoutExpired as late:
+                if left < SIZE_SECONDS:
+                    raise
+                if max(len(late.output or b""), os.fstat(errors.fileno()).st_size) > LARGEST_ANSWER:
+                    raise self._endless() from None
+
+    def _endless(self) -> PlatformError:
+        return PlatformError(
+            f"{self.place} printed more than {LARGEST_ANSWER >> 20} MiB in answer to one command",
+            hint=f"Does a startup file of your shell there print without end? Look at: ssh {self.place} true",
+        )
 
     @contextlib.contextmanager
     def stream(self, command: str) -> Iterator[Iterator[bytes]]:
@@ -143,6 +177,8 @@ class SshShell:
                     self.place, errors.read().decode("utf-8", "replace"), process.returncode
                 )
             seen += data
+            if len(seen) > LARGEST_GREETING:
+                raise self._endless()
         rest = markers.after_begin(seen)
         while True:
             own, held = markers.split(rest)

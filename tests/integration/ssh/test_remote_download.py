@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from login_node import ALIAS, LoginNode
 
-from cloudtrain.errors import NotFound, StorageError
+from cloudtrain.errors import NotFound, PlatformError, StorageError
 from cloudtrain.platforms.batch.remote_download import download_remote
+from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.batch.ssh import SshShell
 
@@ -36,6 +37,22 @@ def test_a_file_continues_after_a_broken_connection(node: LoginNode, tmp_path: P
     assert [path.name for path in (tmp_path / "to").iterdir()] == [source.name]
     with pytest.raises(NotFound, match="none is gone"):
         download_remote(SshShell(ALIAS), (tmp_path / "none").as_uri(), tmp_path / "to")
+
+
+@pytest.mark.parametrize("tool", ["wc", "tar"])
+def test_a_tool_of_the_cluster_that_fails(tmp_path: Path, tool: str) -> None:
+    program = tmp_path / "bin" / tool
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho none; echo 'Permission denied' >&2\n")
+    program.chmod(0o755)
+    shell = LocalShell({"PATH": f"{program.parent}:{os.environ['PATH']}"})
+    (tmp_path / "model.bin").write_bytes(b"x")
+    if tool == "wc":
+        with pytest.raises(StorageError, match="cannot be read: Permission denied"):
+            download_remote(shell, (tmp_path / "model.bin").as_uri(), tmp_path)
+    else:
+        with pytest.raises(PlatformError, match="the answer of tar on this machine is not an archive"):
+            RemoteRoot(shell, str(tmp_path)).snapshot(None)
 
 
 def _file(archive: tarfile.TarFile, name: str) -> None:

@@ -14,7 +14,7 @@ from conftest import NewNode
 from login_node import ALIAS, LoginNode, keygen
 
 from cloudtrain.errors import InvalidJob, PlatformError
-from cloudtrain.platforms.batch import control
+from cloudtrain.platforms.batch import control, ssh
 from cloudtrain.platforms.batch.connection import ConnectionLost
 from cloudtrain.platforms.batch.ssh import SshShell
 
@@ -178,3 +178,18 @@ def test_the_sockets_are_the_user_s_own(node: LoginNode) -> None:
     with pytest.raises(PlatformError, match="is not a folder for you only"):
         SshShell(ALIAS).run("true")
     folder.chmod(0o700)
+
+
+@pytest.mark.parametrize("to", ["", ">&2"])
+def test_an_answer_without_end(new_node: NewNode, monkeypatch: pytest.MonkeyPatch, to: str) -> None:
+    monkeypatch.setattr(ssh, "LARGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr(ssh, "SIZE_SECONDS", 0.2)
+    new_node(noise=f"yes {to}")
+    with pytest.raises(PlatformError, match="kraken printed more than 1 MiB"):
+        SshShell(ALIAS).run("true")
+    if not to:
+        with (
+            pytest.raises(PlatformError, match="printed more than"),
+            SshShell(ALIAS).stream("true") as pieces,
+        ):
+            next(pieces)
