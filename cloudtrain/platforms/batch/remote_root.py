@@ -125,14 +125,16 @@ class RemoteRoot:
         data = _archive(files)
         mark = f".published-{os.urandom(8).hex()}"
         # a job with the mark was published before the connection broke. mv puts a folder into an existing
-        # one instead of failing: it is taken out again
+        # one instead of failing: it is taken out again. Each attempt has its own folder, and removes it
         script = f"""cd "$root" || exit
-d={shlex.quote(draft)} n={shlex.quote(job_name)}
+d={shlex.quote(draft)}-$$ n={shlex.quote(job_name)}
 [ -e "$n/{mark}" ] && exit 0
-rm -rf "$d"; mkdir -m 700 "$d" && cat > "$d/.files" || exit
+trap 'rm -rf "$d"' EXIT
+trap 'exit 1' HUP PIPE TERM
+mkdir -m 700 "$d" && cat > "$d/.files" || exit
 [ "$(wc -c < "$d/.files")" -eq {len(data)} ] || exit {INCOMPLETE}
 tar -C "$d" -x -o -f "$d/.files" && rm "$d/.files" && : > "$d/{mark}" || exit
-if [ -e "$n" ] || [ -L "$n" ]; then rm -rf "$d"; exit {EXISTS}; fi
+if [ -e "$n" ] || [ -L "$n" ]; then exit {EXISTS}; fi
 mv "$d" "$n" || exit
 if [ -d "$n/$d" ]; then rm -rf "$n/$d"; exit {EXISTS}; fi
 """

@@ -149,8 +149,7 @@ def _failed(ending: Ending, number: str, said: str) -> tuple[FailureClass, str, 
         return (
             FailureClass.PLATFORM,
             "the first node of the job could not write into the job's folder",
-            "All nodes must share that folder, and you must be able to write there: set platform_options.folder. Its "
-            "path must not contain a backslash.",
+            "All nodes must share that folder, and you must be able to write there: set platform_options.folder.",
         )
     if ending.state == "FAILED" and ending.signal:
         name = signal_name(ending.signal)

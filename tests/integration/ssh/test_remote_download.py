@@ -55,6 +55,18 @@ def test_a_tool_of_the_cluster_that_fails(tmp_path: Path, tool: str) -> None:
             RemoteRoot(shell, str(tmp_path)).snapshot(None)
 
 
+def test_a_job_that_cannot_be_placed_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "tar").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "bin" / "tar").chmod(0o755)
+    root = RemoteRoot(LocalShell({"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}), f"{tmp_path}/jobs")
+    draft = root.create("job")
+    root.write(f"{draft}/secrets.json", b"{}")
+    with pytest.raises(PlatformError, match="cannot be used"):
+        root.publish(draft, "job")
+    assert list((tmp_path / "jobs").iterdir()) == []
+
+
 def _file(archive: tarfile.TarFile, name: str) -> None:
     member = tarfile.TarInfo(name)
     member.size = 1
