@@ -33,6 +33,8 @@ def run_on(hosts: list[NamedHost], options: RunOptions, program: RankProgram) ->
             hint="Leave it out: the output of each rank is in the job's folder, which the first line names.",
         )
     submission = prepare(job_fields(hosts, options, program), defaults={})
+    if options.verbose:
+        click.echo(f"Starting {shlex.join([program.python, *program.options, *program.arguments])}", err=True)
     job = submission.start()
     if not options.quiet:
         click.echo(f"Job {job.name} in {job.describe().place}", err=True)
@@ -49,7 +51,8 @@ def job_fields(hosts: list[NamedHost], options: RunOptions, program: RankProgram
             f"python {program.options[0]}: other machines start their own Python",
             hint="Leave the option out.",
         )
-    hosts = spread(hosts, options.ranks, 1 if options.one_per_host else options.per_host)
+    per_host = 1 if options.one_per_host else options.per_host
+    hosts = spread(hosts, options.ranks, per_host, oversubscribe=options.oversubscribe)
     named = options.program[0]
     own: dict[str, Any] = {"hosts": [str(host) for host in hosts], "ssh": shlex.join(options.ssh_command())}
     if os.path.dirname(named) and program.arguments[0] != "--":
@@ -67,12 +70,15 @@ def job_fields(hosts: list[NamedHost], options: RunOptions, program: RankProgram
     }
 
 
-def spread(hosts: list[NamedHost], ranks: int, per_host: int) -> list[NamedHost]:
+def spread(
+    hosts: list[NamedHost], ranks: int, per_host: int, *, oversubscribe: bool = False
+) -> list[NamedHost]:
     """The first ``hosts`` that have ``ranks`` slots together, each with the slots that are used.
 
     Args:
         ranks: 0 for all slots.
         per_host: the ranks on each host, whatever its slots are; 0 for as many as it has slots.
+        oversubscribe: whether hosts may have more ranks than slots. Then all get equally many.
 
     Raises InvalidJob if there are too few, or if the hosts would have different numbers of ranks.
     """
@@ -83,6 +89,8 @@ def spread(hosts: list[NamedHost], ranks: int, per_host: int) -> list[NamedHost]
         hosts = [replace(host, slots=host.slots or each) for host in hosts]
     if not ranks:
         return hosts
+    if oversubscribe and ranks > sum(host.slots or 0 for host in hosts):
+        hosts = [replace(host, slots=-(-ranks // len(hosts))) for host in hosts]
     used: list[NamedHost] = []
     left = ranks
     for host in hosts:
@@ -92,7 +100,7 @@ def spread(hosts: list[NamedHost], ranks: int, per_host: int) -> list[NamedHost]
     if left:
         raise InvalidJob(
             f"-np {ranks} is more than the {ranks - left} slots of the hosts",
-            hint="Name more hosts, or give them more slots: server1:8",
+            hint="Name more hosts, give them more slots (server1:8), or add --oversubscribe.",
         )
     if len({host.slots for host in used}) > 1:
         shown = ", ".join(f"{host.slots} on {host.name}" for host in used)

@@ -28,6 +28,19 @@ def test_ranks_fill_the_slots_in_order(hosts: str, ranks: int, per_host: int, us
     assert ",".join(map(str, spread(parse_hosts(hosts), ranks, per_host))) == used
 
 
+def test_oversubscribed_hosts_have_equally_many_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    used = spread(parse_hosts("a:2,b:2"), 8, 0, oversubscribe=True)
+    assert ",".join(map(str, used)) == "a:4,b:4"
+    line = "-np 8 -H a:2,b:2 --oversubscribe --send python train.py"
+    options = parse(line.split())
+    fields = job_fields(parse_hosts(options.hosts), options, rank_program(options.program))
+    assert fields["platform_options"]["hosts"] == ["a:4", "b:4"]
+
+
 def test_what_does_not_fit() -> None:
     with pytest.raises(InvalidJob, match="-np 9 is more than the 8 slots of the hosts"):
         spread(parse_hosts("a:4,b:4"), 9, 0)
