@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from cloudtrain.platforms.slurm.squeue import CLEAN, on_cluster, seconds
 from cloudtrain.platforms.slurm.states import Ending
 
-SACCT_FORMAT = "JobID,State,ExitCode,End,Timelimit,NodeList,Reason"
-_COLUMNS = 7
+SACCT_FORMAT = "JobID,State,ExitCode,End,Timelimit,NodeList,JobName,WorkDir,Reason"
+_COLUMNS = 9
 NO_ACCOUNTING = ("accounting storage is disabled", "not found")
 """Messages of ``sacct``, or of the shell, on a cluster without accounting."""
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z:/]+)=(?P<value>\S*)")
@@ -36,8 +36,8 @@ def parse_sacct(text: str) -> dict[str, Ending]:
     for line in text.splitlines():
         fields = [field.strip() for field in line.split("|", _COLUMNS - 1)]
         if len(fields) == _COLUMNS and fields[0]:
-            number, state, code, end, limit, nodes, reason = fields
-            found[number] = _ending(state, code, end, limit, nodes, reason)
+            number, *values = fields
+            found[number] = _ending(*values)
     return found
 
 
@@ -53,13 +53,16 @@ def parse_scontrol(text: str) -> Ending | None:
         found = {match["name"]: match["value"] for match in fields}
         if "JobState" in found:
             values = (
-                found.get(name, "") for name in ("ExitCode", "EndTime", "TimeLimit", "NodeList", "Reason")
+                found.get(name, "")
+                for name in ("ExitCode", "EndTime", "TimeLimit", "NodeList", "JobName", "WorkDir", "Reason")
             )
             return _ending(found["JobState"], *values)
     return None
 
 
-def _ending(state: str, code: str, end: str, limit: str, nodes: str, reason: str) -> Ending:
+def _ending(
+    state: str, code: str, end: str, limit: str, nodes: str, name: str, folder: str, reason: str
+) -> Ending:
     word, _, more = state.partition(" by ")
     status, _, number = code.partition(":")
     return Ending(
@@ -72,4 +75,6 @@ def _ending(state: str, code: str, end: str, limit: str, nodes: str, reason: str
         nodes="" if nodes in ("None assigned", "(null)", "None") else nodes,
         limit="" if limit in ("UNLIMITED", "Partition_Limit") else limit,
         ended_at=seconds(end),
+        name=name,
+        folder=folder,
     )

@@ -25,6 +25,7 @@ from cloudtrain.platforms.batch.submissions import (
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.slurm.chain import chain_dependency
 from cloudtrain.platforms.slurm.continuation import WAITS_ALREADY
+from cloudtrain.platforms.slurm.identity import own, own_function
 from cloudtrain.platforms.slurm.life import JobLife, last_submissions
 from cloudtrain.platforms.slurm.squeue import on_cluster
 from cloudtrain.platforms.supervised.root import JobFiles
@@ -90,7 +91,8 @@ class SlurmLauncher:
         known = last_submissions(job)
         last = known[-1]
         answer = self._cluster.shell.run(
-            f"scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
+            f'say() {{ said=$("$@"); }}\n{own_function()}\n'
+            f"{own(last, job.name)} && scontrol requeue{on_cluster(last.cluster)} {shlex.quote(last.number)}"
         )
         if answer.code and WAITS_ALREADY not in answer.complaint:
             known.append(self._submit(job, f"--dependency=singleton {SCRIPT}"))

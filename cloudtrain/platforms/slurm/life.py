@@ -24,6 +24,7 @@ from cloudtrain.platforms.batch.submissions import (
     parse_answers,
     parse_submissions,
 )
+from cloudtrain.platforms.slurm.identity import is_same, own, own_function
 from cloudtrain.platforms.slurm.pending import why_pending
 from cloudtrain.platforms.slurm.queue import SKEW_SECONDS, UNKNOWN_NUMBER, Queue, Standing
 from cloudtrain.platforms.slurm.squeue import QueueRow, on_cluster
@@ -92,16 +93,23 @@ class JobLife:
         submissions = last_submissions(job)
         if not submissions:
             return Standing(time.time() - job.record().submitted_at < SUBMIT_SECONDS), None
-        found = [(self.queue(one.cluster).look(one.number, one.time), one) for one in submissions]
+        found = [(self._look(job, one), one) for one in submissions]
         alive = [pair for pair in found if pair[0].is_alive]
         return min(alive, key=lambda pair: _rank(pair[0])) if alive else found[-1]
+
+    def _look(self, job: JobFiles, one: Submission) -> Standing:
+        found = self.queue(one.cluster).look(one.number, one.time)
+        if found.row and not is_same(found.row, job.name, one.number):
+            return Standing(False, taken=found.taken)
+        return found
 
     def _ending(self, job: JobFiles) -> tuple[Ending | None, str]:
         """How the job ended in Slurm, and its number there; None while it lives, and if Slurm does not know."""
         standing, submission = self._find(job)
         if standing.is_alive or submission is None:
             return None, ""
-        return self.queue(submission.cluster).ending(submission.number), submission.number
+        ending = self.queue(submission.cluster).ending(submission.number)
+        return ending if ending and is_same(ending, job.name, submission.number) else None, submission.number
 
     def lost(self, job: JobFiles) -> FailureReport:
         """Why a job ended without a final record: see `SupervisedPlatform.lost`."""
@@ -165,7 +173,7 @@ class JobLife:
         submissions = last_submissions(job)
         if not submissions:
             return  # the batch step looks for the mark of a stop when it starts
-        command = signal_command(submissions, _SIGNALS[name], unqueue=name == STOP)
+        command = signal_command(job.name, submissions, _SIGNALS[name], unqueue=name == STOP)
         try:
             answer = self._shell.run(command, timeout=SIGNAL_SECONDS)
             said = [line for line in answer.complaint.splitlines() if not any(word in line for word in _OVER)]
@@ -266,22 +274,26 @@ def last_submissions(job: JobFiles) -> list[Submission]:
     )
 
 
-def signal_command(submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
+def signal_command(job_name: str, submissions: Sequence[Submission], name: str, *, unqueue: bool) -> str:
     """The line of commands that signals the batch step of a job, which passes the signal on to its hosts.
 
-    A controller that is away keeps each command waiting, so the line ends with the first that says so.
+    A controller that is away keeps each command waiting, so the line ends with the first that says so. Another job that
+    has got the number of this one is left alone.
 
     Args:
         unqueue: also take the job out of the queue, if it waits there.
     """
-    lines = [_unqueue(one) for one in submissions] if unqueue else []
+    lines = [f"{own(one, job_name)} && {{ {_unqueue(one)}; }}" for one in submissions] if unqueue else []
     running = (
         "" if unqueue else " --state=RUNNING"
     )  # scancel would wait until a job that waits runs, and signal it then
-    lines += [f"say scancel --batch{running} --signal={name}{_names(one)}" for one in submissions]
+    lines += [
+        f"{own(one, job_name)} && say scancel --batch{running} --signal={name}{_names(one)}"
+        for one in submissions
+    ]
     away = "|".join(f'*"{message}"*' for message in AWAY)
     say = f'say() {{ said=$("$@" 2>&1) && return; echo "$said" >&2; case $said in {away}) exit 1;; esac; }}'
-    return "\n".join(["export LC_ALL=C", say, *lines])
+    return "\n".join([say, own_function(), *lines])
 
 
 def _waits(standing: Standing, record: JobRecord) -> bool:

@@ -47,6 +47,9 @@ _REASONS: dict[str, Why] = {
         "it was put back into the queue too often, and is held",
         "Look at its log. Then: scontrol release {number}",
     ),
+    "job requeued in held state": Why(
+        "someone put it back into the queue and holds it", "Let it start with: scontrol release {number}"
+    ),
     "launch failed requeued held": Why(
         "Slurm could not start it on a node, and holds it",
         f"{ADMINS} about job {{number}}; leave the node out with platform_options.exclude, and submit it again.",

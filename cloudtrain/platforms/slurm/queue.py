@@ -223,7 +223,14 @@ class Queue:
                     self._file.write(self._snapshot)
         found = self._snapshot.endings.get(number)
         if row and found in (None, GONE):  # the accounting is late
-            return Ending(row.state, reason=row.reason, nodes=row.nodes, ended_at=row.end)
+            return Ending(
+                row.state,
+                reason=row.reason,
+                nodes=row.nodes,
+                ended_at=row.end,
+                name=row.name,
+                folder=row.folder,
+            )
         return None if found == GONE else found
 
     def _look_up(self, number: str) -> None:
@@ -256,8 +263,8 @@ class Queue:
         except PlatformError:
             return
         found = parse_scontrol(answer.text) if answer.code == 0 else None
-        if found and not is_ended(found.state):  # a job of another user
-            self._absent[number] = 1
+        if found and not is_ended(found.state):  # it is coming back, or a job of another user has its number
+            self._absent[number] = self._absent.get(number, 0) + 1
         elif found is None and UNKNOWN_NUMBER in answer.complaint:
             self._snapshot = self._snapshot.with_endings({number: GONE})
         elif found:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from cloudtrain.platforms.slurm.states import PENDING, is_ended, is_waiting
 
-FORMAT = "%F|%K|%T|%S|%e|%V|%Q|%P|%D|%N|%r"
-_COLUMNS = 11
+FORMAT = "%F|%K|%T|%S|%e|%V|%Q|%P|%D|%N|%j|%Z|%r"
+_COLUMNS = 13
 _ORDER_FORMAT = "%F|%K|%Q|%P|%r"
 
 _OVERRIDES = (
@@ -46,6 +46,9 @@ class QueueRow:
     partition: str = ""
     node_count: int = 0
     nodes: str = ""
+    name: str = ""
+    folder: str = ""
+    """From which it was submitted, as an absolute path."""
 
     @property
     def is_waiting(self) -> bool:
@@ -126,7 +129,7 @@ def _row(line: str) -> QueueRow | None:
     fields = [field.strip() for field in line.split("|", _COLUMNS - 1)]
     if len(fields) != _COLUMNS or not fields[0].isdigit():
         return None
-    job, index, state, start, end, submitted, priority, partition, count, nodes, reason = fields
+    job, index, state, start, end, submitted, priority, partition, count, nodes, name, folder, reason = fields
     return QueueRow(
         _number(job, index),
         state,
@@ -138,6 +141,8 @@ def _row(line: str) -> QueueRow | None:
         partition,
         _integer(count),
         "" if nodes in ("(null)", "N/A") else nodes,
+        name,
+        folder,
     )
 
 

@@ -53,6 +53,9 @@ class Ending:
     limit: str = ""
     """The time limit, as Slurm writes it: ``2-00:00:00``."""
     ended_at: float | None = None
+    name: str = ""
+    folder: str = ""
+    """From which it was submitted, as an absolute path."""
 
 
 def is_waiting(state: str) -> bool:

@@ -13,8 +13,10 @@ from cloudtrain.contract import FailureClass, JobStatus
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.shell import LocalShell
 from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.slurm.identity import is_same
 from cloudtrain.platforms.slurm.life import JobLife, last_submissions
 from cloudtrain.platforms.slurm.queue import Queue
+from cloudtrain.platforms.slurm.squeue import QueueRow
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
 from cloudtrain.platforms.supervised.launcher import PREEMPT, STOP
 from cloudtrain.platforms.supervised.record import SIGNAL
@@ -113,7 +115,7 @@ def test_states_change_only_with_news(life: JobLife, programs: Programs, tmp_pat
     queue = life.queue()
 
     def state_with(start: float, reason: str = "Priority") -> tuple[float, str]:
-        programs.says("squeue", f"2|N/A|PENDING|{start:.0f}|N/A|1|7|main|2||{reason}\n")
+        programs.says("squeue", f"2|N/A|PENDING|{start:.0f}|N/A|1|7|main|2||a-job|/jobs/a-job|{reason}\n")
         queue.expire()
         [state] = life.states(record, job)
         return state.time, state.message
@@ -145,6 +147,36 @@ def test_a_stop_without_an_answer_says_so_and_asks_once(
     programs.says("scancel")
     life.signal(job, PREEMPT)
     assert "--signal=USR1" in programs.calls("scancel")[-1]
+
+
+def test_another_job_with_the_number_is_left_alone(life: JobLife, programs: Programs, tmp_path: Path) -> None:
+    """A controller that has lost its state gives the same numbers again."""
+    job = job_of(tmp_path / "jobs", "2", "18")
+    for text in (SQUEUE, SACCT):
+        other = text.replace("a-job", "theirs")
+        programs.says("squeue" if text == SQUEUE else "sacct", other)
+    assert not life.standing(job).is_alive
+    assert life.explained(ENDED, job) is ENDED
+    life.signal(job, STOP)
+    life.signal(job, PREEMPT)
+    assert programs.calls("scancel") == []
+    request = {"requeue": "auto", "max_preemptions": 3}
+    record = JobRecord(JobStatus.RUNNING, LONG_AGO, started_at=LONG_AGO)
+    assert not life.is_to_continue(job_of(tmp_path / "others", "21"), record, request)
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "job_name", "number"),
+    [
+        ("renamed", "/jobs/a-job", "a-job", "1"),
+        ("sweep", "/tmp", "sweep-3", "1_3"),
+        ("renamed", "/jobs/sweep-0", "sweep-3", "1_3"),
+        ("", "", "a-job", "1"),
+    ],
+)
+def test_a_job_is_known_by_its_name_or_its_folder(name: str, folder: str, job_name: str, number: str) -> None:
+    assert is_same(QueueRow("1", "RUNNING", name=name, folder=folder), job_name, number)
+    assert not is_same(QueueRow("1", "RUNNING", name="sweep", folder="/jobs/sweep-0"), "sweep-3", "1")
 
 
 def test_a_job_without_a_number_is_being_submitted_for_a_while(life: JobLife, tmp_path: Path) -> None:

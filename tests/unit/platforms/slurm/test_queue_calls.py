@@ -83,7 +83,8 @@ def test_without_accounting_the_controller_is_asked_and_else_the_row_counts(prog
 
 def test_the_accounting_may_be_late(programs: Programs) -> None:
     programs.says(
-        "sacct", "14|RUNNING|0:0|Unknown|01:00:00|n1|None\n98|PENDING|0:0|Unknown|01:00:00|n1|None\n"
+        "sacct",
+        "14|RUNNING|0:0|Unknown|01:00:00|n1|a-job|/jobs/a-job|None\n98|PENDING|0:0|Unknown|01:00:00|n1|a-job|/jobs/a-job|None\n",
     )
     programs.says("scontrol", error=NO_JOB, code=1)
     queue = queue_of(programs)
@@ -96,7 +97,7 @@ def test_the_accounting_may_be_late(programs: Programs) -> None:
 def test_a_job_that_was_submitted_after_the_last_answer_is_asked_for(programs: Programs, file: Path) -> None:
     queue_of(programs, file).look("1", LONG_AGO)
     since = time.time()
-    programs.says("squeue", SQUEUE + "97|N/A|PENDING|N/A|N/A|1795390854|7|main|1||None\n")
+    programs.says("squeue", SQUEUE + "97|N/A|PENDING|N/A|N/A|1795390854|7|main|1||a-job|/jobs/a-job|None\n")
     for _ in range(3):  # each a command
         assert queue_of(programs, file).look("97", since).row
     ahead = queue_of(programs, file).look("98", since + 60)  # by another clock

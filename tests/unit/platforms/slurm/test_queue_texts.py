@@ -59,7 +59,9 @@ def test_rows_of_squeue() -> None:
     assert rows["17"].reason == "ReqNodeNotAvail, UnavailableNodes:127.0.0.3"
     assert (rows["1"].nodes, rows["1"].node_count, rows["1"].is_waiting) == ("127.0.0.[2-3]", 2, False)
     assert [number for number, row in rows.items() if row.is_ended] == ["13", "14", "15", "18"]
-    assert parse_squeue("19|N/A|A_LATER_STATE|N/A|N/A|1|1|main|1||x|y")["19"].is_ended is False
+    assert (
+        parse_squeue("19|N/A|A_LATER_STATE|N/A|N/A|1|1|main|1||a-job|/jobs/a-job|x|y")["19"].is_ended is False
+    )
 
 
 def test_the_place_in_the_queue_counts_those_that_wait_for_nodes() -> None:
@@ -92,6 +94,8 @@ def test_every_reason_has_a_sentence() -> None:
 
 def test_reasons_say_what_to_do() -> None:
     assert "scontrol release 12" in str(why_pending("JobHeldUser", number="12"))
+    assert "scontrol release 12" in str(why_pending("job requeued in held state", number="12"))
+    assert "scontrol release 12" in str(why_pending("job_requeued_in_held_state", number="12"))
     down = str(why_pending("ReqNodeNotAvail, UnavailableNodes:n[1-3],m7"))
     assert "are down, drained or reserved: n[1-3],m7. Often" in down
     assert "more than its QOS allows for a job (GPUs" in str(why_pending("QOSMaxGRESPerJob"))
@@ -107,13 +111,23 @@ def test_reasons_say_what_to_do() -> None:
 def test_rows_of_the_accounting() -> None:
     endings = parse_sacct(SACCT)
     assert endings["12"] == Ending(
-        "CANCELLED", "0", 0, 15, nodes="127.0.0.[2-3]", limit="00:01:00", ended_at=1795390851.0
+        "CANCELLED",
+        "0",
+        0,
+        15,
+        nodes="127.0.0.[2-3]",
+        limit="00:01:00",
+        ended_at=1795390851.0,
+        name="a-job",
+        folder="/jobs/a-job",
     )
     assert endings["14"].exit_code == 7
     assert endings["20_3"].limit == ""
     assert (endings["22"].state, endings["22"].nodes, endings["22"].ended_at) == ("PENDING", "", None)
     found = parse_scontrol(SCONTROL)
-    assert found == Ending("NODE_FAIL", "", 0, 15, "NodeDown", "127.0.0.[2-3]", "00:01:00", 1795390847.0)
+    assert found == Ending(
+        "NODE_FAIL", "", 0, 15, "NodeDown", "127.0.0.[2-3]", "00:01:00", 1795390847.0, "wrap", "/tmp/life"
+    )
     assert parse_scontrol("slurm_load_jobs error: Invalid job id specified") is None
 
 

@@ -1,0 +1,45 @@
+"""Whether a job in Slurm is the one that was submitted, and not another with its number.
+
+A controller that has lost its state gives the same numbers again, and so does one that has reached ``MaxJobId``.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import shlex
+
+from cloudtrain.platforms.batch.submissions import Submission
+from cloudtrain.platforms.slurm.squeue import CLEAN, QueueRow, on_cluster
+from cloudtrain.platforms.slurm.states import Ending
+
+
+def is_same(found: QueueRow | Ending, job_name: str, number: str) -> bool:
+    """Whether this is the job: by its name, or if someone has changed that, by its folder.
+
+    True if Slurm did not say the name.
+    """
+    names, folders = _signs(job_name, number)
+    return not found.name or found.name in names or posixpath.basename(found.folder) in folders
+
+
+def own_function() -> str:
+    """The line of a shell that defines ``own``, for the commands of `own`. It needs ``say``, which sets ``said``."""
+    squeue = "squeue --me --states=all --noheader --array --format='|%j|%Z|'"
+    return f'{CLEAN} own() {{ say {squeue} $1 && shift && echo "$said" | grep -qF "$@"; }}'
+
+
+def own(submission: Submission, job_name: str) -> str:
+    """The command that succeeds if the number of a submission is that of the job."""
+    names, folders = _signs(job_name, submission.number)
+    patterns = [f"|{name}|" for name in names] + [f"/{folder}|" for folder in folders]
+    given = " ".join(f"-e {shlex.quote(pattern)}" for pattern in patterns)
+    options = f"{on_cluster(submission.cluster)} --jobs={submission.number}".strip()
+    return f"own {shlex.quote(options)} {given}"
+
+
+def _signs(job_name: str, number: str) -> tuple[list[str], list[str]]:
+    """The names and the folders of the job in Slurm. All elements of an array have those of the array."""
+    array, _, index = job_name.rpartition("-")
+    if "_" in number and array and index.isdigit():
+        return [job_name, array], [job_name, f"{array}-0"]
+    return [job_name], [job_name]
