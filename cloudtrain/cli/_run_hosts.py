@@ -16,8 +16,8 @@ from cloudtrain.errors import InvalidJob
 if TYPE_CHECKING:
     from cloudtrain.cli._run_options import RunOptions
     from cloudtrain.cli._run_program import RankProgram
-    from cloudtrain.job import Job
     from cloudtrain.platforms.hosts.host_list import NamedHost
+    from cloudtrain.submission import Submission
 
 
 def run_on(hosts: list[NamedHost], options: RunOptions, program: RankProgram) -> NoReturn:
@@ -35,10 +35,7 @@ def run_on(hosts: list[NamedHost], options: RunOptions, program: RankProgram) ->
     submission = prepare(job_fields(hosts, options, program), defaults={})
     if options.verbose:
         click.echo(f"Starting {shlex.join([program.python, *program.options, *program.arguments])}", err=True)
-    job = submission.start()
-    if not options.quiet:
-        click.echo(f"Job {job.name} in {job.describe().place}", err=True)
-    _follow(job)
+    _follow(submission, quiet=options.quiet)
 
 
 def job_fields(hosts: list[NamedHost], options: RunOptions, program: RankProgram) -> dict[str, Any]:
@@ -112,12 +109,17 @@ def spread(
     return used
 
 
-def _follow(job: Job) -> NoReturn:
+def _follow(submission: Submission, *, quiet: bool) -> NoReturn:
+    """Start the job and print its output. Imports come first: from the start on, every signal has to end the job."""
     from cloudtrain.cli._view import finish, print_line
 
     ended: BaseException | None = None
+    job = submission.start()
     while True:
         try:
+            if not quiet:
+                quiet = True
+                click.echo(f"Job {job.name} in {job.describe().place}", err=True)
             for line in job.follow():
                 print_line(line)
             break

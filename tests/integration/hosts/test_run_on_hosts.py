@@ -126,3 +126,23 @@ def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> Non
         assert "Traceback" not in errors
     assert time.monotonic() - began < 60
     three_hosts.wait_for_silence(10)
+
+
+INTERRUPTS = """
+import os, sys
+if "run" in sys.orig_argv:
+    view = "cloudtrain.cli._view"
+    at = lambda event, arguments: event == "import" and arguments[0] == view and os.kill(os.getpid(), 2)
+    sys.addaudithook(at)
+"""
+
+
+def test_ctrl_c_while_a_job_starts_leaves_no_job(three_hosts: SshHosts) -> None:
+    three_hosts.write_script("")
+    (three_hosts.own / "sitecustomize.py").write_text(INTERRUPTS)
+    paths = f"{three_hosts.own}:{Path(__file__).parents[3]}"
+    run = ["cloudtrain", "run", "-H", "n1:1,n2:1", "--send", "-mca", "plm_rsh_agent", three_hosts.ssh]
+    process = three_hosts.run(*run, "src/train.py", env={"PYTHONPATH": paths})
+    out, errors = process.communicate(timeout=60)
+    (three_hosts.own / "sitecustomize.py").unlink()
+    assert (process.returncode, "Job" in errors) == (130, False), out + errors
