@@ -123,7 +123,7 @@ def unless_queued() -> Iterator[ExitStack]:
     with ExitStack() as undo:
         try:
             yield undo
-        except ConnectionLost:
+        except (ConnectionLost, KeyboardInterrupt):
             undo.pop_all()
             raise
         undo.pop_all()

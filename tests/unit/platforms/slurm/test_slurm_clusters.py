@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.contract import JobStatus
+from cloudtrain.platforms.base import Request
 from cloudtrain.platforms.batch.tickets import Ticket, Tickets
 from cloudtrain.platforms.slurm import SlurmPlatform
 from cloudtrain.platforms.supervised import JobFiles, JobRecord
@@ -34,3 +35,19 @@ def test_a_cluster_that_cannot_be_reached_hides_no_other(
         "the jobs on -oProxyCommand=touch x",
         "the jobs on theta",
     ]
+
+
+def test_a_ticket_stays_if_the_submission_is_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job may be in the queue. The command that is named then must find it."""
+    monkeypatch.setenv("CLOUDTRAIN_HOME", str(tmp_path))
+    ssh = tmp_path / "bin" / "ssh"
+    ssh.parent.mkdir()
+    ssh.write_text(f"#!/bin/sh\nkill -INT {os.getpid()}; sleep 1\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:{os.environ['PATH']}")
+    body = {"cluster": {"login": "theta", "folder": "/scratch"}}
+    with pytest.raises(KeyboardInterrupt):
+        SlurmPlatform().submit(Request("slurm", "interrupted", body))
+    assert Tickets("slurm").read("interrupted") == Ticket("theta", "/scratch")
