@@ -51,8 +51,8 @@ FINISH_SECONDS = 10.0
 NOT_OURS = "it sent something else than cloudtrain's messages"
 
 
-class ConnectionLost(Exception):
-    """The connection ended; the message says why."""
+class HostDisconnected(Exception):
+    """The connection to a host has ended; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,13 @@ class Connection:
     def receive(self, timeout: float, within: float = float("inf")) -> tuple[bytes, bytes]:
         """The next frame that is not a beat.
 
-        Raises ConnectionLost, also after ``timeout`` seconds of silence, and if no frame comes ``within`` seconds.
+        Raises HostDisconnected, also after ``timeout`` seconds of silence, and if no frame comes ``within`` seconds.
         """
         deadline = time.monotonic() + within
         while True:
             frame = self._next_frame()
             if time.monotonic() >= deadline:
-                raise ConnectionLost(f"no answer in {within:g} s")
+                raise HostDisconnected(f"no answer in {within:g} s")
             if frame is None:
                 self._fill(timeout)
             elif frame[0] != BEAT:
@@ -246,15 +246,15 @@ class Connection:
 
     def _fill(self, timeout: float) -> None:
         if self._process is None:
-            raise ConnectionLost(self._why)
+            raise HostDisconnected(self._why)
         assert self._process.stdout
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
             if not selector.select(timeout):
-                raise ConnectionLost(f"no answer for {timeout:g} s")
+                raise HostDisconnected(f"no answer for {timeout:g} s")
         data = os.read(self._process.stdout.fileno(), 1 << 16)
         if not data:
-            raise ConnectionLost("the connection has ended")
+            raise HostDisconnected("the connection has ended")
         self.heard = time.monotonic()
         self._buffer += data
 
@@ -265,7 +265,7 @@ class Connection:
                 self._skipped += max(0, len(self._buffer) - LONGEST_WORDS)
                 del self._buffer[:-LONGEST_WORDS]
                 if self._skipped > MOST_LOGIN_TEXT:
-                    raise ConnectionLost(NOT_OURS)
+                    raise HostDisconnected(NOT_OURS)
                 return None
             del self._buffer[: place + len(MARK)]
             self._has_mark = True
@@ -273,7 +273,7 @@ class Connection:
             return None
         kind, size = HEADER.unpack_from(self._buffer)
         if size > LARGEST_FRAME:
-            raise ConnectionLost(NOT_OURS)
+            raise HostDisconnected(NOT_OURS)
         if len(self._buffer) < HEADER.size + size:
             return None
         content = bytes(self._buffer[HEADER.size : HEADER.size + size])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.hosts.connection import CONNECT_SECONDS, Connection, ConnectionLost, Problem
+from cloudtrain.platforms.hosts.connection import CONNECT_SECONDS, Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.host_list import NamedHost
 from cloudtrain.runtime.remote_start import ERROR, HELLO, fingerprint
 from cloudtrain.runtime.routes import own_addresses, resolve
@@ -136,7 +136,7 @@ def _hear(connection: Connection, question: Question, found: Answers) -> Problem
         found.skews[name] = hello["time"] - heard
         found.hellos[name] = hello
         return _judge(name, hello, question)
-    except ConnectionLost:
+    except HostDisconnected:
         return connection.problem()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return Problem(f"{name} does not answer as it should")

@@ -16,7 +16,7 @@ from typing import Any
 
 from cloudtrain._system.signals import SIGKILL
 from cloudtrain.contract import FailureClass, FailureReport, Paths
-from cloudtrain.platforms.hosts.connection import Connection, ConnectionLost, Problem
+from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected, Problem
 from cloudtrain.platforms.hosts.transfer import Arrivals, send_files
 from cloudtrain.runtime.job_secret import SECRET_FILE
 from cloudtrain.runtime.output import Stream, write_all
@@ -167,7 +167,7 @@ class RemoteHost:
                     self._connection.send(START, json.dumps(start).encode())
                     self._started.set()
             code = -signal.SIGTERM if self._is_cancelled else self._serve(log)
-        except ConnectionLost as error:
+        except HostDisconnected as error:
             problem = self._connection.problem()
             self._why = f"{error}; {problem.what}" if self._connection.complained else str(error)
         except OSError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.hosts.connection import Connection, ConnectionLost
+from cloudtrain.platforms.hosts.connection import Connection, HostDisconnected
 from cloudtrain.platforms.hosts.host_list import parse_hosts
 from cloudtrain.platforms.hosts.probe import Question, ask
 from cloudtrain.runtime.remote_start import BEAT, HEADER, HELLO, MARK
@@ -119,6 +119,6 @@ def test_a_host_that_lives_but_gives_no_answer(tmp_path: Path) -> None:
     (tmp_path / "mark").write_bytes(MARK)
     beats = f"cat {tmp_path}/mark; while cat {tmp_path}/beat; do sleep 0.02; done"
     connection = Connection(parse_hosts("n1")[0], _host_that(tmp_path, beats), "python3")
-    with pytest.raises(ConnectionLost, match=r"no answer in 0\.2 s"):
+    with pytest.raises(HostDisconnected, match=r"no answer in 0\.2 s"):
         connection.receive(10, within=0.2)
     connection.close()
