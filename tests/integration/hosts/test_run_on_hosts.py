@@ -110,6 +110,7 @@ def test_ctrl_c_and_a_lost_connection_end_all_ranks(three_hosts: SshHosts, share
 
 def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> None:
     began = time.monotonic()
+    (shared / "train.py").touch()
     (three_hosts.own / "only-here.py").touch()
     for arguments, message in (
         (
