@@ -16,6 +16,8 @@ SACCT_FORMAT = "JobID,State,ExitCode,End,Timelimit,NodeList,JobName,WorkDir,Reas
 _COLUMNS = 9
 NO_ACCOUNTING = ("accounting storage is disabled", "not found")
 """Messages of ``sacct``, or of the shell, on a cluster without accounting."""
+UNNAMED = "allocation"
+"""The name of a job of which the accounting has the end already, but not yet the start."""
 _FIELD = re.compile(r"(?:^|\s)(?P<name>[A-Za-z:/]+)=(?P<value>\S*)")
 MOST_AT_ONCE = 500
 """Job numbers in one command: a line of a shell is limited."""
@@ -75,6 +77,6 @@ def _ending(
         nodes="" if nodes in ("None assigned", "(null)", "None") else nodes,
         limit="" if limit in ("UNLIMITED", "Partition_Limit") else limit,
         ended_at=seconds(end),
-        name=name,
+        name=name if folder or name != UNNAMED else "",
         folder=folder,
     )

@@ -91,7 +91,9 @@ class Queue:
         self._expired_at = 0.0
         self._watched: set[str] = set()
         self._looked_up: dict[str, float] = {}
-        """When the ending of a job was last asked for, without an answer that is one."""
+        """The answer of the queue after which the accounting was last asked for a job, alone or with others."""
+        self._asked_for: dict[str, float] = {}
+        """The answer of the queue after which the ending of this job was last asked for."""
         self._absent: dict[str, int] = {}
         """In how many answers a job was not in the queue that the accounting takes for alive."""
 
@@ -212,12 +214,13 @@ class Queue:
 
     def _ending(self, number: str, row: QueueRow | None) -> Ending | None:
         """How a job ended that has left the queue. Asks once for all that have."""
-        if self._looked_up.get(number, -1.0) < self._snapshot.taken and number not in self._snapshot.endings:
-            self._looked_up[number] = self._snapshot.taken
+        if self._asked_for.get(number, -1.0) < self._snapshot.taken and number not in self._snapshot.endings:
+            self._asked_for[number] = self._snapshot.taken
             with self._file.taken(wait=True):
                 self._snapshot = self._file.read() or self._snapshot  # another process may have asked
                 if number not in self._snapshot.endings:
-                    self._look_up(number)
+                    if self._looked_up.get(number, -1.0) < self._snapshot.taken:
+                        self._look_up(number)
                     if number not in self._snapshot.endings and (row is None or row.state in _EXITED):
                         self._look_at_controller(number)
                     self._file.write(self._snapshot)

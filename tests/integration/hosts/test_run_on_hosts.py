@@ -117,7 +117,10 @@ def test_a_host_that_cannot_run_them(three_hosts: SshHosts, shared: Path) -> Non
             ["-H", "n1,nowhere", "python", "train.py"],
             "nowhere: the connection ended before its ranks started",
         ),
-        (["-H", "n1,n2", "--wdir", str(three_hosts.own), "python", "only-here.py"], "n1: "),
+        (
+            ["-H", "n1,n2", "--wdir", str(three_hosts.own), "python", "only-here.py"],
+            ": there is no file only-here.py in",
+        ),
         (["-np", "5", "-H", "n1:2,n2:2", "true"], "-np 5 is more than the 4 slots of the hosts"),
     ):
         process = three_hosts.run(*command(three_hosts, *arguments))

@@ -29,8 +29,9 @@ class Watched:
         self._life = JobLife(shell, lambda cluster: Queue(shell, cluster=cluster, poll_seconds=0.5))
 
     def submit(self, script: str, *options: str) -> tuple[int, JobFiles]:
-        number = self._slurm.submit(script, "--no-requeue", *options)
-        job = JobFiles(self._root, self._root.create(str(number))).publish(str(number))
+        name = f"job-{len(self._root.names())}"
+        number = self._slurm.submit(script, "--no-requeue", f"--job-name={name}", *options)
+        job = JobFiles(self._root, self._root.create(name)).publish(name)
         job.write_record(JobRecord(JobStatus.RUNNING, time.time() - 60))
         submission = {"number": str(number), "cluster": "", "time": time.time() - 60, "attempt": 0}
         job.write("batch.json", json.dumps({"submissions": [submission]}).encode())

@@ -124,6 +124,8 @@ def test_rows_of_the_accounting() -> None:
     assert endings["14"].exit_code == 7
     assert endings["20_3"].limit == ""
     assert (endings["22"].state, endings["22"].nodes, endings["22"].ended_at) == ("PENDING", "", None)
+    unnamed = parse_sacct("30|FAILED|7:0|1795390851|UNLIMITED|127.0.0.2|allocation||None")["30"]
+    assert (unnamed.exit_code, unnamed.name) == (7, "")  # slurmdbd has not got the start of the job yet
     found = parse_scontrol(SCONTROL)
     assert found == Ending(
         "NODE_FAIL", "", 0, 15, "NodeDown", "127.0.0.[2-3]", "00:01:00", 1795390847.0, "wrap", "/tmp/life"
