@@ -110,18 +110,18 @@ def select(environment: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> Non
     config.write_text(json.dumps({"platform_options": {"python": str(folder / "bin" / "python")}}))
 
 
-def _runs_in_soak(example: Example) -> bool:
-    """As for a page of the documentation: CI runs the large ones if they have changed."""
-    return example.folder in SOAK or (example.folder in LARGE and passed_before(example.program))
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """As for a page of the documentation: CI runs a large example if it has changed, and a soak always."""
+    if "example" in metafunc.fixturenames:
+        everything = metafunc.config.getoption("--soak")
+        rows = []
+        for example in EXAMPLES:
+            in_soak = example.folder in LARGE and (everything or passed_before(example.program))
+            marks = [pytest.mark.soak] * (in_soak or example.folder in SOAK)
+            rows.append(pytest.param(example, id=example.folder, marks=marks))
+        metafunc.parametrize("example", rows)
 
 
-@pytest.mark.parametrize(
-    "example",
-    [
-        pytest.param(example, id=example.folder, marks=[pytest.mark.soak] * _runs_in_soak(example))
-        for example in EXAMPLES
-    ],
-)
 def test_the_ranks_of_an_example_work_together(
     example: Example,
     tmp_path: Path,
