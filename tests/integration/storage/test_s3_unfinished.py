@@ -19,11 +19,12 @@ from cloudtrain.storage.unfinished import ABANDONED_SECONDS, abort_abandoned_upl
 from cloudtrain.testing import S3Server
 
 UPLOAD = """
-    import sys
+    import os, sys
     from pathlib import Path
     from cloudtrain.storage import open_store
 
-    open_store(sys.argv[1]).upload(Path(sys.argv[2]), "model.tar.gz", lambda count: print("part", flush=True))
+    # threads call back: one write for a line
+    open_store(sys.argv[1]).upload(Path(sys.argv[2]), "model.tar.gz", lambda count: os.write(1, b"part\\n"))
 """
 
 

@@ -17,7 +17,7 @@ SECONDS = 300.0
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("kind", ["supervised", "linked"])
+@pytest.mark.parametrize("kind", ["supervised", pytest.param("linked", marks=pytest.mark.soak)])
 def test_weather_ends_no_job_wrongly(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
 ) -> None:

@@ -96,7 +96,10 @@ def _train_until_notice(folder: Path, batch: int) -> None:
     fit(make_model(), CheckpointCallback(Checkpointer(folder, asynchronous=False)), NoticeAt(batch))
 
 
-@pytest.mark.parametrize(("batch", "step", "epochs"), [(2, 3, 0), (5, 6, 1)], ids=["within", "last of epoch"])
+@pytest.mark.parametrize(
+    ("batch", "step", "epochs"),
+    [pytest.param(2, 3, 0, id="within", marks=pytest.mark.soak), pytest.param(5, 6, 1, id="last of epoch")],
+)
 def test_a_notice_saves_and_exits(tmp_path: Path, batch: int, step: int, epochs: int) -> None:
     # a separate process, as the notice affects all of it; not forked, as PyTorch has threads
     process = multiprocessing.get_context("spawn").Process(target=_train_until_notice, args=(tmp_path, batch))
