@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cloudtrain._system.processes import RUNS_JOBS
+from cloudtrain._system.signals import SIGHUP, block
 from cloudtrain.errors import InvalidJob, PlatformError
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def _run(options: RunOptions) -> None:
         click.echo(f"{click.style('Note:', fg='yellow')} {note}", err=True)
     sys.stdout.flush()
     # until the program below has its handlers
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
+    block((SIGHUP, signal.SIGINT, signal.SIGTERM))
     arguments = [sys.executable, "-c", _FOREGROUND, LIBRARY, json.dumps(order)]
     os.execve(sys.executable, arguments, {**os.environ, **options.variables})
 

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from cloudtrain._system.signals import own_number
 from cloudtrain.contract import FailureReport
 from cloudtrain.errors import PlatformError
 from cloudtrain.link.secret import fresh_secret
@@ -249,7 +250,7 @@ class _Head:
             if self._signals.empty():
                 continue
             number = self._signals.get()
-            if number == signal.SIGUSR1:
+            if number == own_number("SIGUSR1"):
                 self._broadcast({"type": "notice", "reason": "signal SIGUSR1"})
                 continue
             if self._ended_by:

@@ -18,6 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract.frameworks import SHARED_PORTS
 from cloudtrain.errors import CloudtrainError
 from cloudtrain.runtime.descendants import adopt_orphans
@@ -32,7 +33,7 @@ POLL_SECONDS = 0.02
 
 def main() -> int:
     """Run this host's ranks. Returns 0 unless there was nothing to run."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the head decides
     inbox: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(inbox,), daemon=True).start()

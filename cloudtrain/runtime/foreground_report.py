@@ -7,13 +7,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
+from cloudtrain._system.signals import SIGHUP
 from cloudtrain.contract import FailureClass, FailureReport
 from cloudtrain.contract.text import escape_text
 from cloudtrain.runtime.diagnose import HINTS as OF_JOBS
 from cloudtrain.runtime.diagnose import first_cause, with_ended_ranks
 from cloudtrain.runtime.foreground_ranks import GRACE_SECONDS, Failures
-
-assert sys.platform != "win32", "jobs run on Linux and macOS"
 
 HINTS = {
     FailureClass.MISSING_DATA: "Check the path: ranks run in the working folder of the shell, or in that of --wdir.",
@@ -22,13 +21,17 @@ HINTS = {
 }
 """In place of those that name fields of a job."""
 
-END_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "a closed terminal"}
+END_SIGNALS: dict[int, str] = {
+    signal.SIGINT: "Ctrl-C",
+    signal.SIGTERM: "SIGTERM",
+    SIGHUP: "a closed terminal",
+}
 
 
 def asked_to_end(number: int) -> str:
     """The line that says what a signal has started."""
     again = "; press it again to kill them" if number == signal.SIGINT else ""
-    return f"{END_SIGNALS[signal.Signals(number)]}: the ranks have {GRACE_SECONDS:g} s to end{again}"
+    return f"{END_SIGNALS[number]}: the ranks have {GRACE_SECONDS:g} s to end{again}"
 
 
 def status_of(failures: Failures, completed: Sequence[int]) -> int:
