@@ -6,31 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from cloudtrain.errors import InvalidJob
+from cloudtrain.platforms.common.platform_options import SBATCH_FLAGS
 from cloudtrain.platforms.slurm.limits import limit_directives
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.platforms.slurm.script import Directive
 from cloudtrain.spec import TrainingJob
 
-PLAIN = (
-    "account",
-    "qos",
-    "reservation",
-    "constraint",
-    "nodelist",
-    "exclude",
-    "exclusive",
-    "comment",
-    "wckey",
-    "nice",
-    "licenses",
-    "switches",
-    "segment",
-    "begin",
-    "deadline",
-    "mail_user",
-    "mail_type",
-)
-"""The options that are flags of sbatch with the same names."""
 MEMORY = ("mem", "mem_per_gpu", "mem_per_cpu")
 
 PROTECTED = {
@@ -117,7 +98,7 @@ def _shape(job: TrainingJob, options: SlurmOptions) -> Iterator[Directive]:
         yield Directive("clusters", joined(options.clusters))
     if options.partition is not None:
         yield Directive("partition", joined(options.partition))
-    for name in PLAIN:
+    for name in SBATCH_FLAGS:
         value = getattr(options, name)
         if value is None or value is False:
             continue
