@@ -15,7 +15,7 @@ from cloudtrain.platforms.batch.remote_path import check_path, uri_path
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.batch.shell import LocalShell, Shell
 from cloudtrain.platforms.batch.ssh import SshShell
-from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.supervised.client_environ import client_environ
 from cloudtrain.platforms.supervised.root import JobRoot, LocalRoot
 from cloudtrain.storage import state_home
@@ -127,7 +127,7 @@ def local_cluster(platform: str, folder: str | None) -> Cluster:
 
     Raises InvalidJob if the folder names a variable that is not set.
     """
-    environ, left_out = without_outer_job(client_environ())
+    environ, left_out = without_outer_allocation(client_environ())
     path = expand_folder(folder) if folder else str(state_home())
     return Cluster(
         LocalShell(environ), LocalBatchRoot(platform, Path(path, "jobs", platform)), path, left_out=left_out

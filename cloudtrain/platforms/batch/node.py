@@ -34,7 +34,7 @@ from cloudtrain.platforms.batch.container_start import (
 )
 from cloudtrain.platforms.batch.node_folder import HostFolder, host_folder, local_folder
 from cloudtrain.platforms.batch.node_job import NodeJob
-from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.runtime.descendants import adopt_orphans, end_descendants
 from cloudtrain.runtime.ports import free_port
 from cloudtrain.storage.atomic import replace_file
@@ -141,7 +141,7 @@ def runtime_environment(
     environ: Mapping[str, str], job: NodeJob, settings: Mapping[str, str], base: Path, local: Path
 ) -> dict[str, str]:
     """The environment of the runtime, and so of the ranks: without the place of this process in the step."""
-    clean, _ = without_outer_job(environ)
+    clean, _ = without_outer_allocation(environ)
     values = {**clean, **job.environment}
     gpus = environ.get("SLURM_STEP_GPUS") or environ.get("SLURM_JOB_GPUS")
     if gpus and "CUDA_VISIBLE_DEVICES" not in values:

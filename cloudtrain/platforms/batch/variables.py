@@ -14,7 +14,7 @@ OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_TMPDIR")
 """Variables that say where the cluster is, not what a job has of it."""
 
 
-def without_outer_job(
+def without_outer_allocation(
     environ: Mapping[str, str], keep: Collection[str] = OF_THE_CLUSTER
 ) -> tuple[dict[str, str], list[str]]:
     """``environ`` without the variables of a scheduler's job and of an MPI rank, and the names of those left out."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from cloudtrain.contract import FailureClass
 from cloudtrain.errors import PlatformError
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, Submission, note_submission, parse_submissions
-from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.common.request_body import request_settings
 from cloudtrain.platforms.supervised.folder import SUPERVISOR_LOG, JobFolder
 
@@ -61,7 +61,7 @@ class SlurmContinuation:
         self._number = number
         self._requeues = requeue
         self._notice = request_settings(folder.read_request()).stop_grace + END_SECONDS
-        self._environ, _ = without_outer_job(environ)
+        self._environ, _ = without_outer_allocation(environ)
         self._output = folder.path / SUPERVISOR_LOG
         self._begin = _size(self._output)
         self.place = f"Slurm job {number} on {environ.get('SLURM_JOB_NODELIST', 'its nodes')}"

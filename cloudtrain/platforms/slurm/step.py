@@ -14,7 +14,7 @@ from pathlib import Path
 
 from cloudtrain.platforms.batch.step import job_number, run_step
 from cloudtrain.platforms.batch.submissions import SUBMISSIONS, parse_submissions
-from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.batch.variables import without_outer_allocation
 from cloudtrain.platforms.slurm.continuation import SlurmContinuation
 from cloudtrain.platforms.slurm.hosts import SlurmHosts
 from cloudtrain.platforms.supervised.folder import JobFolder
@@ -50,7 +50,7 @@ def running_submission(folder: Path, own: str, environ: Mapping[str, str]) -> st
     try:
         asked = subprocess.run(
             [*command, f"--jobs={','.join(others)}"],
-            env=without_outer_job(environ)[0],
+            env=without_outer_allocation(environ)[0],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

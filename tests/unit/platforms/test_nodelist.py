@@ -6,7 +6,7 @@ import pytest
 
 from cloudtrain.platforms.batch import frames
 from cloudtrain.platforms.batch.nodelist import expand_nodelist
-from cloudtrain.platforms.batch.variables import without_outer_job
+from cloudtrain.platforms.batch.variables import without_outer_allocation
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_defaults_of_sbatch_belong_to_the_user_outside_a_job() -> None:
         "PMI_RANK": "0",
         "PATH": "/bin",
     }
-    assert without_outer_job(environ) == (
+    assert without_outer_allocation(environ) == (
         {"SBATCH_ACCOUNT": "ml", "SLURM_CONF": "/c", "PATH": "/bin"},
         ["PMI_RANK", "SLURM_CPU_BIND"],
     )
     inside = {**environ, "SLURM_JOB_ID": "7"}
-    assert "SBATCH_ACCOUNT" in without_outer_job(inside)[1]
+    assert "SBATCH_ACCOUNT" in without_outer_allocation(inside)[1]
