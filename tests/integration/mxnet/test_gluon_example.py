@@ -13,6 +13,7 @@ from mxnet_ranks import environment, find_mpirun, run
 EXAMPLE = Path(__file__).parents[3] / "examples" / "gluon_mxnet"
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_one_and_two_ranks_reach_the_same_accuracy(mxnet_python: str, tmp_path: Path) -> None:
     alone = run([mxnet_python, str(EXAMPLE / "train.py")], 1, tmp_path)

@@ -173,6 +173,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.soak
 def test_shards_of_all_hosts_are_restored_on_all_hosts(sagemaker: SimulatedSageMaker) -> None:
     """SageMaker syncs one folder of checkpoints per host; together, they hold one checkpoint."""
     estimator = sagemaker.estimator(

@@ -18,14 +18,8 @@ DIGITS = 1437
 """The size of the training set."""
 
 
-@pytest.mark.parametrize(
-    ("kind", "per_node"),
-    [
-        ("mpi", 1),
-        pytest.param("mpi", 2, marks=pytest.mark.soak),
-        pytest.param("torch_distributed", 2, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("kind", "per_node"), [("mpi", 1), ("mpi", 2), ("torch_distributed", 2)])
 def test_digits_on_two_nodes(slurm: SlurmCluster, tmp_path: Path, kind: str, per_node: int) -> None:
     data, out = (tmp_path / "data").as_uri(), (tmp_path / "out").as_uri()
     subprocess.run([sys.executable, str(EXAMPLE / "prepare.py"), data], check=True)
