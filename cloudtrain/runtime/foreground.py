@@ -43,6 +43,11 @@ def run_here(order: Order, run: Path, signals: queue.SimpleQueue[int]) -> int:
         say(f"starting {order.ranks} ranks: {shlex.join(ranks.command)}")
     failures = Failures()
     ended_by = 0
+    if not signals.empty():
+        number = signals.get()
+        if number in END_SIGNALS:
+            return 128 + number
+        signals.put(number)
     try:
         ranks.start()
         kill_at = float("inf")

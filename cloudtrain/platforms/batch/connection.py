@@ -12,6 +12,10 @@ class ConnectionLost(PlatformError):
     """The connection broke while a command ran: the command may have been carried out, or not."""
 
 
+class Unreachable(PlatformError):
+    """The login node could not be reached, and a later attempt may succeed. No command was sent."""
+
+
 def _login(alias: str) -> str:
     return f"Log in once: cloudtrain slurm login {alias}"
 
@@ -78,16 +82,17 @@ def connection_error(alias: str, said: str, code: int) -> PlatformError:
             hint=f"This must print hello: ssh {alias} /bin/sh -c 'echo\\ hello'. Remove from your shell's startup "
             "files there what ends or replaces a shell without a terminal.",
         )
-    for pattern, message, hint in _KNOWN:
+    text = f"the connection to {alias} failed" + (f": {last}" if last else "")
+    hint: Callable[[str], str] = _try
+    for pattern, message, advice in _KNOWN:
         if match := re.search(pattern, said):
             found = match[1] if match.groups() and match[1] else ""
-            text, advice = message.format(alias=alias, found=found), hint(alias)
+            text, hint = message.format(alias=alias, found=found), advice
             break
-    else:
-        text, advice = f"the connection to {alias} failed" + (f": {last}" if last else ""), _try(alias)
-    if _NEVER_STARTED.search(said):
-        return PlatformError(text, hint=advice)
-    return ConnectionLost(text, hint=advice)
+    if not _NEVER_STARTED.search(said):
+        return ConnectionLost(text, hint=hint(alias))
+    kind = Unreachable if hint is _try else PlatformError
+    return kind(text, hint=hint(alias))
 
 
 def lost(alias: str) -> ConnectionLost:

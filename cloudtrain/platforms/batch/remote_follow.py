@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 
 from cloudtrain.errors import PlatformError
-from cloudtrain.platforms.batch.connection import ConnectionLost
+from cloudtrain.platforms.batch.connection import ConnectionLost, Unreachable
 from cloudtrain.platforms.batch.remote_path import prologue, quoted
 from cloudtrain.platforms.batch.remote_root import RemoteRoot
 from cloudtrain.platforms.supervised.follow import follow_lines
@@ -62,6 +62,8 @@ class _Feed:
         self._pieces: Iterator[bytes] = iter(())
         self._next_look = time.monotonic() + LOOK_SECONDS
         self._failures = 0
+        self._connected = False
+        """Whether the login node has ever answered."""
         self._last_seen = time.monotonic()
 
     def read(self, position: int) -> bytes:
@@ -73,14 +75,15 @@ class _Feed:
             piece = self._next(position)
             if piece is None or self._look():
                 self.ended = True
-        except ConnectionLost:
+        except (ConnectionLost, Unreachable) as error:
             self.close()
-            if time.monotonic() - self._last_seen > PATIENCE:
+            is_wrong_place = isinstance(error, Unreachable) and not self._connected
+            if is_wrong_place or time.monotonic() - self._last_seen > PATIENCE:
                 raise
             time.sleep(PAUSES[min(self._failures, len(PAUSES) - 1)])
             self._failures += 1
             return b""
-        self._failures, self._last_seen = 0, time.monotonic()
+        self._connected, self._failures, self._last_seen = True, 0, time.monotonic()
         return piece or b""
 
     def close(self) -> None:

@@ -53,6 +53,25 @@ def test_no_line_is_lost_or_repeated(node: LoginNode, tmp_path: Path, breaks: tu
         assert shell.trips <= 3  # the stream, and what is left at its end
 
 
+def test_a_login_node_that_restarts_loses_no_line(node: LoginNode, tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job/state.json").write_text('{"ended_at": null}')
+    (tmp_path / "job/job.log").write_text("one\n")
+    lines = follow_remote(RemoteRoot(SshShell(ALIAS), str(tmp_path)), "job", "job.log", lambda: False)
+    assert next(lines) == "one"
+    node.stop()
+    (tmp_path / "job/job.log").write_text("one\ntwo\n")
+    (tmp_path / "job/state.json").write_text('{"ended_at": 1.5}')
+    threading.Timer(1.0, node.start).start()
+    assert list(lines) == ["two"]
+
+
+def test_a_node_that_never_answered_ends_it(node: LoginNode, tmp_path: Path) -> None:
+    node.stop()
+    with pytest.raises(PlatformError, match="kraken does not accept connections"):
+        next(follow_remote(RemoteRoot(SshShell(ALIAS), str(tmp_path)), "job", "job.log", lambda: False))
+
+
 def test_a_job_that_cannot_say_that_it_has_ended(
     node: LoginNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
