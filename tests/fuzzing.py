@@ -21,7 +21,7 @@ from cloudtrain.errors import CloudtrainError
 FORMATS = {
     "request": 2, "record": 3, "index": 1, "report": 3, "reason": 1, "events": 3, "rank-record": 1, "notice": 1,
     "hyperparameters": 2, "resourceconfig": 2, "inputdataconfig": 2, "manifest": 3, "tree": 3,
-    "merge": 2, "messages": 1, "folder": 3,
+    "merge": 2, "messages": 1, "folder": 3, "ending": 1,
     "yaml": 4, "job-file": 4, "archive": 3, "source": 2, "notebook": 2,
 }  # fmt: skip
 """Every format that is read, with its share of the documents."""

@@ -78,6 +78,15 @@ class Settings:
     """Seconds without a message after which another host is considered lost."""
     attempt: int = 0
     """0 for the first start, 1 for the first retry, ..."""
+    restart_exit_code: int = 0
+    """The exit code of a host that ends through no fault of the script, so that its platform starts all hosts again
+    without counting a failure; 0: such hosts end with the code of the job."""
+    termination_message: str = ""
+    """The file to which this host writes its `Ending`, such as /dev/termination-log; empty: none."""
+    no_ranks: bool = False
+    """Whether the first host only leads: the ranks run on the others."""
+    forward_output: bool = False
+    """Whether the other hosts send the lines of their output to the leader, which prints them too."""
 
     def output_key(self, kind: str) -> str:
         """The key of the outputs of a kind, ``model`` or ``output``, below ``output_uri``."""

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import time
 from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 
@@ -18,6 +19,7 @@ from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import adopt_orphans
 from cloudtrain.runtime.diagnose import report_error
+from cloudtrain.runtime.ending import restart_exit_code, write_ending
 from cloudtrain.runtime.host_config import HostConfig
 from cloudtrain.runtime.host_run import HostRun
 from cloudtrain.runtime.job_secret import take_secret, write_ranks_secret
@@ -61,7 +63,7 @@ def main() -> int:
         if os.getppid() != int(tether):
             return 1  # nothing has been touched yet
     adopt_orphans()
-    paths = Paths.from_environ()
+    paths, started_at, environ = Paths.from_environ(), time.time(), dict(os.environ)
     try:
         outcome = run(paths, os.environ, inbox)
     except Exception as error:
@@ -76,7 +78,8 @@ def main() -> int:
                 sys.stderr.write(f"[cloudtrain] {outcome.failure.summary()}\n")
                 sys.stderr.flush()
     Reserve(paths.output, SPARES).remove()
-    return outcome.exit_code
+    write_ending(outcome, paths.events, started_at, environ)
+    return outcome.exit_code_with(restart_exit_code(environ))
 
 
 def _hold_stdin(inbox: Inbox) -> None:

@@ -179,7 +179,8 @@ class HostRun:
                 self._leader.send({"type": "saving"})
             self._wait_for_commits()
             report = FailureReport.from_dict(message["report"])
-            return HostOutcome(JobStatus.FAILED, report, is_announced=self._config.host.leads)
+            leads = self._config.host.leads
+            return HostOutcome(JobStatus.FAILED, report, is_announced=leads, is_decided=not leads)
         elif kind == "orphaned":
             why = "the process that started its runtime has ended"
             return HostOutcome(
@@ -478,7 +479,7 @@ class HostRun:
             self._events.emit(
                 "outcome",
                 status=str(outcome.status),
-                exit_code=outcome.exit_code,
+                exit_code=outcome.exit_code_with(self._config.settings.restart_exit_code),
                 **({"failure": outcome.failure.summary()} if outcome.failure else {}),
             )
         self._leader.close()

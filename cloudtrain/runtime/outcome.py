@@ -6,13 +6,16 @@ import signal
 from dataclasses import dataclass, replace
 
 from cloudtrain._secrets.hiding import ValueHider
-from cloudtrain.contract import FailureReport, JobStatus, Paths
+from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Paths
 from cloudtrain.contract.documents import LARGEST_REPORT
 from cloudtrain.storage.atomic import replace_file
 from cloudtrain.storage.reserve import Reserve
 
 SPARES = 2
 """The files that describe a failure. The output folder has space reserved for each of them."""
+
+_NO_FAULT = (FailureClass.HOST_LOST, FailureClass.PREEMPTED)
+"""The kinds of failures that are not the script's."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class HostOutcome:
     failure: FailureReport | None = None
     is_announced: bool = True
     """Whether this host prints the failure: of the hosts that know it, only one does."""
+    is_decided: bool = False
+    """Whether another host, the leader, decided this outcome and reports it too."""
 
     @property
     def exit_code(self) -> int:
@@ -30,6 +35,18 @@ class HostOutcome:
         if self.status == JobStatus.COMPLETED:
             return 0
         return self.failure.exit_code or 1 if self.failure else 128 + signal.SIGTERM
+
+    def exit_code_with(self, restart: int) -> int:
+        """The exit code on a platform that starts all hosts again after ``restart``, and counts no failure then.
+
+        That is the code of a host that was stopped, that lost another one, or whose leader reports the failure with its
+        own code. 0: the platform has no such code.
+        """
+        if not restart or self.status == JobStatus.COMPLETED:
+            return self.exit_code
+        if self.failure is None or self.is_decided or self.failure.failure_class in _NO_FAULT:
+            return restart
+        return 1 if self.exit_code == restart else self.exit_code
 
     def write(self, paths: Paths) -> None:
         """Write the files of the contract: ``failure`` or ``success``.

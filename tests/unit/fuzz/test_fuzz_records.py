@@ -12,6 +12,7 @@ import pytest
 from fuzzing import check, damaged_bytes, damaged_documents, random
 
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Notice
+from cloudtrain.contract.ending import LARGEST_ENDING, Ending
 from cloudtrain.errors import StorageError
 from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs
 from cloudtrain.observe import Summary, parse_event
@@ -146,6 +147,23 @@ def test_the_report_of_a_failure() -> None:
 
     valid = [REPORT.to_dict(), KILLED.to_dict()]
     check("report", damaged_documents(valid, random("report")), read, ValueError)
+
+
+def test_the_ending_of_a_host() -> None:
+    def read(data: bytes) -> None:
+        assert len(Ending.from_json(data).to_json().encode()) <= LARGEST_ENDING
+
+    ending = Ending(
+        JobStatus.FAILED,
+        REPORT,
+        {"train": 2.5},
+        {"loss": 0.5},
+        {"goodput": 0.5, "wall": 2.0, "productive": 1.0, "lost": {"start": 1.0}, "measured_by": "steps"},
+        ("full",),
+        {"model": "s3://bucket/model.tar.gz"},
+    )
+    valid = [ending.to_dict(), Ending(JobStatus.COMPLETED).to_dict()]
+    check("ending", damaged_documents(valid, random("ending")), read, ValueError)
 
 
 def test_the_reason_of_a_failure() -> None:

@@ -1,0 +1,90 @@
+"""Writes how this host ended to the file that its platform reads, such as a pod's termination message."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from cloudtrain._secrets.hiding import ValueHider
+from cloudtrain.contract import FailureReport, Settings
+from cloudtrain.contract.ending import Ending
+from cloudtrain.contract.settings import HIDDEN_VARIABLES, PREFIX
+from cloudtrain.observe import Summary, parse_events
+from cloudtrain.observe.growing import Bookmark, new_lines
+from cloudtrain.runtime.outcome import HostOutcome
+
+READ_SIZE = 1 << 20
+
+TERMINATION_MESSAGE = f"{PREFIX}TERMINATION_MESSAGE"
+"""The variable of `Settings.termination_message`: other settings may be what cannot be read."""
+
+
+def write_ending(outcome: HostOutcome, events: Path, started_at: float, environ: Mapping[str, str]) -> None:
+    """Write the `Ending` of this host, if a setting names a file for it. Never raises an OSError.
+
+    Args:
+        events: the file of this host's events.
+        started_at: when the runtime started, in seconds since the epoch. Earlier events belong to another attempt.
+        environ: with the settings, and the variables whose values are hidden.
+    """
+    path = environ.get(TERMINATION_MESSAGE)
+    if not path:
+        return
+    hider = ValueHider.of_variables(environ.get(HIDDEN_VARIABLES, "").split(","), environ)
+    text = make_ending(outcome, events, started_at, hider).to_json()
+    with contextlib.suppress(OSError):
+        # in place: the file is a mount, which cannot be replaced
+        descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o644
+        )
+        with open(descriptor, "wb") as file:
+            file.write(text.encode())
+
+
+def make_ending(outcome: HostOutcome, events: Path, started_at: float, hider: ValueHider) -> Ending:
+    """The ending of this host, without the values that ``hider`` knows."""
+    summary = Summary()
+    last = started_at
+    with contextlib.suppress(OSError, ValueError):
+        last = _read(events, started_at, summary)
+    goodput = summary.meter.result(started_at, max(last, started_at + 0.001), last)
+    failure = outcome.failure
+    return Ending(
+        status=outcome.status,
+        failure=FailureReport.from_dict(hider.hide_all(failure.to_dict())) if failure else None,
+        phases=summary.phases,
+        metrics={hider.hide_all(name): value for name, value in summary.metrics.items()},
+        goodput=asdict(goodput) if goodput else {},
+        warnings=tuple(hider.hide_all(summary.warnings)),
+        uploaded=hider.hide_all(summary.uploaded),
+    )
+
+
+def _read(path: Path, started_at: float, summary: Summary) -> float:
+    """Add the events since ``started_at``; returns the time of the last one. Raises OSError."""
+    summary.add({"event": "attempt", "time": started_at})
+    last = started_at
+    with path.open("rb") as file:
+
+        def read(position: int) -> bytes:
+            file.seek(position)
+            return file.read(READ_SIZE)
+
+        for lines in new_lines(read, Bookmark()):
+            for event in parse_events(filter(None, lines)):
+                time = event.get("time", 0.0)
+                if time >= started_at:
+                    summary.add(event)
+                    last = max(last, time)
+    return last
+
+
+def restart_exit_code(environ: Mapping[str, str]) -> int:
+    """`Settings.restart_exit_code`, also if another setting cannot be read; 0 if it is the one."""
+    name = f"{PREFIX}RESTART_EXIT_CODE"
+    with contextlib.suppress(ValueError):
+        return Settings.from_environ({name: environ[name]} if name in environ else {}).restart_exit_code
+    return 0
