@@ -184,6 +184,7 @@ _CHECKS: dict[str, Callable[[Fields], object]] = {
     "discarded": _check_kind,
     "step": _check_step,
     "restored": _check_step,
+    "outcome": lambda given: given.text("status"),
     "warning": lambda given: given.text("message"),
 }
 """Raises ValueError if a field that is read has another type, by kind of event. Other kinds are only shown."""

@@ -12,14 +12,27 @@ from cloudtrain.observe.trend import Trend
 
 WARNINGS = 10
 """The most warnings in a summary."""
+WAITS = "start"
+"""The state of a host whose runtime has started, and that is in no phase yet."""
 OUTPUTS = ("model", "output")
 MOST_NAMES = 1000
 """The most metrics, and the most phases, in a summary."""
 
 
 @dataclass
+class HostProgress:
+    """The progress of one host."""
+
+    state: str
+    """The phase that it is in; or how it ended."""
+    done: int = 0
+    total: int = 0
+    """Bytes to move in this phase; 0 if that is not known."""
+
+
+@dataclass
 class Summary:
-    """Phases are those of the last attempt; metrics and uploads those of the whole job.
+    """Phases and hosts are those of the last attempt; metrics and uploads those of the whole job.
 
     Its size is bounded, whatever the events are.
     """
@@ -28,6 +41,10 @@ class Summary:
     """The current phase."""
     phases: dict[str, float] = field(default_factory=dict)
     """Seconds of each completed phase, on the slowest host."""
+    hosts: dict[str, HostProgress] = field(default_factory=dict)
+    """The hosts of the last attempt."""
+    step: int | None = None
+    """The last step that the script reported."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     uploaded: dict[str, str] = field(default_factory=dict)
@@ -48,9 +65,18 @@ class Summary:
                 self._add_metric(_text(event["name"]), event["value"], event.get("time", 0.0))
             elif kind == "attempt":
                 self.phases.clear()
+                self.hosts.clear()
                 self.warnings.clear()
             elif kind == "phase":
                 self._add_phase(_text(event["phase"]), event)
+            elif kind == "host":
+                self._set_host(event, WAITS)
+            elif kind == "outcome":
+                self._set_host(event, _text(event["status"]))
+            elif kind == "progress":
+                self._add_progress(event)
+            elif kind == "step":
+                self.step = event.get("step")
             elif kind == "uploaded":
                 if event["kind"] in OUTPUTS:
                     self.uploaded.setdefault(event["kind"], _text(event["uri"]))
@@ -77,19 +103,34 @@ class Summary:
     def _add_phase(self, name: str, event: dict[str, Any]) -> None:
         if event["state"] == "began":
             self.phase = name
+            self._set_host(event, name)
         elif name in self.phases or len(self.phases) < MOST_NAMES:
             self.phases[name] = max(event["seconds"], self.phases.get(name, 0.0))
+
+    def _set_host(self, event: dict[str, Any], state: str) -> None:
+        name = event.get("source")
+        if name in self.hosts or (name and len(self.hosts) < MOST_NAMES):
+            self.hosts[_text(name)] = HostProgress(state)
+
+    def _add_progress(self, event: dict[str, Any]) -> None:
+        host = self.hosts.get(event.get("source", ""))
+        if host and host.state == event["phase"]:
+            host.done, host.total = event["done"], event.get("total") or 0
 
     def to_dict(self) -> dict[str, Any]:
         """As data for JSON."""
         trends = {name: trend.to_list() for name, trend in self.trends.items()}
-        return {**vars(self), "trends": trends, "meter": self.meter.to_dict()}
+        hosts = {name: vars(host) for name, host in self.hosts.items()}
+        return {**vars(self), "hosts": hosts, "trends": trends, "meter": self.meter.to_dict()}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Summary:
         """The inverse of `to_dict`. Raises TypeError, ValueError or KeyError."""
         trends = {name: Trend.from_list(points) for name, points in data["trends"].items()}
-        return cls(**{**data, "trends": trends, "meter": GoodputMeter.from_dict(data["meter"])})
+        hosts = {name: HostProgress(**values) for name, values in data.get("hosts", {}).items()}
+        return cls(
+            **{**data, "hosts": hosts, "trends": trends, "meter": GoodputMeter.from_dict(data["meter"])}
+        )
 
 
 def _text(value: Any) -> str:

@@ -45,6 +45,21 @@ class Request:
 
 
 @dataclass(frozen=True)
+class HostState:
+    """One host of a job, as its platform sees it."""
+
+    name: str
+    state: str
+    """The phase that it is in, how it ended, or the platform's own name for its state."""
+    message: str = ""
+    """More about it, for display: its node, its restarts, why it waits."""
+    done: int = 0
+    """Bytes that it has moved in this phase."""
+    total: int = 0
+    """Bytes that it has to move in this phase; 0 if that is not known."""
+
+
+@dataclass(frozen=True)
 class JobDescription(DescribedNames):
     """A job's state and results so far. Times are in seconds since the epoch, durations in seconds."""
 
@@ -63,6 +78,10 @@ class JobDescription(DescribedNames):
     phase: str | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds that each phase took, on the slowest host."""
+    hosts: Sequence[HostState] = ()
+    """The hosts of the last attempt, where the platform knows them."""
+    step: int | None = None
+    """The last training step that the script reported."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each metric."""
     goodput: Goodput | None = None

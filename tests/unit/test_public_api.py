@@ -151,8 +151,8 @@ PUBLIC = {
         TrainingStep
     """,
     "cloudtrain.platforms": """
-        AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding JobDescription JobState
-        Metrics
+        AccountStorage Arrays Change Check CheckStatus Downloads Events Export Finding HostState JobDescription
+        JobState Metrics
         PendingOutputs Platform Preemption Preflight Prices Request Requests Resolver Resubmission Series States Trends
         WarmUp changes get_platform job_checks platform_names print_states run_checks
     """,

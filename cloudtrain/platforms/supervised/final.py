@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cloudtrain.contract import FailureReport, JobStatus
 from cloudtrain.observe import Goodput
-from cloudtrain.platforms.base import JobDescription
+from cloudtrain.platforms.base import HostState, JobDescription
 from cloudtrain.platforms.supervised.cached import from_cached, to_cached
 from cloudtrain.platforms.supervised.folder import DESCRIPTION
 from cloudtrain.platforms.supervised.record import RECORD
@@ -31,6 +31,7 @@ def recall(job: JobFiles) -> JobDescription | None:
     values = found["description"]
     values["status"] = JobStatus(values["status"])
     values["failure"] = values["failure"] and FailureReport.from_dict(values["failure"])
+    values["hosts"] = [HostState(**host) for host in values.get("hosts", ())]
     values["goodput"] = values["goodput"] and Goodput(**values["goodput"])
     return JobDescription(**{**values, "place": job.root.place(job.name)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -15,7 +16,7 @@ import msgspec
 from cloudtrain.contract import FailureClass, FailureReport, JobStatus, Settings
 from cloudtrain.errors import CloudtrainError, JobExists, JobNotFound, PlatformError
 from cloudtrain.observe import Summary, parse_events
-from cloudtrain.platforms.base import JobDescription, Request, Series
+from cloudtrain.platforms.base import HostState, JobDescription, Request, Series
 from cloudtrain.platforms.common.request_body import argument_details, request_settings
 from cloudtrain.platforms.supervised.final import recall, remember
 from cloudtrain.platforms.supervised.folder import (
@@ -249,6 +250,11 @@ class SupervisedPlatform(ABC):
             reason=record.reason,
             phase=summary.phase if record.status in (JobStatus.RUNNING, JobStatus.STOPPING) else None,
             phases=summary.phases,
+            hosts=[
+                HostState(name, host.state, done=host.done, total=host.total)
+                for name, host in sorted(summary.hosts.items(), key=lambda item: _by_number(item[0]))
+            ],
+            step=summary.step,
             metrics=summary.metrics,
             goodput=summary.meter.result(record.submitted_at, record.ended_at, time.time()),
             model_data=_output_uri(summary, settings, "model"),
@@ -321,6 +327,11 @@ class SupervisedPlatform(ABC):
 
 def _stopped(record: JobRecord) -> JobRecord:
     return replace(record, status=JobStatus.STOPPED, exit_code=128 + signal.SIGTERM, reason=STOPPED_BY_USER)
+
+
+def _by_number(host: str) -> str:
+    """The key that sorts host-2 before host-10."""
+    return re.sub(r"\d+", lambda number: number[0].zfill(9), host)
 
 
 def _output_uri(summary: Summary, settings: Settings, kind: str) -> str | None:
