@@ -66,6 +66,9 @@ class Settings:
     """The names of the job's ``secrets``, with commas between them: output does not show their values."""
     metric_definitions: tuple[tuple[str, str], ...] = ()
     """Pairs of name and regular expression, matched against the output of the ranks."""
+    event_lines: bool = False
+    """Whether the events of this host are also lines of its output, for a platform that can read nothing else while the
+    job runs: ``[cloudtrain:event] {...}``, at most one a second for each metric."""
     timeline: bool = False
     """Whether ranks record timelines, in ``output/data/timeline/``."""
     stop_grace: float = 120.0

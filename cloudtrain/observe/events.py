@@ -20,6 +20,11 @@ from cloudtrain.contract.documents import LARGEST_NUMBER, LARGEST_REPORT, Fields
 LONGEST_TEXT = 10_000
 """In characters: an event is one line of at most `LARGEST_REPORT` bytes."""
 
+MARK = "[cloudtrain:event] "
+"""Begins the line of an event in the log of a job: see `cloudtrain.observe.event_lines`."""
+OF_THE_SUPERVISOR = ("attempt", "retry", "queued", "goodput", "job")
+"""Events that no host reports: they are about the job as a whole."""
+
 Event = dict[str, Any]
 
 

@@ -101,6 +101,26 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     settings, host = config.settings, config.host
     events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
+    with _printed_events(config, environ):
+        return _take_part(config, environ, inbox, events)
+
+
+def _printed_events(
+    config: HostConfig, environ: MutableMapping[str, str]
+) -> contextlib.AbstractContextManager[object]:
+    """Prints the events of this host meanwhile, if the platform asks for that."""
+    if not config.settings.event_lines:
+        return contextlib.nullcontext()
+    from cloudtrain.runtime.event_printer import EventPrinter
+
+    return EventPrinter(config, environ)
+
+
+def _take_part(
+    config: HostConfig, environ: MutableMapping[str, str], inbox: Inbox, events: EventLog
+) -> HostOutcome:
+    """Find the leader, or be it, and run this host's part."""
+    paths, settings, host = config.paths, config.settings, config.host
     secret = take_secret(paths, environ, host.count)
     keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn", "tls")}
     write_ranks_secret(paths.run, secret, settings.attempt)

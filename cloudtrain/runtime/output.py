@@ -16,6 +16,7 @@ from typing import BinaryIO, Callable
 
 from cloudtrain._secrets.hiding import StreamHider, ValueHider
 from cloudtrain._system.descriptors import is_empty, open_named_pipe, set_blocking
+from cloudtrain.observe.events import MARK
 
 READ_SIZE = 1 << 16
 LONGEST_LINE = 1 << 16
@@ -26,6 +27,10 @@ IDLE_SECONDS = 0.5
 """Seconds that an unfinished line may wait for its end before it is written."""
 SETTLE_SECONDS = 0.2
 """Seconds that `OutputMerger.tail` may wait for output that was written but not read yet."""
+
+EVENT_MARK = MARK.rstrip().encode()
+_WRITING = threading.Lock()
+"""Held while whole lines are written to the log of the job: a write of more than 4 KiB to a pipe may be interrupted."""
 
 OnLines = Callable[["Stream", Sequence[str]], None]
 OnError = Callable[[OSError], object]
@@ -235,7 +240,7 @@ class OutputMerger:
         texts = [_text(line) for line in (lines if self._on_lines else lines[-TAIL_LINES:])]
         stream.tail.extend(texts)
         with self._reporting("the log of all ranks"):
-            write_all(self._target, prefixed(stream.prefix, lines))
+            write_lines(self._target, prefixed(stream.prefix, lines))
         if self._on_lines:
             with self._reporting("the metrics found in the log"):
                 self._on_lines(stream, texts)
@@ -257,14 +262,25 @@ class OutputMerger:
 
 
 def prefixed(prefix: bytes, lines: Sequence[bytes]) -> bytes:
-    """``lines``, of which there is at least one, with line ends, each after ``prefix``."""
+    """``lines``, of which there is at least one, with line ends, each after ``prefix``.
+
+    Without a prefix, a line that looks like an event of the runtime gets a space: only the runtime reports events.
+    """
+    if not prefix:
+        lines = [b" " + line if line.startswith(EVENT_MARK) else line for line in lines]
     return prefix + (b"\n" + prefix).join(lines) + b"\n"
 
 
 def say(line: str) -> None:
     """Print a line of the runtime itself to the log of the job."""
     with contextlib.suppress(OSError):  # a full disk: the output of the ranks will hit it too
-        write_all(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
+        write_lines(1, f"[cloudtrain] {line}\n".encode("utf-8", "backslashreplace"))
+
+
+def write_lines(descriptor: int, data: bytes) -> None:
+    """Write whole lines to the log of the job, also while other threads do."""
+    with _WRITING:
+        write_all(descriptor, data)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cloudtrain._system.beneath import Beneath
 from cloudtrain.contract.documents import LARGEST_REPORT
-from cloudtrain.observe.events import EventLog, parse_event, to_line
+from cloudtrain.observe.events import OF_THE_SUPERVISOR, EventLog, parse_event, to_line
 from cloudtrain.platforms.supervised.folder import JobFolder
 
 PART = 1 << 20
@@ -23,7 +23,6 @@ PART = 1 << 20
 MOST = 256 << 20
 """Bytes that are read of one host in one attempt: more than two million metrics."""
 
-OF_THE_SUPERVISOR = ("attempt", "retry", "queued", "goodput", "job")
 OF_UPLOADS = ("uploaded", "discarded")
 """Events about the outputs, for the supervisor where the hosts do not upload them."""
 

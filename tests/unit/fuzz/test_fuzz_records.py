@@ -16,6 +16,8 @@ from cloudtrain.contract.ending import LARGEST_ENDING, Ending
 from cloudtrain.errors import StorageError
 from cloudtrain.index import IndexEntry, add_job, find_job, list_jobs
 from cloudtrain.observe import Summary, parse_event
+from cloudtrain.observe.event_lines import LONGEST, encode_event, parse_event_line
+from cloudtrain.observe.events import MARK
 from cloudtrain.observe.goodput import goodput_of
 from cloudtrain.platforms import JobDescription
 from cloudtrain.platforms.common.request_body import argument_details, parse_body, request_settings
@@ -180,7 +182,10 @@ def test_the_events_of_a_job() -> None:
         try:
             event = parse_event(data)
         except ValueError:
+            assert parse_event_line(MARK.encode() + data, "host", 1.0) is None
             return
+        parse_event_line(MARK.encode() + data, "host", 1.0)
+        assert len(encode_event(event)) <= LONGEST
         summary.add(event)
         Summary.from_dict(json.loads(json.dumps(summary.to_dict())))
 
