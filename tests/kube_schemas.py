@@ -1,6 +1,6 @@
 """The published schemas of Kubernetes, strictly: a field that a version does not have is an error.
 
-A real server drops unknown fields without a word, and the one that the tests run is older than the fields that matter
+A real server drops unknown fields silently, and the one that the tests run is older than the fields that matter
 most. `kubernetes_validate` reads a version's definitions, megabytes of JSON, in each call; here they are read once.
 """
 
@@ -20,7 +20,7 @@ VERSIONS = ("1.29", "1.33", "1.37")
 
 
 def schema_errors(document: Mapping[str, Any], version: str) -> list[str]:
-    """What is wrong with a document, such as ``spec.template: 'x' is not of type 'object'``.
+    """The errors of a document, such as ``spec.template: 'x' is not of type 'object'``.
 
     Raises:
         LookupError: the version has no such kind; kinds of CRDs are in no version.

@@ -2,7 +2,8 @@
 
 pytest-xdist distributes groups (``--dist loadgroup``). A group shares what is expensive to start: a launch of ranks, a
 container engine, a server. CI leaves the tests marked ``soak`` out; ``./scripts/soak``, which is ``pytest --soak``,
-runs these and no others. Tests marked ``gpu`` are left out where there is no GPU.
+runs these and no others. Tests marked ``gpu`` are left out where there is no GPU, and tests on a Kubernetes API server
+where it is not built; ``pytest --kubernetes`` runs the latter and no others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import gpus
+import kube_programs
 import pytest
 from end_of_run import deselect
 
@@ -37,6 +39,7 @@ STARTED = {
     "moto_server": "moto",
     "slurm": "slurm-{file}",  # a cluster starts in a second, and its tests wait a lot: several workers share them
     "slurm_clusters": "slurm-{file}",
+    "kube_server": "kubernetes-{file}",
 }
 """Groups of tests that share what a session's fixture starts, by that fixture or by the parameter that names it."""
 
@@ -66,6 +69,8 @@ SOAK_LAUNCHES = ("tf-keras", "alone, training")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the tests that CI leaves out, and no others")
+    needs = "run the tests that need a Kubernetes API server, and no others"
+    parser.addoption("--kubernetes", action="store_true", help=needs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,6 +90,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _mark_every_second_launcher(items)
     if not gpu_count():
         deselect(config, items, lambda item: item.get_closest_marker("gpu") is not None, gpus.WHY)
+    if config.getoption("--kubernetes"):
+        deselect(config, items, lambda item: not _needs_kubernetes(item))
+    elif kube_programs.find_server() is None:
+        deselect(config, items, _needs_kubernetes, kube_programs.LEFT_OUT)
     named = tuple(argument for argument in config.args if "::" in argument)
     if config.getoption("--soak"):
         deselect(config, items, lambda item: not is_soak(item))
@@ -155,6 +164,13 @@ def is_soak(item: pytest.Item) -> bool:
     if "integration" in item.path.parts and _group(item) == "podman" and item.name not in PODMAN_IN_CI:
         return True
     return SOAK in item.path.parents or item.get_closest_marker("soak") is not None
+
+
+def _needs_kubernetes(item: pytest.Item) -> bool:
+    """Whether it uses the server, or a platform of the name, as a parameter of the conformance suite does."""
+    parameters: dict[str, Any] = getattr(getattr(item, "callspec", None), "params", {})
+    fixtures = item._fixtureinfo.name2fixturedefs  # type: ignore[attr-defined]
+    return "kube_server" in fixtures or parameters.get("place") == "kubernetes"
 
 
 def _group(item: pytest.Item) -> str | None:

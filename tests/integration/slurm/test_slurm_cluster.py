@@ -15,7 +15,7 @@ from slurm_fixtures import SlurmOf
 
 STARTS_AND_WAITS = f"""
 import os, sys, time
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parents[2])]}
 from slurm_cluster import Configuration, SlurmCluster
 with SlurmCluster(Configuration(nodes=1, gpus=0)) as cluster:
     number = cluster.submit("setsid sleep 4242 & echo started; sleep 4242")
