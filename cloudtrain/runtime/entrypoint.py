@@ -39,6 +39,9 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 NOTICE_SIGNAL = "SIGUSR1"
 """Slurm sends it ahead of SIGTERM if a job requests that: ``--signal=USR1@120``."""
 
+TRAINER = "KUBEFLOW_TRAINER_SERVER_URL"
+"""Set in the pods of a TrainJob, if its status shows metrics: see `cloudtrain.runtime.trainer_status`."""
+
 DEFAULT_PORT = 7778
 """The leader's port, unless `Settings.rendezvous` gives another."""
 
@@ -101,19 +104,23 @@ def run(paths: Paths, environ: MutableMapping[str, str], inbox: Inbox) -> HostOu
     settings, host = config.settings, config.host
     events = EventLog(paths.events, host.current)
     events.emit("host", hosts=list(host.hosts), attempt=settings.attempt, pid=os.getpid())
-    with _printed_events(config, environ):
+    with _listeners(config, environ):
         return _take_part(config, environ, inbox, events)
 
 
-def _printed_events(
-    config: HostConfig, environ: MutableMapping[str, str]
-) -> contextlib.AbstractContextManager[object]:
-    """Prints the events of this host meanwhile, if the platform asks for that."""
-    if not config.settings.event_lines:
-        return contextlib.nullcontext()
-    from cloudtrain.runtime.event_printer import EventPrinter
+def _listeners(config: HostConfig, environ: MutableMapping[str, str]) -> contextlib.ExitStack:
+    """Prints and reports the events of this host meanwhile, if the platform asks for that."""
+    listeners = contextlib.ExitStack()
+    if config.settings.event_lines:
+        from cloudtrain.runtime.event_printer import EventPrinter
 
-    return EventPrinter(config, environ)
+        listeners.enter_context(EventPrinter(config, environ))
+    if environ.get(TRAINER):
+        from cloudtrain.runtime.trainer_status import TrainerStatus, is_wanted
+
+        if is_wanted(config, environ):
+            listeners.enter_context(TrainerStatus(config, environ))
+    return listeners
 
 
 def _take_part(

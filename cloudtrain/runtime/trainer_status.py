@@ -1,0 +1,135 @@
+"""Reports the metrics of a job to Kubeflow Trainer, which shows them in the status of the TrainJob.
+
+Its feature ``TrainJobStatus`` (proposal 2779) gives each container a URL, a certificate of authority, and a token. A
+report replaces the one before it: what a failed report had, the next one has.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import ssl
+import threading
+import urllib.request
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from cloudtrain._secrets.hiding import ValueHider
+from cloudtrain._system.beneath import Beneath
+from cloudtrain.contract import JobStatus
+from cloudtrain.observe.events import Event, parse_events
+from cloudtrain.observe.growing import Bookmark, new_lines
+from cloudtrain.runtime.host_config import HostConfig
+
+URL = "KUBEFLOW_TRAINER_SERVER_URL"
+CA_FILE = "KUBEFLOW_TRAINER_SERVER_CA_CERT"
+TOKEN_FILE = "KUBEFLOW_TRAINER_SERVER_TOKEN"
+
+INTERVAL = 10.0
+"""Seconds between two reports."""
+TIMEOUT = 5.0
+"""Seconds that a report may wait for the server."""
+MOST_METRICS = 256
+LONGEST_NAME = 64
+"""In characters. Both are limits of the API."""
+PART = 1 << 20
+"""Bytes that are read at a time."""
+STEP = "step"
+"""The name under which the number of the last training step is reported."""
+
+
+def is_wanted(config: HostConfig, environ: Mapping[str, str]) -> bool:
+    """Whether this host reports: it is the leader of a TrainJob, and the feature is on."""
+    return config.host.leads and environ.get(URL, "").startswith("https://")
+
+
+class TrainerStatus:
+    """Reports the last value of each metric of this host every `INTERVAL` seconds, and at the end. A context manager.
+
+    No error reaches the job: it trains on without its status.
+    """
+
+    def __init__(self, config: HostConfig, environ: Mapping[str, str]) -> None:
+        self._url = environ[URL]
+        self._ca = environ.get(CA_FILE, "")
+        self._token = Path(environ.get(TOKEN_FILE, ""))
+        self._folder = config.paths.base
+        self._key = config.paths.events.relative_to(config.paths.base).as_posix()
+        self._hider = ValueHider.of_variables(config.settings.hidden_variables.split(","), environ)
+        self._mark = Bookmark()
+        self._metrics: dict[str, str] = {}
+        self._completed = False
+        self._sent: object = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="trainer-status", daemon=True)
+
+    def __enter__(self) -> TrainerStatus:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Report the last values. Takes at most about two times `TIMEOUT`."""
+        self._ended.set()
+        self._thread.join(2 * TIMEOUT)
+
+    def _run(self) -> None:
+        ended = False
+        while not ended:
+            ended = self._ended.wait(INTERVAL)
+            try:
+                self._report()
+            except (OSError, ValueError):  # those of urllib, http and ssl are OSErrors, or ValueErrors
+                continue
+
+    def _report(self) -> None:
+        """Send what is new. Raises OSError or ValueError."""
+        self._read()
+        status: dict[str, Any] = {}
+        if self._metrics:
+            status["metrics"] = [{"name": name, "value": value} for name, value in self._metrics.items()]
+        if self._completed:
+            status |= {"progressPercentage": 100, "estimatedRemainingSeconds": 0}
+        if status and status != self._sent:
+            self._send(status)
+            self._sent = status
+
+    def _read(self) -> None:
+        """Take in the new events. The script may have put anything in place of the file."""
+        with Beneath(self._folder) as folder, folder.open(self._key) as file:
+
+            def read(position: int) -> bytes:
+                file.seek(position)
+                return file.read(PART)
+
+            for lines in new_lines(read, self._mark):
+                for event in parse_events(lines):
+                    self._add(event)
+
+    def _add(self, event: Event) -> None:
+        kind = event["event"]
+        if kind == "metric":
+            self._set(str(self._hider.hide_all(event)["name"]), event["value"])
+        elif kind == "step" and event.get("step") is not None:
+            self._set(STEP, event["step"])
+        elif kind == "outcome":
+            self._completed = event.get("status") == JobStatus.COMPLETED
+
+    def _set(self, name: str, value: float) -> None:
+        name = name[:LONGEST_NAME]
+        if name and (name in self._metrics or len(self._metrics) < MOST_METRICS):
+            self._metrics[name] = repr(value) if math.isfinite(value) else str(value)
+
+    def _send(self, status: Mapping[str, Any]) -> None:
+        now = datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = json.dumps({"trainerStatus": {**status, "lastUpdatedTime": now}}).encode()
+        token = self._token.read_text(encoding="ascii").strip()  # the kubelet renews it
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
+        trusted = ssl.create_default_context(cafile=self._ca)
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}),  # a Service of the cluster is not behind a proxy
+            urllib.request.HTTPSHandler(context=trusted),
+        )
+        opener.open(request, timeout=TIMEOUT).close()
