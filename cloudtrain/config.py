@@ -16,7 +16,7 @@ from cloudtrain.spec import FIELDS, RUNTIMES, is_secret, read_job_file
 
 NOT_DEFAULTS = ("source", "job_name", "inputs")
 """Fields that describe one job only."""
-SECTIONS = ("slurm",)
+SECTIONS = ("kubernetes", "slurm")
 """Keys of the file that are not fields of a job: each is read by its platform."""
 
 

@@ -24,6 +24,7 @@ BUILT_IN = {
     "cobalt": "cloudtrain.platforms.pbs:CobaltPlatform",
     "container": "cloudtrain.platforms.container:ContainerPlatform",
     "hosts": "cloudtrain.platforms.hosts:HostsPlatform",
+    "kubernetes": "cloudtrain.platforms.kubernetes:KubernetesPlatform",
     "local": "cloudtrain.platforms.local:LocalPlatform",
     "pbs": "cloudtrain.platforms.pbs:PbsPlatform",
     "sagemaker": "cloudtrain.platforms.sagemaker:SageMakerPlatform",

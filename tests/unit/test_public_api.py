@@ -164,6 +164,8 @@ PUBLIC = {
     "cloudtrain.platforms.hosts": "HostsPlatform",
     "cloudtrain.platforms.batch": "",
     "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
+    "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
+    "cloudtrain.platforms.kubernetes.render": "",
     "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """
         LocalPlatform

@@ -28,12 +28,13 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
     ``settings`` are the result of `contract.Settings.to_dict` for the job. Settings that depend on the machine of a
     host, such as its name, its folders or the leader's address, are added where the host's process starts.
     """
+    assert job.output_path and job.checkpoint_s3_uri, "a job is resolved before it is rendered"
     body: dict[str, Any] = {
         "job_name": job.job_name,
         "host_count": job.host_count,
         "instance_type": job.instance_types[0] if job.instance_types and not job.instance_groups else "local",
         "channels": channel_entries(job),
-        "settings": _settings(job, master_port).to_dict(),
+        "settings": base_settings(job, master_port).to_dict(),
         "environment": job.shown_environment,
         "max_run": job.max_run,
         "max_retry_attempts": job.max_retry_attempts,
@@ -53,14 +54,13 @@ def base_body(job: TrainingJob, *, master_port: int, max_preemptions: int) -> di
     return body
 
 
-def _settings(job: TrainingJob, master_port: int) -> Settings:
-    assert job.output_path, "a job is resolved before it is rendered"
-    assert job.checkpoint_s3_uri, "a job is resolved before it is rendered"
+def base_settings(job: TrainingJob, master_port: int) -> Settings:
+    """The settings of a job that do not depend on the platform. Without an ``output_path``, nothing is uploaded."""
     assert job.job_name, "a job is named before it is rendered"
     return Settings(
         job_name=job.job_name,
-        output_uri=join_uri(job.output_path, job.job_name, "output"),
-        checkpoint_uri=job.checkpoint_s3_uri,
+        output_uri=join_uri(job.output_path, job.job_name, "output") if job.output_path else "",
+        checkpoint_uri=job.checkpoint_s3_uri or "",
         source_sha256=job.source.sha256 if job.source else "",
         git_commit=job.source.git_commit if job.source else "",
         max_source_size=job.source_limits.size,

@@ -12,12 +12,21 @@ from msgspec import inspect
 from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.hosts.options import HostsOptions
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.local.render import LocalOptions
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.slurm.options import SlurmOptions
 from cloudtrain.spec import TrainingJob
 
-STRUCTS = [TrainingJob, ContainerOptions, HostsOptions, LocalOptions, PbsOptions, SlurmOptions]
+STRUCTS = [
+    TrainingJob,
+    ContainerOptions,
+    HostsOptions,
+    KubernetesOptions,
+    LocalOptions,
+    PbsOptions,
+    SlurmOptions,
+]
 
 
 def unions(kind: inspect.Type) -> Iterator[inspect.UnionType]:

@@ -12,6 +12,7 @@ from cloudtrain.errors import InvalidJob
 from cloudtrain.platforms.common.platform_options import OPTIONS
 from cloudtrain.platforms.container.options import ContainerOptions
 from cloudtrain.platforms.hosts.options import HostsOptions
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
 from cloudtrain.platforms.local.render import LocalOptions
 from cloudtrain.platforms.pbs.options import PbsOptions
 from cloudtrain.platforms.sagemaker.resolve import check
@@ -24,6 +25,7 @@ def test_the_table_has_all_options() -> None:
     assert set(OPTIONS["local"]) == set(LocalOptions.__struct_fields__)
     for platform in ("pbs", "torque", "cobalt"):
         assert set(OPTIONS[platform]) == set(PbsOptions.__struct_fields__)
+    assert set(OPTIONS["kubernetes"]) == set(KubernetesOptions.__struct_fields__)
     assert set(OPTIONS["slurm"]) == set(SlurmOptions.__struct_fields__)
     assert set(OPTIONS["hosts"]) == set(HostsOptions.__struct_fields__)
 
@@ -39,11 +41,11 @@ def test_mount_source_needs_containers(tmp_path: Path) -> None:
 def test_options_of_another_platform() -> None:
     with pytest.raises(
         InvalidJob,
-        match="python: needs the platform local or hosts or slurm or pbs or torque or cobalt, but the job",
+        match="python: needs the platform local or hosts or slurm or pbs or torque or cobalt or kubernetes, but",
     ):
         ContainerOptions.of(TrainingJob(platform_options={"python": "python3"}))
     with pytest.raises(
-        InvalidJob, match="memory: needs the platform container, but the job runs on sagemaker"
+        InvalidJob, match="memory: needs the platform container or kubernetes, but the job runs on sagemaker"
     ):
         check(TrainingJob(platform_options={"memory": "1g"}))
     with pytest.raises(InvalidJob, match="master_port: needs the platform container or local or hosts"):

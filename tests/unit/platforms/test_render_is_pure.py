@@ -16,6 +16,7 @@ import pytest
 from cloudtrain.platforms import Platform, Resolver
 from cloudtrain.platforms.container import ContainerPlatform
 from cloudtrain.platforms.hosts import HostsPlatform
+from cloudtrain.platforms.kubernetes import KubernetesPlatform
 from cloudtrain.platforms.local import LocalPlatform
 from cloudtrain.platforms.pbs import CobaltPlatform, PbsPlatform, TorquePlatform
 from cloudtrain.platforms.registry import BUILT_IN
@@ -40,6 +41,10 @@ CASES = {
     "container": Case(ContainerPlatform, {"image_uri": "image:1", "inputs": {"train": "file:///data"}}),
     "container-toolkit": Case(ContainerPlatform, {"image_uri": "image:1", **TOOLKIT}),
     "hosts": Case(HostsPlatform, {"instance_count": 2, "platform_options": {"hosts": "10.0.0.1:2,b:2"}}),
+    "kubernetes": Case(
+        KubernetesPlatform,
+        {"image_uri": "image:1", "output_path": "s3://bucket/out", "platform_options": {"namespace": "team"}},
+    ),
     "sagemaker": Case(SageMakerPlatform, {"image_uri": "image:1", "instance_type": "ml.m5.large", **S3}),
     "sagemaker-toolkit": Case(SageMakerPlatform, {"instance_type": "ml.m5.large", **TOOLKIT, **S3}),
     "slurm": Case(SlurmPlatform, {"inputs": {"train": "file:///data"}, "platform_options": {"gpus": 2}}),

@@ -1,0 +1,13 @@
+"""The Kubernetes platform: jobs as objects of a cluster's API."""
+
+from __future__ import annotations
+
+from cloudtrain._lazy import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.platform import KubernetesPlatform
+
+__getattr__, __dir__ = lazy(__name__, {"KubernetesPlatform": "cloudtrain.platforms.kubernetes.platform"})
+
+__all__ = ["KubernetesPlatform"]

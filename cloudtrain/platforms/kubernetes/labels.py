@@ -1,0 +1,32 @@
+"""The labels and annotations by which cloudtrain finds the objects of its jobs."""
+
+from __future__ import annotations
+
+MANAGED_BY = "app.kubernetes.io/managed-by"
+CLOUDTRAIN = "cloudtrain"
+JOB = "cloudtrain/job"
+"""The job's name, on every object and pod of the job."""
+ROLE = "cloudtrain/role"
+"""On pods, which part of the job they are: `WORKER`, or `LAUNCHER` of an MPIJob."""
+WORKER = "worker"
+LAUNCHER = "launcher"
+SUBMISSION = "cloudtrain/submission"
+"""An annotation of the main object: a random id, by which a repeated request recognises its own object."""
+SETTINGS = "cloudtrain/settings"
+"""An annotation of the main object: what `describe` says about the job, as JSON. It has no secrets."""
+
+ALL_JOBS = f"{MANAGED_BY}={CLOUDTRAIN}"
+"""The label selector of all jobs."""
+
+CONTAINER = "train"
+"""The name of the container that runs the job."""
+
+
+def job_labels(job_name: str) -> dict[str, str]:
+    """The labels of every object of a job."""
+    return {MANAGED_BY: CLOUDTRAIN, JOB: job_name}
+
+
+def job_selector(job_name: str) -> str:
+    """The label selector of the objects and pods of one job."""
+    return f"{JOB}={job_name}"

@@ -1,0 +1,93 @@
+"""A request to Kubernetes, as YAML that kubectl accepts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cloudtrain.platforms.base import Request
+from cloudtrain.platforms.kubernetes.delivery import with_files
+from cloudtrain.platforms.kubernetes.pod_files import JOB_SECRET
+
+_SECRET = """\
+# The Secret is not shown. Before you apply these objects by hand, make it:
+#   {command}"""
+
+
+class ManifestRequest(Request):
+    """A request whose body has ``objects``: the main object first, which owns the others."""
+
+    @property
+    def shown(self) -> str:
+        """The objects as YAML, complete: ``kubectl apply --server-side -f`` accepts it. The main object comes last."""
+        return to_yaml(self.body, with_files(self.body))
+
+    @property
+    def preview(self) -> str:
+        """`shown` for a terminal: without the files in ConfigMaps, which are a megabyte of base64."""
+        return to_yaml(self.body, self.body["objects"])
+
+
+def to_yaml(body: Mapping[str, Any], objects: list[dict[str, Any]]) -> str:
+    """The objects as documents of YAML, the main one last."""
+    main, *others = objects
+    documents = [_document(item) for item in [*others, main]]
+    head = f"# {body['rendering']}: {body['why']}\n{_SECRET.format(command=_secret_command(main))}\n"
+    return head + "---\n".join(["", *documents]).rstrip("\n")
+
+
+def _secret_command(main: Mapping[str, Any]) -> str:
+    metadata = main["metadata"]
+    template = _pod_spec(main["spec"])
+    names = [
+        variable["name"]
+        for variable in template["containers"][0]["env"]
+        if variable.get("valueFrom", {}).get("secretKeyRef", {}).get("name") == metadata["name"]
+    ]
+    values = [
+        f'--from-literal={JOB_SECRET}="$(openssl rand -hex 32)"',
+        *(f'--from-literal={name}="${name}"' for name in names),
+    ]
+    return f"kubectl create secret generic {metadata['name']} -n {metadata['namespace']} {' '.join(values)}"
+
+
+def _pod_spec(value: Any) -> Any:
+    """The first pod spec in an object."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            return value
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            found = _pod_spec(item)
+            if found:
+                return found
+    return None
+
+
+def _document(item: Mapping[str, Any]) -> str:
+    import yaml
+
+    text: str = yaml.dump(
+        item,
+        Dumper=_dumper(yaml),
+        sort_keys=False,
+        allow_unicode=True,
+        width=1 << 30,
+        default_flow_style=False,
+    )
+    return text
+
+
+def _dumper(yaml: Any) -> Any:
+    """Writes text of several lines as a block, as people do, and repeats what appears twice."""
+
+    class Dumper(yaml.SafeDumper):  # type: ignore[misc]
+        def ignore_aliases(self, data: Any) -> bool:
+            return True
+
+    def text(dumper: Any, value: str) -> Any:
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+    Dumper.add_representer(str, text)
+    return Dumper

@@ -1,0 +1,1 @@
+"""Renders a job as the objects of Kubernetes' API that run it."""

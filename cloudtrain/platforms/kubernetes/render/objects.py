@@ -1,0 +1,79 @@
+"""The objects that a job owns: its Service, ConfigMaps and NetworkPolicy. Its Secret is made at submission."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cloudtrain.contract import Host, encode_arguments
+from cloudtrain.platforms.common.channels import channel_entries
+from cloudtrain.platforms.common.hyperparameters import encoded_hyperparameters
+from cloudtrain.platforms.common.request_body import channel_documents
+from cloudtrain.platforms.kubernetes.labels import JOB, job_labels
+from cloudtrain.platforms.kubernetes.pod_files import POD_START, START_KEY, runtime_map
+from cloudtrain.platforms.kubernetes.render.gang import gang_of
+from cloudtrain.platforms.kubernetes.render.parts import Parts
+
+INTERFACE = "eth0"
+
+
+def dependents(parts: Parts) -> list[dict[str, Any]]:
+    """All objects but the main one. Files are left out of ConfigMaps: see `delivery`. Raises InvalidJob."""
+    found = [service(parts), config_map(parts)]
+    if not parts.by_url:
+        found.append(_object(parts, "v1", "ConfigMap", {"immutable": True}, name=runtime_map(parts.name)))
+    if parts.options.network_policy:
+        found.append(network_policy(parts))
+    return [*found, *gang_of(parts).objects]
+
+
+def service(parts: Parts) -> dict[str, Any]:
+    """The headless Service that gives every pod a name, from its start to its end."""
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {JOB: parts.name},
+    }
+    return _object(parts, "v1", "Service", {"spec": spec}, name=parts.hosts.service)
+
+
+def config_map(parts: Parts) -> dict[str, Any]:
+    """The ConfigMap that `pod_start` reads: the documents of the contract, the same for all hosts, and itself."""
+    job = parts.job
+    hyperparameters = {**encoded_hyperparameters(job), **encode_arguments(job.arguments)}
+    channels = channel_documents({"channels": channel_entries(job)})
+    resources = Host(
+        parts.hosts.names[0],
+        parts.hosts.names,
+        parts.options.network_interface or INTERFACE,
+        job.instance_types[0] if job.instance_types else "kubernetes",
+    ).to_document()
+    del resources["current_host"]
+    documents = {
+        "hyperparameters.json": hyperparameters,
+        "inputdataconfig.json": channels,
+        "resourceconfig.json": resources,
+    }
+    data = {name: json.dumps(document, indent=2) for name, document in documents.items()}
+    data[START_KEY] = POD_START.read_text(encoding="utf-8")
+    return _object(parts, "v1", "ConfigMap", {"immutable": True, "data": data})
+
+
+def network_policy(parts: Parts) -> dict[str, Any]:
+    """Only pods of the job reach pods of the job; they reach everything."""
+    pods = {"matchLabels": {JOB: parts.name}}
+    spec = {
+        "podSelector": pods,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": pods}]}],
+    }
+    return _object(parts, "networking.k8s.io/v1", "NetworkPolicy", {"spec": spec})
+
+
+def _object(parts: Parts, version: str, kind: str, content: dict[str, Any], name: str = "") -> dict[str, Any]:
+    metadata = {
+        "name": name or parts.name,
+        "namespace": parts.namespace,
+        "labels": job_labels(parts.name),
+    }
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **content}

@@ -1,0 +1,56 @@
+"""The parts of a job that every rendering starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cloudtrain.contract import Settings
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
+from cloudtrain.spec import TrainingJob
+
+LEADER_PORT = 7778
+"""Where the leader listens for the other hosts."""
+
+
+@dataclass(frozen=True)
+class HostNames:
+    """The host names of the pods, in the order of the hosts. The first leads."""
+
+    names: tuple[str, ...]
+    service: str
+    """The headless Service that publishes them: ``HOST.SERVICE`` in DNS."""
+
+    @property
+    def rendezvous(self) -> str:
+        return f"{self.names[0]}.{self.service}:{LEADER_PORT}"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A job, with everything about it that does not depend on the kind of its main object."""
+
+    name: str
+    """The job's name, and that of its objects."""
+    job: TrainingJob
+    options: KubernetesOptions
+    namespace: str
+    hosts: HostNames
+    settings: Settings
+    runtime_sha256: str
+    by_url: bool
+    """Whether pods download the source and the runtime from URLs in the Secret; they are in ConfigMaps otherwise."""
+
+    @property
+    def summary(self) -> Mapping[str, object]:
+        """The facts that `describe` reports about the job without asking its pods."""
+        return {
+            "output_uri": self.settings.output_uri,
+            "checkpoint_uri": self.settings.checkpoint_uri,
+            "compress_output": self.settings.compress_output,
+            "git_commit": self.settings.git_commit,
+            "arguments": self.job.arguments,
+            "hosts": list(self.hosts.names),
+            "image": self.job.image_uri,
+            "max_run": self.job.max_run,
+        }

@@ -1,0 +1,81 @@
+"""Renders a job as a request to Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cloudtrain.packaging.zipapp import runtime_sha256
+from cloudtrain.platforms.common.container_entrypoint import SOURCE_CHANNEL
+from cloudtrain.platforms.common.request import base_settings, new_request
+from cloudtrain.platforms.kubernetes.manifests import ManifestRequest
+from cloudtrain.platforms.kubernetes.options import KubernetesOptions
+from cloudtrain.platforms.kubernetes.render.check import NAME, check
+from cloudtrain.platforms.kubernetes.render.job import host_names, render_job
+from cloudtrain.platforms.kubernetes.render.main_object import RESTART_EXIT_CODE
+from cloudtrain.platforms.kubernetes.render.objects import dependents
+from cloudtrain.platforms.kubernetes.render.parts import HostNames, Parts
+from cloudtrain.platforms.kubernetes.render.pod import TERMINATION_LOG
+from cloudtrain.spec import TrainingJob
+from cloudtrain.storage import uri_scheme
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """One way to run a job."""
+
+    host_names: Callable[[TrainingJob], HostNames]
+    main_object: Callable[[Parts], dict[str, Any]]
+
+
+RENDERINGS: Mapping[str, Rendering] = {"job": Rendering(host_names, render_job)}
+
+DEFAULT_NAMESPACE = "default"
+
+
+def render(job: TrainingJob) -> ManifestRequest:
+    """The request for ``job``, which is resolved, and has a name and a packed source. Raises InvalidJob."""
+    options = KubernetesOptions.of(job)
+    check(job, options)
+    assert job.job_name and job.source
+    kind = "job" if options.rendering == "auto" else options.rendering
+    rendering = RENDERINGS[kind]
+    hosts = rendering.host_names(job)
+    parts = Parts(
+        name=job.job_name,
+        job=job,
+        options=options,
+        namespace=options.namespace or DEFAULT_NAMESPACE,
+        hosts=hosts,
+        settings=replace(
+            base_settings(job, options.master_port),
+            rendezvous=hosts.rendezvous,
+            restart_exit_code=RESTART_EXIT_CODE,
+            termination_message=TERMINATION_LOG,
+            event_lines=True,
+            source_channel=SOURCE_CHANNEL,
+        ),
+        runtime_sha256=runtime_sha256(),
+        by_url=uri_scheme(job.source.uri) != "file",
+    )
+    body = {
+        "rendering": kind,
+        "why": options.rendering_reason or "an Indexed Job runs on every cluster",
+        "context": options.context or "",
+        "namespace": parts.namespace,
+        "objects": [rendering.main_object(parts), *dependents(parts)],
+        "files": _files(parts),
+    }
+    request = new_request(NAME, job, body)
+    return ManifestRequest(NAME, job.job_name, body, request.secrets)
+
+
+def _files(parts: Parts) -> dict[str, Any]:
+    """The files that have to reach the pods in addition to the objects: see `delivery`."""
+    assert parts.job.source
+    return {
+        "delivery": "s3" if parts.by_url else "configmap",
+        "source": parts.job.source.uri,
+        "runtime_sha256": parts.runtime_sha256,
+    }
