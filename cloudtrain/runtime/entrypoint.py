@@ -14,7 +14,7 @@ from collections.abc import MutableMapping
 from dataclasses import asdict, replace
 
 from cloudtrain._system.signals import SIGHUP, handle, unblock
-from cloudtrain.contract import SPOT_VARIABLE, JobStatus, Paths
+from cloudtrain.contract import SPOT_VARIABLE, FailureReport, JobStatus, Paths
 from cloudtrain.link.secret import derive
 from cloudtrain.observe import EventLog
 from cloudtrain.runtime.descendants import adopt_orphans
@@ -28,6 +28,7 @@ from cloudtrain.runtime.leader_client import (
     Inbox,
     JoinInterrupted,
     LeaderClient,
+    LeaderNotFound,
     listen,
 )
 from cloudtrain.runtime.outcome import SPARES, HostOutcome
@@ -131,6 +132,7 @@ def _take_part(
     secret = take_secret(paths, environ, host.count)
     keys = {purpose: derive(secret, purpose, settings.attempt) for purpose in ("control", "spawn", "tls")}
     write_ranks_secret(paths.run, secret, settings.attempt)
+    restarts = bool(settings.restart_exit_code)
     rendezvous = settings.rendezvous or (
         str(paths.run / "leader") if host.count == 1 else f"{host.leader}:{DEFAULT_PORT}"
     )
@@ -150,14 +152,27 @@ def _take_part(
             master=(address if shares_machine else first, settings.master_port or free_port()),
             join_timeout=settings.join_timeout,
             host_timeout=settings.host_timeout,
+            restarts=restarts,
         )
         leader.start()
     try:
         client = LeaderClient.join(
-            host.current, rendezvous, keys, inbox, settings.join_timeout, settings.host_timeout
+            host.current,
+            rendezvous,
+            keys,
+            inbox,
+            settings.join_timeout,
+            settings.host_timeout,
+            restarts=restarts,
         )
     except JoinInterrupted:
         return HostOutcome(JobStatus.INTERRUPTED)
+    except LeaderNotFound as error:
+        if error.is_unreachable or not restarts:
+            raise
+        # its machine may have been lost, or has not been found yet
+        report = FailureReport.host_lost(host.leader, error.message, time.time())
+        return HostOutcome(JobStatus.FAILED, replace(report, hint=error.hint, phase="start"))
     if environ.get(SPOT_VARIABLE):
         from cloudtrain.environment.spot import watch_spot
 

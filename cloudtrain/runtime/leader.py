@@ -64,6 +64,7 @@ class Leader:
         master: address and port of rank 0.
         join_timeout: seconds within which all hosts must join.
         host_timeout: seconds without a message after which a host is lost.
+        restarts: see `LeaderLinks`.
         say: prints a line to the log of the job.
     """
 
@@ -77,9 +78,11 @@ class Leader:
         master: tuple[str, int],
         join_timeout: float,
         host_timeout: float = Settings.host_timeout,
+        restarts: bool = False,
         say: Say = say,
     ) -> None:
-        self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout)
+        self._links = LeaderLinks(listener, hosts, ranked or hosts, keys, host_timeout, restarts=restarts)
+        self._restarts = restarts
         self._hosts = hosts
         self._ranked = ranked or hosts
         self._start: Message = {"type": "start", "master_addr": master[0], "master_port": master[1]}
@@ -144,7 +147,7 @@ class Leader:
     def _is_over(self) -> bool:
         if self._end_by is None:
             return False
-        late = self._abortion and self._expected
+        late = self._abortion and self._expected and not self._restarts
         self._saving = any(link.state == "saving" for link in self._links.joined.values())
         return not (self._links.joined or late) or (time.monotonic() > self._end_by and not self._saving)
 
@@ -206,6 +209,7 @@ class Leader:
 
     def _fail(self, report: FailureReport) -> None:
         self._failures.append(report)
+        self._links.is_over = True
         lost_another = report.signal is not None and report.failure_class == FailureClass.COLLECTIVE_TIMEOUT
         settled = time.monotonic() + (CAUSE_SECONDS if lost_another else SETTLE_SECONDS)
         if self._abort_at is None:
@@ -295,6 +299,7 @@ class Leader:
         """Send a message to all hosts, unless it was the last decision already."""
         if self._decision != message["type"]:
             self._decision = message["type"]
+            self._links.is_over = True
             self._broadcast(message)
 
     def _broadcast(self, message: Message) -> None:

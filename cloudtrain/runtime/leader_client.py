@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import random
 import selectors
 import socket
 import threading
@@ -42,6 +43,8 @@ RETRY_SECONDS = 1.0
 with long delays."""
 PAUSE_SECONDS = 0.2
 """Seconds between two attempts to connect again, if the network is down."""
+LONGEST_PAUSE_SECONDS = 1.0
+"""Between two attempts to find the leader."""
 CLOSE_SECONDS = 2.0
 
 Inbox = queue.SimpleQueue[Message]
@@ -84,8 +87,24 @@ class JoinInterrupted(PlatformError):
     """A signal arrived before the leader was found."""
 
 
+class LeaderNotFound(PlatformError):
+    """The leader was not found in time.
+
+    Attributes:
+        is_unreachable: whether packets to its address are lost. Otherwise it has not started, or is another attempt's.
+    """
+
+    is_unreachable = False
+
+
 class _Refused(PlatformError):
-    """The leader does not take this host."""
+    """The leader does not take this host.
+
+    Attributes:
+        may_retry: whether the next leader may take it.
+    """
+
+    may_retry = False
 
 
 class LeaderClient:
@@ -99,6 +118,8 @@ class LeaderClient:
         rendezvous: see `listen`.
         keys: the job's keys for ``control``, ``spawn`` and ``tls``.
         host_timeout: seconds without a message after which the leader is lost.
+        restarts: whether the platform starts all hosts again after a failure: the leader that is found first may be
+            that of an attempt that is ending, or its address that of another program by now.
     """
 
     def __init__(
@@ -108,10 +129,15 @@ class LeaderClient:
         keys: Mapping[str, bytes],
         inbox: Inbox,
         host_timeout: float = Settings.host_timeout,
+        *,
+        restarts: bool = False,
     ) -> None:
         self._host, self._rendezvous, self._keys = host, rendezvous, keys
         self._inbox = inbox
         self._timeout = host_timeout
+        self._restarts = restarts
+        self._leader: dict[str, str] = {}
+        """The leader that has taken this host, by its number."""
         self._number = os.urandom(16).hex()
         self._conversation = Conversation()
         self._outbox: deque[Message] = deque()
@@ -127,6 +153,8 @@ class LeaderClient:
         self._moved_until = 0.0
         """Until then, the leader may close the old connection because it has taken a new one."""
         self._address = ""
+        self._is_unreachable = False
+        """Whether nothing answered at the leader's address, not even with a refusal."""
         self._heard = 0.0
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="leader-client", daemon=True)
@@ -140,15 +168,17 @@ class LeaderClient:
         inbox: Inbox,
         timeout: float = Settings.join_timeout,
         host_timeout: float = Settings.host_timeout,
+        *,
+        restarts: bool = False,
     ) -> LeaderClient:
         """Find the leader and join the job.
 
         Raises:
             JoinInterrupted: a message arrived in ``inbox`` first.
-            PlatformError: the leader was not found within ``timeout`` seconds, does not know the job secret, or refuses
-                this host.
+            LeaderNotFound: the leader was not found within ``timeout`` seconds.
+            PlatformError: the leader does not know the job secret, or refuses this host.
         """
-        client = cls(host, rendezvous, keys, inbox, host_timeout)
+        client = cls(host, rendezvous, keys, inbox, host_timeout, restarts=restarts)
         try:
             client._find(time.monotonic() + timeout, timeout)
         except BaseException:
@@ -186,6 +216,7 @@ class LeaderClient:
         """Try to join until ``deadline``. Raises as `join`."""
         deceived_since: float | None = None
         waiting = Waiting(timeout)
+        began = time.monotonic()
         while True:
             try:
                 self._enter(min(time.monotonic() + PROVE_SECONDS, max(deadline, time.monotonic() + 1)))
@@ -193,25 +224,38 @@ class LeaderClient:
             except NotAuthenticated:
                 now = time.monotonic()
                 deceived_since = deceived_since or now
-                if now > min(deadline, deceived_since + IMPOSTOR_SECONDS):
+                patience = timeout if self._restarts else IMPOSTOR_SECONDS
+                if now > min(deadline, deceived_since + patience):
                     raise PlatformError(
                         f"{self._host}: the process that answers at {self._rendezvous} does not know the secret of "
                         "this job",
                         hint="Give all hosts the same CLOUDTRAIN_SECRET. If they have it, another program or job"
                         " listens there: end it, or choose another port with CLOUDTRAIN_RENDEZVOUS.",
                     ) from None
+            except _Refused as error:
+                if not error.may_retry:
+                    raise
+                deceived_since = None
+                self._give_up_after(deadline, timeout, error)
             except (OSError, ValueError) as error:
                 deceived_since = None
-                if time.monotonic() > deadline:
-                    raise PlatformError(
-                        f"{self._host}: the leader was not found at {self._rendezvous} within {timeout:.0f} s: {error}",
-                        hint="Check that the first host has started, and that the other hosts can reach its port. If "
-                        "it starts later than that, raise join_timeout.",
-                    ) from None
+                self._give_up_after(deadline, timeout, error)
             waiting.report(f"the leader at {self._rendezvous}")
             if not self._inbox.empty():
                 raise JoinInterrupted(f"{self._host}: stopped before the leader was found")
-            time.sleep(0.05)
+            time.sleep(_pause(time.monotonic() - began))
+
+    def _give_up_after(self, deadline: float, timeout: float, error: Exception) -> None:
+        """Raises LeaderNotFound after the deadline."""
+        if time.monotonic() <= deadline:
+            return
+        not_found = LeaderNotFound(
+            f"{self._host}: the leader was not found at {self._rendezvous} within {timeout:.0f} s: {error}",
+            hint="Check that the first host has started, and that the other hosts can reach its port. If it starts "
+            "later than that, raise join_timeout.",
+        )
+        not_found.is_unreachable = self._is_unreachable
+        raise not_found from None
 
     # -- the thread
 
@@ -301,13 +345,16 @@ class LeaderClient:
         if kind == "beat":
             peer.send(self._conversation.write_fleeting(b'{"type": "beat"}'))
         elif kind == "refused":
-            raise _Refused(
+            refused = _Refused(
                 f"{self._host}: the leader refuses this host: {message['why']}",
                 hint="Start one runtime for each host, all of the same job.",
             )
+            refused.may_retry = self._restarts and bool(message.get("retry"))
+            raise refused
         elif kind == "joined":
             old, self._peer, self._candidate = self._peer, peer, None
             self._answer_seconds, self._moved_until = RETRY_SECONDS, 0.0
+            self._leader = {"leader": message["leader"]}
             if old:
                 old.close()
             peer.send(self._conversation.write_fleeting(b'{"type": "beat"}'))
@@ -348,7 +395,12 @@ class LeaderClient:
         host, _, port = _read_address(self._rendezvous).rpartition(":")
         host = host.strip("[]")  # an address of IPv6
         seconds = max(0.01, min(CONNECT_SECONDS, deadline - time.monotonic()))
-        connection = socket.create_connection((host, int(port)), timeout=seconds)
+        self._is_unreachable = False
+        try:
+            connection = socket.create_connection((host, int(port)), timeout=seconds)
+        except TimeoutError:
+            self._is_unreachable = True
+            raise
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             address, port_number, *_ = connection.getpeername()
@@ -362,7 +414,13 @@ class LeaderClient:
         self._address = f"{address}:{port_number}"
         self._candidate = Peer(connection, keys, self._selector, tls=tls)
         received = self._conversation.received
-        join = {"type": "join", "host": self._host, "number": self._number, "received": received}
+        join = {
+            "type": "join",
+            "host": self._host,
+            "number": self._number,
+            "received": received,
+            **self._leader,
+        }
         self._candidate.send(self._conversation.write_fleeting(json.dumps(join).encode()))
         self._moved_until = time.monotonic() + self._timeout
 
@@ -371,6 +429,11 @@ class LeaderClient:
         from cloudtrain.link.tls import Tls
 
         return Tls(certificate=make_certificate(self._keys["tls"]).der)
+
+
+def _pause(waited: float) -> float:
+    """Seconds until the next attempt to find the leader. A long wait is made of fewer questions to the name server."""
+    return min(LONGEST_PAUSE_SECONDS, 0.05 + waited / 20) * random.uniform(0.5, 1.0)
 
 
 def _read_address(rendezvous: str) -> str:

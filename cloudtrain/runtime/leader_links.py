@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
 import time
@@ -72,6 +73,8 @@ class LeaderLinks:
         keys: the keys for ``control``, which a host needs to join, ``spawn``, which mpirun's remote shell needs, and
             ``tls``, which encrypts the connections of other machines.
         host_timeout: seconds without a message after which a host is lost.
+        restarts: whether the platform starts all hosts again after a failure. Two processes of a host may then live at
+            the same time, and the hosts of the next attempt may find the leader of this one.
     """
 
     def __init__(
@@ -81,8 +84,15 @@ class LeaderLinks:
         ranked: Sequence[str],
         keys: Mapping[str, bytes],
         host_timeout: float,
+        *,
+        restarts: bool = False,
     ) -> None:
         self._hosts = frozenset(hosts)
+        self._restarts = restarts
+        self._number = os.urandom(16).hex()
+        """Random: a host that returns after an outage names its leader by it."""
+        self.is_over = False
+        """Whether the attempt has ended: hosts that join now belong to the next one, if there is one."""
         self._ranked = ranked
         self._timeout = host_timeout
         self._selector = selectors.DefaultSelector()
@@ -192,22 +202,29 @@ class LeaderLinks:
         host, number, received = message["host"], message["number"], message["received"]
         peer, known = connection.peer, self._links.get(host)
         returns = known is not None and known.number == number
-        why = ""
+        why, may_retry = "", self._restarts
         if message["type"] != "join" or host not in self._hosts:
-            why = f"{host!r} is not a host of this job"
+            why, may_retry = f"{host!r} is not a host of this job", False
+        elif message.get("leader", self._number) != self._number:
+            why, may_retry = f"{host} has joined another leader before", False
         elif host in self._gone:
             why = f"{host} was lost"
         elif known and not returns:
             why = f"another process has joined as {host}"
+            if self._restarts:
+                self.lose(known, "its platform has started another process for it")
+        elif self.is_over and self._restarts and not known:
+            why = "this attempt of the job has ended"
         if why:
-            peer.send(Conversation().write_fleeting(json.dumps({"type": "refused", "why": why}).encode()))
+            answer = {"type": "refused", "why": why, "retry": may_retry}
+            peer.send(Conversation().write_fleeting(json.dumps(answer).encode()))
             peer.close()
             return
         link = known or HostLink(host, peer, number)
         if link.peer and link.peer is not peer:
             link.peer.close()
         link.peer, link.seen, link.is_confirmed, connection.link = peer, time.monotonic(), False, link
-        answer = {"type": "joined", "received": link.conversation.received}
+        answer = {"type": "joined", "received": link.conversation.received, "leader": self._number}
         peer.send(link.conversation.write_fleeting(json.dumps(answer).encode()))
         for envelope in link.conversation.resume(received):
             peer.send(envelope)

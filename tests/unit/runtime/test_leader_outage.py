@@ -175,3 +175,35 @@ def test_the_end_of_a_job_reaches_a_host_that_was_cut_off(pair: Pair) -> None:
     time.sleep(TIMEOUT * 0.75)
     pair.wire.up = True
     assert pair.receive(1)["type"] == "complete"
+
+
+def test_a_host_that_returns_to_another_leader_is_lost_and_does_not_count_there(pair: Pair) -> None:
+    """All hosts were started again meanwhile; only this one has not noticed."""
+    listener = listen("h:0", "")
+    hosts = {"restarts": True, "join_timeout": 20, "host_timeout": TIMEOUT}
+    other = Leader(listener, HOSTS, KEYS, master=("h", 1), **hosts)  # type: ignore[arg-type]
+    other.start()
+    pair.wire.take_down()
+    cut_off = dict(pair.wire.pairs)
+    pair.wire.pairs.clear()
+    port = listener.getsockname()[1]
+    pair.wire.leader, pair.wire.up = ("127.0.0.1", port), True
+    lost = pair.receive(1)
+    assert lost["type"] == "lost"
+    assert lost["why"].endswith("the leader refuses this host: algo-2 has joined another leader before")
+
+    # the next process of the same host is welcome
+    inboxes: list[Inbox] = [queue.SimpleQueue(), queue.SimpleQueue()]
+    clients = [
+        LeaderClient.join(host, f"127.0.0.1:{port}", KEYS, inbox, restarts=True)
+        for host, inbox in zip(HOSTS, inboxes, strict=True)
+    ]
+    for client in clients:
+        client.send({"type": "ready"})
+    assert inboxes[1].get(timeout=20)["type"] == "start"
+    clients[0].send({"type": "stopping"})
+    for client in clients:
+        client.close()
+    other.join()
+    for end in cut_off:
+        end.close()
