@@ -165,6 +165,7 @@ PUBLIC = {
     "cloudtrain.platforms.batch": "",
     "cloudtrain.platforms.pbs": "CobaltPlatform PbsPlatform TorquePlatform",
     "cloudtrain.platforms.kubernetes": "KubernetesPlatform",
+    "cloudtrain.platforms.kubernetes.api": "",
     "cloudtrain.platforms.kubernetes.render": "",
     "cloudtrain.platforms.slurm": "SlurmPlatform",
     "cloudtrain.platforms.local": """

@@ -1,0 +1,311 @@
+"""Answers of the API server, and failures of the network, as errors that say what to do."""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.platforms.kubernetes.api.errors import (
+    KubeAlreadyExists,
+    KubeConflict,
+    KubeError,
+    KubeForbidden,
+    KubeGone,
+    KubeInvalid,
+    KubeNotFound,
+    KubeUnauthorized,
+    KubeUnreachable,
+)
+from cloudtrain.platforms.kubernetes.api.kinds import Kind
+from cloudtrain.platforms.kubernetes.api.refusals import refusal
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.connection import Connection
+
+LONGEST_PAUSE = 30.0
+"""The longest Retry-After that is obeyed, in seconds."""
+
+NOT_CONNECTED = "NotConnected"
+"""The `KubeError.reason` of a request that never reached the server."""
+
+_TRANSIENT = {429, 500, 502, 503, 504}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The request, as errors describe it."""
+
+    verb: str
+    """The verb of RBAC: ``get``, ``list``, ``create``, ..."""
+    kind: Kind | None = None
+    name: str = ""
+    namespace: str = ""
+    subresource: str = ""
+
+    @property
+    def resource(self) -> str:
+        """The resource as RBAC names it: ``pods/log``."""
+        plural = self.kind.plural if self.kind else "the API"
+        return f"{plural}/{self.subresource}" if self.subresource else plural
+
+    @property
+    def what(self) -> str:
+        return f"{self.kind.kind if self.kind else 'object'} {self.name}".strip()
+
+
+def status_error(
+    status: int, body: bytes, headers: Mapping[str, str], asked: Asked, at: Connection
+) -> KubeError:
+    """The error for an HTTP status of 300 or more."""
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or answer.get("kind") != "Status":
+        return _foreign_error(status, body, headers, asked, at)
+    return object_error(answer, asked, at, status=status, pause=retry_after(headers))
+
+
+def object_error(
+    answer: Mapping[str, Any], asked: Asked, at: Connection, *, status: int = 0, pause: float | None = None
+) -> KubeError:
+    """The error for a ``Status`` object, which a watch gets inside its stream."""
+    code = status or _number(answer.get("code"))
+    reason, message = str(answer.get("reason") or ""), " ".join(str(answer.get("message") or "").split())
+    details = answer.get("details")
+    details = details if isinstance(details, dict) else {}
+    if pause is None and details.get("retryAfterSeconds"):
+        pause = min(float(_number(details["retryAfterSeconds"])), LONGEST_PAUSE)
+    given: dict[str, Any] = {"status": code, "reason": reason}
+    if refused := refusal(message, asked.namespace):
+        return KubeInvalid(refused[0], hint=refused[1], **given)
+    if code == 401:
+        return _unauthorized(at, given)
+    if code == 403:
+        return _forbidden(message, asked, at, given)
+    if code == 404:
+        return _not_found(message, details, asked, at, given)
+    if code == 409 and reason == "AlreadyExists":
+        return KubeAlreadyExists(f"{asked.what} exists in the namespace {asked.namespace}", **given)
+    if code == 409:
+        return KubeConflict(f"{asked.what} has changed meanwhile: {message}", hint="Try again.", **given)
+    if code == 410 or reason in ("Expired", "Gone"):
+        return KubeGone(f"the server no longer has this history: {message}", **{**given, "status": 410})
+    if code in (400, 413, 422):
+        return KubeInvalid(f"the cluster refuses {asked.what}: {_causes(message, details)}", **given)
+    causes = details.get("causes")
+    is_budget = any(isinstance(c, dict) and c.get("reason") == "DisruptionBudget" for c in causes or [])
+    return KubeError(
+        f"the API server cannot {asked.verb} {asked.resource} now: {message or reason or f'HTTP {code}'}",
+        hint="A PodDisruptionBudget forbids it for now."
+        if is_budget
+        else "Try again. If it stays so, ask its administrators.",
+        is_transient=code in _TRANSIENT and not is_budget,
+        retry_after=pause,
+        **given,
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """The seconds that a Retry-After header asks for, at most `LONGEST_PAUSE`."""
+    value = headers.get("Retry-After", "").strip()
+    if not value:
+        return None
+    if value.isdigit():
+        seconds = float(value)
+    else:
+        try:
+            seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return min(max(seconds, 0.0), LONGEST_PAUSE)
+
+
+def network_error(error: BaseException, at: Connection) -> KubeUnreachable:
+    """The error for a request without an answer."""
+    server, context = at.server, at.login.context
+    chain = list(_chain(error))
+    for cause in chain:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return _certificate_error(cause.verify_message, at)
+        if isinstance(cause, ssl.SSLError):
+            return _tls_error(cause, at)
+    for cause in chain:
+        if isinstance(cause, socket.gaierror):
+            host = server.partition("://")[2].partition("/")[0]
+            hint = f"Check your network or VPN, and the server of the context {context}."
+            return KubeUnreachable(
+                f"there is no address for {host}", hint=hint, is_transient=True, reason=NOT_CONNECTED
+            )
+        if isinstance(cause, ConnectionRefusedError):
+            return KubeUnreachable(
+                f"nothing answers at {server}: connection refused",
+                hint=f"Is the cluster of the context {context} running? kubectl config current-context shows yours.",
+                is_transient=True,
+                reason=NOT_CONNECTED,
+            )
+    kind = type(error).__name__
+    if "Proxy" in kind:
+        return KubeUnreachable(
+            f"the proxy on the way to {server} refused the connection: {error}",
+            hint="Check HTTPS_PROXY. NO_PROXY=HOST leaves it out.",
+        )
+    if kind == "UnsupportedProtocol":
+        return KubeUnreachable(
+            f"{server} is not a URL that can be asked", hint=f"See {at.login.cluster.file}."
+        )
+    what = "no answer in time" if "Timeout" in kind else f"the connection broke ({str(error) or kind})"
+    return KubeUnreachable(
+        f"{server} does not answer: {what}",
+        hint="Check your network or VPN.",
+        is_transient=True,
+        reason=NOT_CONNECTED if kind in ("ConnectError", "ConnectTimeout") else "",
+    )
+
+
+def _chain(error: BaseException | None) -> Any:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _certificate_error(message: str, at: Connection) -> KubeUnreachable:
+    if "expired" in message or "not yet valid" in message:
+        hint = "Ask the cluster's administrators to renew it. Is the clock of this machine right?"
+    elif "ostname" in message or "IP address mismatch" in message:
+        hint = (
+            f"Is the server of the context {at.login.context} right? tls-server-name sets the expected name."
+        )
+    else:
+        hint = (
+            f"The kubeconfig may be of an older cluster at this address: get it again. See certificate-authority in "
+            f"{at.login.cluster.file}."
+        )
+    return KubeUnreachable(f"the certificate of {at.server} is not valid: {message}", hint=hint)
+
+
+def _tls_error(error: ssl.SSLError, at: Connection) -> KubeUnreachable:
+    reason = str(error.reason or error)
+    if "WRONG_VERSION_NUMBER" in reason or "UNKNOWN_PROTOCOL" in reason:
+        return KubeUnreachable(
+            f"{at.server} does not speak TLS",
+            hint=f"Is it http://, or another port? See {at.login.cluster.file}.",
+        )
+    if "ALERT" in reason.upper():
+        return KubeUnreachable(
+            f"{at.server} does not accept the client certificate of the context {at.login.context} ({reason})",
+            hint="It has expired, or is for another cluster: get the kubeconfig again.",
+        )
+    return KubeUnreachable(f"{at.server}: the TLS connection broke ({reason})", is_transient="EOF" in reason)
+
+
+def _unauthorized(at: Connection, given: Mapping[str, Any]) -> KubeUnauthorized:
+    hints = {
+        "the": f"Log in again, and try {at.method.removeprefix('the program ')} by hand.",
+        "a token": "It has expired, or was revoked: log in again, or get the kubeconfig again.",
+        "a client certificate": "It has expired, or is for another cluster: get the kubeconfig again.",
+    }
+    hint = hints.get(at.method) or hints["the" if at.method.startswith("the program") else "a token"]
+    if at.method == "no credentials":
+        hint = f"The context has no user: see {at.login.cluster.file}."
+    return KubeUnauthorized(
+        f"the cluster does not accept the credentials of the context {at.login.context} ({at.method})",
+        hint=hint,
+        **given,
+    )
+
+
+def _forbidden(message: str, asked: Asked, at: Connection, given: Mapping[str, Any]) -> KubeForbidden:
+    user = re.search(r'User "([^"]+)"', message)
+    who = user[1] if user else "you"
+    group = asked.kind.group if asked.kind else ""
+    group_note = f" of {group}" if group else ""
+    place = f" in the namespace {asked.namespace}" if asked.namespace else ""
+    tail = "" if user or not message else f": {message}"
+    return KubeForbidden(
+        f"{who} may not {asked.verb} {asked.resource}{group_note}{place}{tail}",
+        hint=f"Ask an administrator of the cluster for the verb {asked.verb} on {asked.resource}{place}. "
+        "cloudtrain doctor --platform kubernetes prints the Role that jobs need.",
+        **given,
+    )
+
+
+def _not_found(
+    message: str, details: Mapping[str, Any], asked: Asked, at: Connection, given: Mapping[str, Any]
+) -> KubeNotFound:
+    if details.get("kind") == "namespaces" and asked.namespace:
+        return KubeNotFound(
+            f"there is no namespace {asked.namespace} in the cluster of the context {at.login.context}",
+            hint="Set platform_options.namespace. kubectl get namespaces lists them.",
+            **given,
+        )
+    if asked.name and details.get("name"):
+        place = f" in the namespace {asked.namespace}" if asked.namespace else ""
+        return KubeNotFound(f"there is no {asked.what}{place}", **given)
+    return _unserved(asked, at, given)
+
+
+def _unserved(asked: Asked, at: Connection, given: Mapping[str, Any]) -> KubeNotFound:
+    what = f"{asked.kind.kind} of {asked.kind.api_version}" if asked.kind else "this path"
+    return KubeNotFound(
+        f"the cluster of the context {at.login.context} does not have {what}",
+        hint="Its operator is not installed, or in another version.",
+        **given,
+    )
+
+
+def _foreign_error(
+    status: int, body: bytes, headers: Mapping[str, str], asked: Asked, at: Connection
+) -> KubeError:
+    """An answer that is not of the API server, but of a proxy, a load balancer, or of another server."""
+    given: dict[str, Any] = {"status": status}
+    text = " ".join(body[:2000].decode(errors="replace").split())
+    if status == 401:
+        return _unauthorized(at, given)
+    if status == 404 and text == "404 page not found":
+        return _unserved(asked, at, given)
+    if status == 410:
+        return KubeGone("the server no longer has this history", **given)
+    if "HTTP request to an HTTPS server" in text:
+        return KubeError(
+            f"{at.server} speaks HTTPS", hint=f"Write https:// in {at.login.cluster.file}.", **given
+        )
+    if 300 <= status < 400:
+        return KubeError(
+            f"{at.server} redirects to {headers.get('Location', 'another page')[:200]}",
+            hint="Is this the API server? A login page may be in front of it.",
+            **given,
+        )
+    shown = "" if text.startswith("<") else f": {text[:200]}"
+    return KubeError(
+        f"{at.server} answered with HTTP {status}{shown}",
+        hint="A proxy or a load balancer may be in front of the API server.",
+        is_transient=status in _TRANSIENT,
+        retry_after=retry_after(headers),
+        **given,
+    )
+
+
+def _causes(message: str, details: Mapping[str, Any]) -> str:
+    """The causes of an invalid object, one after the other: ``FIELD: MESSAGE``."""
+    causes = [
+        cause for cause in details.get("causes") or [] if isinstance(cause, dict) and cause.get("message")
+    ]
+    if not causes:
+        return message
+    texts = dict.fromkeys(
+        f"{cause['field']}: {cause['message']}" if cause.get("field") else str(cause["message"])
+        for cause in causes
+    )
+    return "; ".join(list(texts)[:5])
+
+
+def _number(value: Any) -> int:
+    return value if isinstance(value, int) else 0

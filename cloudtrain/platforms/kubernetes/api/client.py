@@ -1,0 +1,331 @@
+"""Requests to the API server of one context, in one namespace. Objects are plain dicts: no field is lost."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.platforms.kubernetes.api import kinds
+from cloudtrain.platforms.kubernetes.api.answers import Asked
+from cloudtrain.platforms.kubernetes.api.errors import (
+    KubeAlreadyExists,
+    KubeGone,
+    KubeNotFound,
+)
+from cloudtrain.platforms.kubernetes.api.kinds import Kind, kind_of
+from cloudtrain.platforms.kubernetes.api.kubeconfig import login
+from cloudtrain.platforms.kubernetes.api.streams import LineStream, Watch
+from cloudtrain.platforms.kubernetes.api.transport import Call, Transport
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.connection import Connection
+
+Objects = list[dict[str, Any]]
+
+PAGE = 500
+"""Objects of one answer to a list."""
+
+WATCH_SECONDS = 290.0
+IDLE_SECONDS = 100.0
+"""A watch is silent for at most a minute: the server sends bookmarks. If it is silent for longer, it is dead."""
+
+LOG_IDLE_SECONDS = 300.0
+
+CREATE_ID = "cloudtrain/create-id"
+"""The annotation by which a create whose answer was lost finds its own object again."""
+
+
+class Api:
+    """The API server of one context. Threads may share it."""
+
+    def __init__(self, connection: Connection, namespace: str | None = None) -> None:
+        self._connection = connection
+        self._transport = Transport(connection)
+        self._lock = threading.Lock()
+        self._served: dict[tuple[str, str], Kind | None] = {}
+        self.context: str = connection.login.context
+        self.namespace: str = namespace or connection.login.namespace
+
+    @classmethod
+    def connect(cls, context: str | None = None, namespace: str | None = None) -> Api:
+        """An API for a context of the kubeconfig, the current one by default, or for the pod that this runs in.
+
+        It connects with its first request.
+
+        Raises:
+            PlatformError: there is no such context, its credentials cannot be read, or lightkube is not installed.
+        """
+        from cloudtrain.platforms.kubernetes.api.connection import open_connection
+
+        return cls(open_connection(login(context)), namespace)
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        return self._connection.server
+
+    @property
+    def method(self) -> str:
+        """How the context authenticates: ``a token``, ``the program aws``."""
+        return self._connection.method
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        self._connection.http.close()
+
+    def get(self, kind: Kind, name: str) -> dict[str, Any]:
+        """Raises KubeNotFound, KubeForbidden, or another KubeError."""
+        return self._transport.json(
+            Call("GET", kind.path(self.namespace, name), self._asked("get", kind, name))
+        )
+
+    def list(
+        self, kind: Kind, *, labels: str = "", fields: str = "", all_namespaces: bool = False
+    ) -> tuple[Objects, str]:
+        """All objects that the selectors match, and the resourceVersion to watch from. Raises KubeError."""
+        path = f"{kind.root}/{kind.plural}" if all_namespaces else kind.path(self.namespace)
+        asked = self._asked("list", kind)
+        for _ in range(3):  # the continuation of a long list may expire: begin again
+            try:
+                return self._pages(path, asked, kind, {"labelSelector": labels, "fieldSelector": fields})
+            except KubeGone as error:
+                gone = error
+        raise gone
+
+    def _pages(
+        self, path: str, asked: Asked, kind: Kind, selectors: Mapping[str, str]
+    ) -> tuple[Objects, str]:
+        found: Objects = []
+        token = ""
+        while True:
+            params = {**selectors, "limit": PAGE, "continue": token}
+            page = self._transport.json(Call("GET", path, asked, params))
+            for item in page.get("items") or []:
+                found.append({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+            metadata = page.get("metadata") or {}
+            token = metadata.get("continue") or ""
+            if not token:
+                return found, str(metadata.get("resourceVersion") or "")
+
+    def create(self, obj: Mapping[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
+        """Create an object, and return it as the server has it.
+
+        If the answer is lost, the server is asked whether the object is there: it is never created twice.
+
+        Args:
+            dry_run: admit and validate it, with quotas and webhooks, without keeping it.
+
+        Raises:
+            KubeAlreadyExists: there is another object of this name.
+            KubeInvalid: a schema, a webhook, a quota or a policy refuses it.
+        """
+        kind = kind_of(obj)
+        metadata = dict(obj.get("metadata") or {})
+        name = metadata.get("name", "")
+        mark = uuid.uuid4().hex
+        if name and kind != kinds.ACCESS_REVIEW:
+            metadata["annotations"] = {**(metadata.get("annotations") or {}), CREATE_ID: mark}
+        body = {**obj, "metadata": metadata}
+        params = {"fieldManager": "cloudtrain", **({"dryRun": "All"} if dry_run else {})}
+        call = Call("POST", kind.path(self.namespace), self._asked("create", kind, name), params, body)
+        # a second object could be made of one that has only a generateName
+        call.is_repeatable = bool(name) or dry_run or kind == kinds.ACCESS_REVIEW
+        try:
+            return self._transport.json(call)
+        except KubeAlreadyExists:
+            if not call.lost:
+                raise
+            found = self.get(kind, name)
+            if (found["metadata"].get("annotations") or {}).get(CREATE_ID) != mark:
+                raise
+            return found
+
+    def patch(
+        self, kind: Kind, name: str, patch: Mapping[str, Any], *, subresource: str = ""
+    ) -> dict[str, Any]:
+        """Apply a JSON merge patch, and return the object. Raises KubeNotFound, KubeConflict, KubeInvalid."""
+        asked = self._asked("patch", kind, name, subresource)
+        call = Call(
+            "PATCH",
+            kind.path(self.namespace, name, subresource),
+            asked,
+            {"fieldManager": "cloudtrain"},
+            patch,
+        )
+        call.content_type = "application/merge-patch+json"
+        return self._transport.json(call)
+
+    def delete(self, kind: Kind, name: str, *, foreground: bool = True, uid: str | None = None) -> None:
+        """Delete an object and, through the garbage collector, all that it owns.
+
+        Args:
+            foreground: the object is there until all that it owns is gone.
+            uid: delete it only if it has this uid, so that never another object of the name is deleted.
+
+        Raises:
+            KubeNotFound: it is gone already.
+            KubeConflict: another object has the name now.
+        """
+        body: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Foreground" if foreground else "Background",
+        }
+        if uid:
+            body["preconditions"] = {"uid": uid}
+        call = Call("DELETE", kind.path(self.namespace, name), self._asked("delete", kind, name), body=body)
+        try:
+            self._transport.json(call)
+        except KubeNotFound:
+            if not call.lost:
+                raise
+
+    def evict(self, pod: str) -> None:
+        """Ask for the eviction of a pod. Raises KubeNotFound; KubeError if a PodDisruptionBudget forbids it."""
+        version = "v1" if self.server_version()[:2] >= (1, 22) else "v1beta1"
+        body = {
+            "apiVersion": f"policy/{version}",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": self.namespace},
+        }
+        path = kinds.POD.path(self.namespace, pod, "eviction")
+        asked = self._asked("create", kinds.POD, pod, "eviction")
+        self._transport.json(Call("POST", path, asked, body=body))
+
+    def watch(
+        self,
+        kind: Kind,
+        *,
+        resource_version: str,
+        labels: str = "",
+        fields: str = "",
+        timeout: float = WATCH_SECONDS,
+    ) -> Watch:
+        """The changes since ``resource_version``, over one connection that the server ends after ``timeout`` seconds.
+
+        Nothing is tried again here: see `Reflector`.
+
+        Raises:
+            KubeGone: the server no longer has the changes since then.
+        """
+        asked = self._asked("watch", kind)
+        params = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "labelSelector": labels,
+            "fieldSelector": fields,
+            "timeoutSeconds": int(timeout),
+        }
+        call = Call("GET", kind.path(self.namespace), asked, params, attempts=1, silence=IDLE_SECONDS)
+        response = self._transport.stream(call)
+        return Watch(LineStream(response, self._connection), asked, self._connection)
+
+    @contextmanager
+    def pod_log(
+        self,
+        pod: str,
+        container: str,
+        *,
+        follow: bool = False,
+        since: float | None = None,
+        tail: int | None = None,
+        timestamps: bool = True,
+        idle: float = LOG_IDLE_SECONDS,
+    ) -> Iterator[LineStream]:
+        """The lines of a container, with their ends. The stream's `close` ends it from any thread.
+
+        Args:
+            since: only lines of this time or later, in seconds since the epoch. Servers round it down to a second.
+            tail: only this many lines from the end.
+            timestamps: begin each line with its time in RFC 3339, and a space.
+            idle: after how many seconds without a line the stream breaks with KubeUnreachable.
+
+        Raises:
+            KubeNotFound: there is no such pod.
+            KubeInvalid: the container has not started yet.
+        """
+        asked = self._asked("get", kinds.POD, pod, "log")
+        params: dict[str, Any] = {"container": container, "timestamps": str(timestamps).lower()}
+        if follow:
+            params["follow"] = "true"
+        if since is not None:
+            params["sinceTime"] = datetime.fromtimestamp(since, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if tail is not None:
+            params["tailLines"] = tail
+        call = Call("GET", kinds.POD.path(self.namespace, pod, "log"), asked, params, silence=idle)
+        response = self._transport.stream(call)
+        lines = LineStream(response, self._connection)
+        try:
+            yield lines
+        finally:
+            lines.close()
+            response.close()
+
+    def allowed(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> bool:
+        """Whether the credentials allow ``verb`` on this kind in the namespace. Asks the server."""
+        attributes = {
+            "verb": verb,
+            "group": kind.group,
+            "version": kind.version,
+            "resource": kind.plural,
+            **({"namespace": self.namespace} if kind.namespaced else {}),
+            **({"name": name} if name else {}),
+            **({"subresource": subresource} if subresource else {}),
+        }
+        review = {
+            "apiVersion": kinds.ACCESS_REVIEW.api_version,
+            "kind": kinds.ACCESS_REVIEW.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+        return bool((self.create(review).get("status") or {}).get("allowed"))
+
+    def has(self, kind: Kind) -> bool:
+        """Whether the cluster has this kind, in any version."""
+        return self.served(kind) is not None
+
+    def served(self, kind: Kind) -> Kind | None:
+        """This kind at its version if the cluster has that, else at the version that the cluster prefers; or None."""
+        key = (kind.group, kind.kind)
+        with self._lock:
+            if key in self._served:
+                return self._served[key]
+        found = self._discover(kind)
+        with self._lock:
+            self._served[key] = found
+        return found
+
+    def _discover(self, kind: Kind) -> Kind | None:
+        if not kind.group:
+            return kind
+        try:
+            group = self._transport.json(Call("GET", f"/apis/{kind.group}", Asked("get")))
+        except KubeNotFound:
+            return None
+        offered = [str(version.get("version")) for version in group.get("versions") or []]
+        preferred = str((group.get("preferredVersion") or {}).get("version") or "")
+        order = [kind.version, preferred, *offered]
+        for version in dict.fromkeys(version for version in order if version in offered):
+            found = replace(kind, version=version)
+            try:
+                resources = self._transport.json(Call("GET", found.root, Asked("get"))).get("resources") or []
+            except KubeNotFound:
+                continue
+            if any(resource.get("kind") == kind.kind for resource in resources):
+                return found
+        return None
+
+    def server_version(self) -> tuple[int, int, str]:
+        """The server's version: its two numbers, and its text such as ``v1.33.1-eks-123``. Raises KubeError."""
+        answer = self._transport.json(Call("GET", "/version", Asked("get")))
+        numbers = ["".join(filter(str.isdigit, str(answer.get(key)))) for key in ("major", "minor")]
+        major, minor = (int(number or 0) for number in numbers)
+        return major, minor, str(answer.get("gitVersion") or "")
+
+    def _asked(self, verb: str, kind: Kind, name: str = "", subresource: str = "") -> Asked:
+        return Asked(verb, kind, name, self.namespace if kind.namespaced else "", subresource)

@@ -1,0 +1,244 @@
+"""One job's objects in memory, as long as someone asks for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeForbidden
+from cloudtrain.platforms.kubernetes.api.job_events import events_of, time_of
+from cloudtrain.platforms.kubernetes.api.kinds import EVENT, POD, WORKLOAD, Kind
+from cloudtrain.platforms.kubernetes.api.slim import slim, slim_event
+from cloudtrain.platforms.kubernetes.api.watch import Reflector
+from cloudtrain.platforms.kubernetes.labels import job_selector
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+
+IDLE_SECONDS = 30.0
+"""The watches end if no one has asked for so long."""
+
+FRESH_SECONDS = 3.0
+"""A list younger than this is as good as a new one."""
+
+PATIENCE = 300.0
+"""For so long, a server may fail to answer: the last known state is reported meanwhile."""
+
+TICK = 5.0
+"""How often the watches look whether this process was paused, in seconds."""
+
+PAUSE = 15.0
+"""After a pause or a jump of the clock of so many seconds, connections may be dead: they are replaced."""
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+WORKLOAD_LABEL = "kueue.x-k8s.io/job-uid"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A job's objects at one moment. They are shared with the watch: read them only."""
+
+    owner: dict[str, Any] | None
+    """The job's main object; None if it has been deleted."""
+    pods: tuple[dict[str, Any], ...] = ()
+    """In the order in which they were created."""
+    events: tuple[dict[str, Any], ...] = ()
+    """Of the owner, its pods and its Workload, the oldest first."""
+    workload: dict[str, Any] | None = None
+    """Kueue's Workload of the job, if it has a queue."""
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    """Why some of these are missing, by plural: the credentials may not list ``events``."""
+    problem: str = ""
+    """Why this is not up to date: the server does not answer now."""
+
+
+class JobWatch:
+    """The objects of one job. Threads may share it.
+
+    The first `snapshot` lists: a command that describes a job once needs no more. From the second on they are watched.
+    The watches end when no one has asked for 30 s, and begin again when someone asks.
+    """
+
+    def __init__(self, api: Api, kind: Kind, name: str) -> None:
+        self.api = api
+        self.kind = kind
+        self.name = name
+        self._lock = threading.RLock()
+        self._change = threading.Condition()
+        self._changes = 0
+        self._owner = Reflector(api, kind, fields=f"metadata.name={name}", keep=slim, changed=self._on_change)
+        self._pods = Reflector(api, POD, labels=job_selector(name), keep=slim, changed=self._on_change)
+        self._events = Reflector(api, EVENT, keep=self._keep_event, changed=self._on_change)
+        self._workload: Reflector | None = None
+        self._unseen: dict[str, str] = {}
+        self._uids: set[str] = set()
+        self._asked = time.monotonic()
+        self._listed: float | None = None
+        self._stop: threading.Event | None = None
+        self._ticked = time.monotonic()
+        self._offset = _clock_offset()
+
+    def snapshot(self) -> Snapshot:
+        """The job's objects now. Raises KubeError if the server does not answer, or has not for five minutes."""
+        with self._lock:
+            self._asked = time.monotonic()
+            if self.is_watching:
+                self._catch_up()
+            elif self._listed is None:
+                self._list()
+            else:
+                if time.monotonic() - self._listed > FRESH_SECONDS:
+                    self._list()
+                self._start()
+            problem = self._problem()
+            return self._build(problem)
+
+    def wait(self, timeout: float) -> bool:
+        """Wait for the next change, at most ``timeout`` seconds. False if nothing changed. Raises KubeError."""
+        with self._lock:
+            self._asked = time.monotonic()
+            if not self.is_watching:
+                if self._listed is None or time.monotonic() - self._listed > FRESH_SECONDS:
+                    self._list()
+                self._start()
+        with self._change:
+            seen = self._changes
+            return self._change.wait_for(lambda: self._changes != seen, timeout)
+
+    def close(self) -> None:
+        """End the watches now."""
+        with self._lock:
+            if self._stop:
+                self._stop.set()
+            for reflector in self._reflectors():
+                reflector.stop()
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the watches run."""
+        return self._stop is not None and not self._stop.is_set()
+
+    def _reflectors(self) -> list[Reflector]:
+        every = [self._owner, self._pods, self._events, self._workload]
+        return [one for one in every if one is not None and one.kind.plural not in self._unseen]
+
+    def _list(self) -> None:
+        self._unseen = {}
+        self._owner.list()
+        self._pods.list()
+        try:
+            self._events.list()
+        except KubeForbidden as error:  # a job can be described without them
+            self._unseen[EVENT.plural] = error.message
+        self._list_workload()
+        self._listed = time.monotonic()
+
+    def _list_workload(self) -> None:
+        owner = self._current_owner()
+        if owner is None or QUEUE_LABEL not in (owner["metadata"].get("labels") or {}):
+            return
+        try:
+            if not (kind := self.api.served(WORKLOAD)):
+                return
+            labels = f"{WORKLOAD_LABEL}={owner['metadata']['uid']}"
+            self._workload = Reflector(self.api, kind, labels=labels, keep=slim, changed=self._on_change)
+            self._workload.list()
+        except KubeForbidden as error:
+            self._unseen[WORKLOAD.plural] = error.message
+
+    def _start(self) -> None:
+        self._stop = threading.Event()
+        self._ticked, self._offset = time.monotonic(), _clock_offset()
+        for reflector in self._reflectors():
+            reflector.start()
+        threading.Thread(
+            target=self._keep_alive, args=(self._stop,), name="cloudtrain-job-watch", daemon=True
+        ).start()
+
+    def _keep_alive(self, stop: threading.Event) -> None:
+        """End the watches when no one asks, and replace connections after a pause."""
+        while not stop.wait(TICK):
+            with self._lock:
+                if stop.is_set():
+                    return
+                if time.monotonic() - self._asked > IDLE_SECONDS:
+                    self.close()
+                    return
+                self._notice_pause()
+
+    def _notice_pause(self) -> bool:
+        """Whether this process or machine has slept since the last look: then every watch gets a new connection."""
+        now, offset = time.monotonic(), _clock_offset()
+        has_slept = now - self._ticked > TICK + PAUSE or abs(offset - self._offset) > PAUSE
+        self._ticked, self._offset = now, offset
+        if has_slept:
+            for reflector in self._reflectors():
+                reflector.reconnect()
+        return has_slept
+
+    def _catch_up(self) -> None:
+        """Wait a moment for the changes that a pause has held back."""
+        began = time.monotonic()
+        if not self._notice_pause():
+            return
+        while time.monotonic() - began < TICK and any(
+            reflector.heard_at < began for reflector in self._reflectors()
+        ):
+            time.sleep(0.05)
+        time.sleep(0.1)
+
+    def _problem(self) -> str:
+        for reflector in (self._owner, self._pods):
+            error = reflector.error
+            if error is None:
+                continue
+            lasting = isinstance(error, KubeError) and not error.is_transient
+            if lasting or reflector.age > PATIENCE:
+                raise error
+            return f"{error.message}; this is the state of {reflector.age:.0f} s ago"
+        return ""
+
+    def _current_owner(self) -> dict[str, Any] | None:
+        owners = self._owner.objects()
+        return owners[-1] if owners else None
+
+    def _build(self, problem: str) -> Snapshot:
+        owner = self._current_owner()
+        # a job of this name that was deleted may have pods that still end
+        since = str(owner["metadata"].get("creationTimestamp") or "") if owner else ""
+        pods = [
+            pod
+            for pod in self._pods.objects()
+            if str(pod["metadata"].get("creationTimestamp") or "") >= since
+        ]
+        workloads = self._workload.objects() if self._workload else []
+        self._uids.update(_uids([*([owner] if owner else []), *pods, *workloads]))
+        events = events_of(self.name, self._events.objects(), self._uids, since)
+        return Snapshot(
+            owner,
+            tuple(pods),
+            tuple(sorted(events, key=time_of)),
+            workloads[-1] if workloads else None,
+            dict(self._unseen),
+            problem,
+        )
+
+    def _keep_event(self, event: dict[str, Any]) -> dict[str, Any] | None:
+        about = (event.get("involvedObject") or {}).get("name") or ""
+        return slim_event(event) if self.name in about else None
+
+    def _on_change(self) -> None:
+        with self._change:
+            self._changes += 1
+            self._change.notify_all()
+
+
+def _uids(objects: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    return (str(found["metadata"].get("uid")) for found in objects)
+
+
+def _clock_offset() -> float:
+    return time.time() - time.monotonic()

@@ -1,0 +1,127 @@
+"""Sends requests until they have an answer: waits as long as the server asks, and tries again what may succeed."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms.kubernetes.api.answers import NOT_CONNECTED, Asked, network_error, status_error
+from cloudtrain.platforms.kubernetes.api.errors import KubeError
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+
+    from cloudtrain.platforms.kubernetes.api.connection import Connection
+
+ATTEMPTS = 12
+RETRY_SECONDS = 60.0
+"""A request fails if a server that has answered before does not carry it out for so long."""
+
+NEW_SECONDS = 2.0
+"""The same for a server that has never answered: the name, the port or the network may be wrong, and people wait."""
+
+LONGEST_BACKOFF = 8.0
+CONNECT_SECONDS = 10.0
+READ_SECONDS = 60.0
+
+
+@dataclass
+class Call:
+    """A request, as it can be sent any number of times."""
+
+    method: str
+    path: str
+    asked: Asked
+    params: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    content_type: str = "application/json"
+    is_repeatable: bool = True
+    """False if the server must not get it a second time after it may have carried it out."""
+    attempts: int = ATTEMPTS
+    silence: float = READ_SECONDS
+    """After how many seconds without a byte the answer counts as broken."""
+    lost: list[KubeError] = field(default_factory=list)
+    """The errors after which the server may have carried out the request."""
+
+
+class Transport:
+    """The requests over one connection. Threads may share it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._at = connection
+        self._has_answered = False
+
+    def json(self, call: Call) -> dict[str, Any]:
+        """The object that the server answers. Raises KubeError."""
+        response = self._answered(call, is_stream=False)
+        try:
+            answer = json.loads(response.content)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            given = response.headers.get("Content-Type", "an unknown type")
+            raise KubeError(
+                f"{self._at.server} is not an API server: it answered with {given}",
+                hint="A proxy or a login page may be in front of it.",
+            )
+        return answer
+
+    def stream(self, call: Call) -> httpx.Response:
+        """The open response. Raises KubeError."""
+        return self._answered(call, is_stream=True)
+
+    def _answered(self, call: Call, *, is_stream: bool) -> httpx.Response:
+        began = time.monotonic()
+        attempt = 0
+        while True:
+            attempt += 1
+            outcome = self._attempt(call, is_stream=is_stream)
+            if not isinstance(outcome, KubeError):
+                return outcome
+            if outcome.reason != NOT_CONNECTED and (outcome.status == 0 or outcome.status >= 500):
+                call.lost.append(outcome)
+            may_repeat = outcome.is_transient and (call.is_repeatable or not call.lost)
+            pause = outcome.retry_after if outcome.retry_after is not None else _backoff(attempt)
+            patience = RETRY_SECONDS if self._has_answered else NEW_SECONDS
+            if not may_repeat or attempt >= call.attempts or time.monotonic() + pause - began > patience:
+                raise outcome
+            time.sleep(pause)
+
+    def _attempt(self, call: Call, *, is_stream: bool) -> httpx.Response | KubeError:
+        import httpx2 as httpx
+        from lightkube.core.exceptions import ConfigError
+
+        at = self._at
+        request = at.http.build_request(
+            call.method,
+            call.path,
+            params={key: str(value) for key, value in call.params.items() if value != ""},
+            content=None if call.body is None else json.dumps(call.body).encode(),
+            headers={} if call.body is None else {"Content-Type": call.content_type},
+            timeout=httpx.Timeout(call.silence, connect=CONNECT_SECONDS, pool=None),
+            extensions=dict(at.extensions),
+        )
+        try:
+            response = at.http.send(request, stream=is_stream)
+            self._has_answered = True
+            if response.status_code < 300:
+                return response
+            body = response.read()
+            response.close()
+        except ConfigError as error:  # the token's file
+            return KubeError(f"the credentials of the context {at.login.context} cannot be read: {error}")
+        except CloudtrainError:  # the program that gets the credentials
+            raise
+        except (httpx.HTTPError, httpx.StreamError, OSError, ValueError) as error:
+            return network_error(error, at)
+        return status_error(response.status_code, body, response.headers, call.asked, at)
+
+
+def _backoff(attempt: int) -> float:
+    """Twice as long after each attempt, and not at the same moment as other clients."""
+    return min(0.2 * 2.0**attempt, LONGEST_BACKOFF) * random.uniform(0.5, 1.0)

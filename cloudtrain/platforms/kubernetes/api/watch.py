@@ -1,0 +1,180 @@
+"""The objects that a selector matches, kept up to date by a watch."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from cloudtrain.errors import CloudtrainError
+from cloudtrain.platforms.kubernetes.api.errors import KubeError, KubeGone
+from cloudtrain.platforms.kubernetes.api.kinds import Kind
+
+if TYPE_CHECKING:
+    from cloudtrain.platforms.kubernetes.api.client import Api
+    from cloudtrain.platforms.kubernetes.api.streams import Watch
+
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 15.0
+
+SHORT_WATCH = 1.0
+"""A watch that ends sooner, in seconds, counts as a failure: the next one waits."""
+
+Keep = Callable[[dict[str, Any]], "dict[str, Any] | None"]
+
+
+class Reflector:
+    """A copy of the server's objects. One list, then watches: only a lost history needs another list.
+
+    A watch that ends or breaks continues from the last resourceVersion, after a pause that grows while it fails.
+    Objects are replaced, never changed: what `objects` returned stays as it was.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        *,
+        labels: str = "",
+        fields: str = "",
+        keep: Keep = lambda found: found,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            keep: the part of an object to keep in memory; None to forget it.
+            changed: called after each change, from the thread of the watch.
+        """
+        self.kind = kind
+        self._api = api
+        self._labels = labels
+        self._fields = fields
+        self._keep = keep
+        self._changed = changed
+        self._lock = threading.Lock()
+        self._objects: dict[str, dict[str, Any]] = {}
+        self._version = ""
+        self._watch: Watch | None = None
+        self._stop: threading.Event | None = None
+        self._heard = float("-inf")
+        self._error: CloudtrainError | None = None
+
+    @property
+    def error(self) -> CloudtrainError | None:
+        """Why the copy is not up to date now; None if it is."""
+        return self._error
+
+    @property
+    def is_running(self) -> bool:
+        return self._stop is not None and not self._stop.is_set()
+
+    @property
+    def heard_at(self) -> float:
+        """When the server last confirmed the copy, on the monotonic clock."""
+        return self._heard
+
+    @property
+    def age(self) -> float:
+        """The seconds since the server last confirmed the copy: by a list, an open watch, or a change."""
+        return time.monotonic() - self._heard
+
+    def objects(self) -> list[dict[str, Any]]:
+        """The objects, in the order in which they were created."""
+        with self._lock:
+            return list(self._objects.values())
+
+    def list(self) -> None:
+        """Take the server's present objects, all of them. Raises KubeError."""
+        found, version = self._api.list(self.kind, labels=self._labels, fields=self._fields)
+        kept = {_key(item): small for item in found if (small := self._keep(item)) is not None}
+        order = sorted(kept.items(), key=lambda pair: str(pair[1]["metadata"].get("creationTimestamp") or ""))
+        with self._lock:
+            self._objects = dict(order)
+            self._version = version
+            self._heard = time.monotonic()
+            self._error = None
+        self._changed()
+
+    def start(self) -> None:
+        """Watch from now on, in a thread that does not keep the process alive."""
+        if not self.is_running:
+            self._stop = threading.Event()
+            name = f"cloudtrain-watch-{self.kind.plural}"
+            threading.Thread(target=self._run, args=(self._stop,), name=name, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the watch. Its thread ends soon."""
+        if self._stop:
+            self._stop.set()
+        self.reconnect()
+
+    def reconnect(self) -> None:
+        """Replace the watch's connection, which may be dead, by a new one."""
+        if watch := self._watch:
+            watch.close()
+
+    def _run(self, stop: threading.Event) -> None:
+        failures = 0
+        must_list = not self._version
+        while not stop.is_set():
+            began = time.monotonic()
+            try:
+                if must_list:
+                    self.list()
+                    must_list = False
+                self._follow(stop)
+                failures = failures + 1 if time.monotonic() - began < SHORT_WATCH else 0
+                pause = None
+            except KubeGone:
+                failures += must_list or time.monotonic() - began < SHORT_WATCH
+                must_list, pause = True, None if failures > 1 else 0.0
+            except CloudtrainError as error:
+                failures = 1 if time.monotonic() - began > LONGEST_PAUSE else failures + 1
+                pause = error.retry_after if isinstance(error, KubeError) else None
+                self._error = error
+            except Exception as error:  # a thread must not end in silence
+                failures += 1
+                self._error, pause = KubeError(f"the watch of {self.kind.plural} failed: {error!r}"), None
+            if failures and not stop.is_set():
+                wait = min(FIRST_PAUSE * 2.0 ** min(failures - 1, 10), LONGEST_PAUSE) * random.uniform(
+                    0.5, 1.0
+                )
+                stop.wait(wait if pause is None else pause)
+
+    def _follow(self, stop: threading.Event) -> None:
+        """One watch, up to its end."""
+        with self._api.watch(
+            self.kind, resource_version=self._version, labels=self._labels, fields=self._fields
+        ) as watch:
+            self._watch = watch
+            try:
+                self._heard, self._error = time.monotonic(), None
+                for change, found in watch:
+                    if stop.is_set():
+                        return
+                    self._take(change, found)
+            finally:
+                self._watch = None
+
+    def _take(self, change: str, found: dict[str, Any]) -> None:
+        version = (found.get("metadata") or {}).get("resourceVersion")
+        if change == "BOOKMARK":
+            self._heard = time.monotonic()
+            self._version = version or self._version
+            return
+        small = None if change == "DELETED" else self._keep(found)
+        with self._lock:
+            if small is None:
+                self._objects.pop(_key(found), None)
+            else:
+                self._objects[_key(found)] = small
+            self._version = version or self._version
+            self._heard = time.monotonic()
+        self._changed()
+
+
+def _key(found: dict[str, Any]) -> str:
+    metadata = found["metadata"]
+    return str(metadata.get("uid") or metadata.get("name"))

@@ -1,0 +1,130 @@
+"""The client, as alice, who may do what a user of cloudtrain needs."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from kube_fixtures import Namespace
+
+from cloudtrain.platforms.kubernetes.api.client import Api
+from cloudtrain.platforms.kubernetes.api.errors import (
+    KubeAlreadyExists,
+    KubeConflict,
+    KubeForbidden,
+    KubeInvalid,
+    KubeNotFound,
+)
+from cloudtrain.platforms.kubernetes.api.job_watch import JobWatch
+from cloudtrain.platforms.kubernetes.api.kinds import CONFIG_MAP, JOB, NODE, POD, SERVICE_ACCOUNT, WORKLOAD
+
+
+def config_map(name: str, **data: str) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def pod(name: str, **labels: str) -> dict[str, object]:
+    spec = {"containers": [{"name": "train", "image": "img", "env": [{"name": "A", "value": "1"}]}]}
+    metadata = {"name": name, "labels": {"cloudtrain/job": "toy", **labels}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def job(name: str) -> dict[str, object]:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "train", "image": "img"}]}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": template},
+    }
+
+
+@pytest.fixture
+def api(kubernetes: Namespace) -> Api:
+    return Api.connect()
+
+
+def test_objects(api: Api, kubernetes: Namespace) -> None:
+    assert (api.context, api.namespace, api.method) == ("test", kubernetes.name, "a token")
+    made = api.create(config_map("one", a="1"))
+    assert made["data"] == {"a": "1"}
+    with pytest.raises(KubeAlreadyExists, match=f"ConfigMap one exists in the namespace {kubernetes.name}"):
+        api.create(config_map("one"))
+    assert api.patch(CONFIG_MAP, "one", {"data": {"b": "2"}})["data"] == {"a": "1", "b": "2"}
+    with pytest.raises(KubeConflict):
+        api.patch(CONFIG_MAP, "one", {"metadata": {"resourceVersion": "1"}, "data": {"b": "3"}})
+    items, version = api.list(CONFIG_MAP, fields="metadata.name=one")
+    assert [item["kind"] for item in items] == ["ConfigMap"]
+    assert version
+    with pytest.raises(KubeConflict):
+        api.delete(CONFIG_MAP, "one", uid="of another")
+    assert api.get(CONFIG_MAP, "one")["metadata"]["uid"] == made["metadata"]["uid"]
+    api.delete(CONFIG_MAP, "one", foreground=False, uid=made["metadata"]["uid"])
+    with pytest.raises(KubeNotFound, match=f"there is no ConfigMap one in the namespace {kubernetes.name}"):
+        api.get(CONFIG_MAP, "one")
+
+
+def test_dry_run_keeps_nothing(api: Api) -> None:
+    api.create(config_map("dry"), dry_run=True)
+    with pytest.raises(KubeNotFound):
+        api.get(CONFIG_MAP, "dry")
+
+
+def test_long_lists_come_in_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cloudtrain.platforms.kubernetes.api.client.PAGE", 2)
+    for number in range(5):
+        api.create(config_map(f"map-{number}"))
+    assert len([item for item in api.list(CONFIG_MAP)[0] if item["metadata"]["name"].startswith("map")]) == 5
+
+
+def test_an_object_that_breaks_its_schema(api: Api) -> None:
+    broken = {**config_map("one"), "metadata": {"name": "Not A Name"}}
+    with pytest.raises(KubeInvalid, match=r"refuses ConfigMap Not A Name: metadata.name"):
+        api.create(broken)
+
+
+def test_forbidden_says_what_to_ask_for(api: Api, kubernetes: Namespace) -> None:
+    with pytest.raises(KubeForbidden) as caught:
+        api.list(SERVICE_ACCOUNT)
+    assert caught.value.message == f"alice may not list serviceaccounts in the namespace {kubernetes.name}"
+    assert f"the verb list on serviceaccounts in the namespace {kubernetes.name}" in caught.value.hint
+
+
+def test_rights_kinds_and_version(api: Api) -> None:
+    assert api.allowed("create", JOB)
+    assert api.allowed("get", POD, subresource="log")
+    assert api.allowed("list", NODE)
+    assert not api.allowed("create", POD)
+    assert api.has(JOB)
+    assert not api.has(WORKLOAD)
+    assert api.server_version()[:2] == (1, 20)
+
+
+def test_watch(api: Api) -> None:
+    _, version = api.list(CONFIG_MAP)
+    api.create(config_map("seen"))
+    with api.watch(CONFIG_MAP, resource_version=version, timeout=5) as watch:
+        change, found = next(iter(watch))
+    assert (change, found["metadata"]["name"]) == ("ADDED", "seen")
+
+
+def test_job_watch(api: Api, kubernetes: Namespace) -> None:
+    watch = JobWatch(api, JOB, "toy")
+    assert watch.snapshot().owner is None
+    assert not watch.is_watching
+    api.create(job("toy"))
+    kubernetes.bench.create("pods", kubernetes.name, pod("toy-0-abcde"))
+    try:
+        deadline = time.monotonic() + 20
+        while not (snapshot := watch.snapshot()).pods or not snapshot.owner:
+            assert time.monotonic() < deadline
+            watch.wait(1.0)
+        assert watch.is_watching
+        assert "managedFields" not in snapshot.owner["metadata"]
+        assert "env" not in snapshot.pods[0]["spec"]["containers"][0]
+        api.delete(POD, "toy-0-abcde", foreground=False)
+        while watch.snapshot().pods:
+            assert time.monotonic() < deadline
+            watch.wait(1.0)
+    finally:
+        watch.close()
